@@ -1,0 +1,68 @@
+"""Options of a compile; the only reader of environment variables.
+
+    ASSAY_DEBUG=0..4      1 one line a compile; 2 kernels with their bytes; 3 every state as text; 4 the generated source
+    ASSAY_DUMP=dir        every state in numbered files
+    ASSAY_CACHE=dir       where compiled kernels are kept (default: ~/.cache/assay)
+    ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
+    ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler.errors import OptionError
+
+TARGETS = ("cpp", "aten")
+MODES: dict[str, dict[str, object]] = {"default": {}, "reduce-overhead": {}, "max-autotune": {}}
+
+
+def _cache_default() -> str:
+    return os.environ.get("ASSAY_CACHE") or str(Path.home() / ".cache" / "assay")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one compile is asked to do. Construct it with `Options.of`, which checks names and values."""
+
+    target: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_TARGET", "cpp"))
+    """`cpp`: generated C++ where an operator has a lowering; `aten`: every operator as a call to ATen."""
+    debug: int = dataclasses.field(default_factory=lambda: int(os.environ.get("ASSAY_DEBUG") or 0))
+    dump: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_DUMP", ""))
+    cache: str = dataclasses.field(default_factory=_cache_default)
+    cxx: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_CXX", ""))
+    numerics: str = "fast"
+    """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept."""
+
+    @staticmethod
+    def of(options: Mapping[str, object] | None, mode: str | None) -> Options:
+        """Options from what `torch.compile(options=..., mode=...)` was given.
+
+        Raises: OptionError naming the unknown option or value and listing those that exist.
+        """
+        if mode is not None and mode not in MODES:
+            raise OptionError(f"assay: mode {mode!r} does not exist; the modes are {', '.join(MODES)}")
+        given = {**MODES.get(mode or "default", {}), **(options or {})}
+        known = {field.name: field for field in dataclasses.fields(Options)}
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise OptionError(f"assay: option {name!r} does not exist{hint} The options are {', '.join(known)}")
+        made = Options(**given)  # type: ignore[arg-type]
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raises: OptionError for a value that an option does not take."""
+        if self.target not in TARGETS:
+            raise OptionError(f"assay: option target is {self.target!r}; it takes one of {', '.join(TARGETS)}")
+        if self.numerics not in ("fast", "cast"):
+            raise OptionError(f"assay: option numerics is {self.numerics!r}; it takes one of fast, cast")
+        if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:
+            raise OptionError(f"assay: option debug is {self.debug!r}; it takes 0 to 4")
