@@ -1,11 +1,11 @@
 """Every error that the compiler raises.
 
-    AssayError
-    ├── OptionError (also ValueError)        an option that does not exist or a value that it does not take
-    ├── Unsupported (also NotImplementedError)   a program that the compiler cannot take; the message says what and why
-    ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
-    ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
-    └── CacheError (also RuntimeError)       the cache directory cannot be used
+AssayError
+├── OptionError (also ValueError)        an option that does not exist or a value that it does not take
+├── Unsupported (also NotImplementedError)   a program that the compiler cannot take; the message says what and why
+├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
+├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
+└── CacheError (also RuntimeError)       the cache directory cannot be used
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Options of a compile; the only reader of environment variables.
 
-    ASSAY_DEBUG=0..4      1 one line a compile; 2 kernels with their bytes; 3 every state as text; 4 the generated source
-    ASSAY_DUMP=dir        every state in numbered files
-    ASSAY_CACHE=dir       where compiled kernels are kept (default: ~/.cache/assay)
-    ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
-    ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
+ASSAY_DEBUG=0..4      1 one line a compile; 2 kernels with their bytes; 3 every state as text; 4 the generated source
+ASSAY_DUMP=dir        every state in numbered files
+ASSAY_CACHE=dir       where compiled kernels are kept (default: ~/.cache/assay)
+ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
+ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Options:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise OptionError(f"assay: option {name!r} does not exist{hint} The options are {', '.join(known)}")
+                raise OptionError(f"assay: option {name!r} does not exist{hint}. The options are {', '.join(known)}")
         made = Options(**given)  # type: ignore[arg-type]
         made.check()
         return made
