@@ -1,6 +1,7 @@
 """Integer index algebra: loop variables, symbolic sizes, and arithmetic on them.
 
-    Index := Int(value) | Symbol(name) | Sum(terms) | Product(factors) | FloorDiv(a, b) | Mod(a, b) | Min(a, b) | Max(a, b)
+    Index := Int(value) | Symbol(name) | Sum(terms) | Product(factors)
+           | FloorDiv(a, b) | Mod(a, b) | Min(a, b) | Max(a, b)
 
 Nodes are immutable and compared by structure; build them with `+ - * // %`, `minimum` and `maximum`, which simplify.
 Division and remainder round towards minus infinity.
