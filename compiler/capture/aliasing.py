@@ -115,7 +115,7 @@ class Aliases:
             if not is_view(call) or len(items) > 1:
                 break
             steps.append(self._step(call, items[0] if items else None))
-            node = call.args[0]  # type: ignore[assignment]
+            node = self.trace.resolve(call.args[0])  # type: ignore[arg-type]
         return node, tuple(reversed(steps))
 
     def _step(self, call: fx.Node, item: int | None) -> ViewStep:

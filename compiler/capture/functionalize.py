@@ -35,10 +35,20 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
     trace = Trace(call.fake_mode, decompositions)
     with preserved(), trace.recording():
         arguments = [_bind(trace, leaf) for leaf in call.leaves]
-        flat = [bound.argument if isinstance(bound, Bound) else bound for bound in arguments]
-        results = list(call.function(flat))
+        flat: list[object] = [bound.argument if isinstance(bound, Bound) else bound for bound in arguments]
+        results = _run(call, flat)
         bound = [argument for argument in arguments if isinstance(argument, Bound)]
         return _sign(trace, call, bound, results)
+
+
+def _run(call: Call, arguments: list[object]) -> list[object]:
+    """Raises: Unsupported with the program's own error, which eager will raise if it is one of the program."""
+    try:
+        return list(call.function(arguments))
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
 
 
 def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -38,20 +39,22 @@ class Call:
     overlapping: frozenset[int]
 
 
-def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode) -> CallLeaf:
-    """What the recording sees of one input. A symbolic fake that Dynamo has already made is found again.
+def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:
+    """What the recording sees of one input. With Dynamo's `source` its symbolic sizes are Dynamo's own.
 
     Raises: Unsupported for layouts and subclasses that the compiler does not take apart yet.
     """
     if not isinstance(value, torch.Tensor):
         return CallLeaf(role, value, False, True)
+    if isinstance(value, FakeTensor):
+        return CallLeaf(role, value, value.requires_grad, value.is_leaf)
     if is_traceable_wrapper_subclass(value):
         raise Unsupported(f"input {role} is a {type(value).__name__}: tensor subclasses are not compiled yet")
     if value.layout is not torch.strided:
         raise Unsupported(f"input {role} has layout {value.layout}: only strided tensors are compiled")
-    if value.is_inference() and torch.is_grad_enabled():
-        raise Unsupported(f"input {role} is an inference tensor in a call that may record gradients")
-    fake = value if isinstance(value, FakeTensor) else fake_mode.from_tensor(value)
+    context = TracingContext.try_get()
+    known = context.tensor_to_context.get(value) if context is not None else None
+    fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
 
 

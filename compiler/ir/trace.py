@@ -115,7 +115,11 @@ class Trace:
                 raise Unsupported(f"the program returns a tensor that no call of it made: {fake}")
             constant.meta.setdefault("val", fake)
             return constant
-        return self._same_as.get(found, found)
+        return self.resolve(found)
+
+    def resolve(self, node: fx.Node) -> fx.Node:
+        """The node that stands for `node` once the recording is finished."""
+        return self._same_as.get(node, node)
 
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
