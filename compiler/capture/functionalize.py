@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +54,7 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
 
 def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
     """One input as a functional tensor. Eager lets a program write what is no leaf, so that is bound through a copy."""
-    name = getattr(leaf.role, "name", "").replace(".", "_") or f"input_{leaf.role.index}"
+    name = _identifier(leaf.role)
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
     with torch.no_grad():
@@ -61,6 +62,11 @@ def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
     wrapped = trace.wrap(trace.add_input(name, plain), leaf.requires_grad)
     argument = trace.as_non_leaf(wrapped) if leaf.requires_grad and not leaf.is_leaf else wrapped
     return Bound(leaf.role, wrapped, argument, argument._version)
+
+
+def _identifier(role: CallInput) -> str:
+    name = re.sub(r"\W", "_", getattr(role, "name", ""))
+    return name if name.isidentifier() else f"input_{role.index}{name}"
 
 
 def _outside(trace: Trace, fake: torch.Tensor) -> torch.Tensor:
