@@ -7,7 +7,7 @@
             | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at)     Element: before layout only
 
     Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
-    Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | SetSize | Free
+    Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
 
 Meaning. `index` is a flat element offset from the buffer's `data_ptr` (strides and storage offset are folded in).
 An expression is a pure function of the loop variables free in it: `Reduce` binds its own loops, so a row softmax is
@@ -202,19 +202,11 @@ class Reinterpret:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Makes sure that an ATen result has the strides that kernels and views were made for; copies it if not."""
+    """Makes sure that a result of ATen has the strides that kernels and views were made for; copies it if not."""
 
     name: str
     size: tuple[Index, ...]
     stride: tuple[Index, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SetSize:
-    """`name = value`: a size that is computed from others."""
-
-    name: str
-    value: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +216,7 @@ class Free:
     names: tuple[str, ...]
 
 
-Step: TypeAlias = Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | SetSize | Free
+Step: TypeAlias = Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping
 
 import torch
 
-from compiler.ir.index import Index, Ranges, substitute, symbols
+from compiler.ir.index import Index, substitute, symbols
 from compiler.ir.loops import AsValue, Call, Cast, Const, Element, Expr, Load, Loop, Reduce
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
@@ -104,14 +105,51 @@ def map_indices(expr: Expr, function: Callable[[Index], Index]) -> Expr:
     return expr
 
 
+class Expansion:
+    """Replaces elements by what `lookup` gives for them, None meaning that they stay; with one memo.
+
+    Where an expanded value was rounded only to fit its tensor (`lookup` says so) and is widened again, both
+    conversions go.
+    """
+
+    __slots__ = ("_lookup", "_memo")
+
+    def __init__(self, lookup: Callable[[Element], tuple[Expr, bool] | None]) -> None:
+        self._lookup = lookup
+        self._memo: dict[Expr, Expr] = {}
+
+    def __call__(self, expr: Expr) -> Expr:
+        made = self._memo.get(expr)
+        if made is None:
+            made = self._memo[expr] = self._replace(expr)
+        return made
+
+    def _replace(self, expr: Expr) -> Expr:
+        if isinstance(expr, Element):
+            found = self._lookup(expr)
+            return expr if found is None else found[0]
+        if isinstance(expr, Cast) and isinstance(expr.expr, Element):
+            return self._widen(expr, expr.expr)
+        return map_children(expr, self)
+
+    def _widen(self, cast: Cast, element: Element) -> Expr:
+        found = self._lookup(element)
+        if found is None:
+            return cast
+        value, keeps_rounding = found
+        if not keeps_rounding and isinstance(value, Cast) and value.dtype in NARROW and value.expr.dtype is cast.dtype:
+            return value.expr
+        return convert(value, cast.dtype)
+
+
 class Substitution:
     """Replaces loop variables in expressions, with one memo for all the expressions it is given."""
 
     __slots__ = ("_memo", "_ranges", "_values")
 
-    def __init__(self, values: Mapping[str, Index], ranges: Ranges) -> None:
+    def __init__(self, values: Mapping[str, Index], ranges: MutableMapping[str, Index]) -> None:
         self._values = values
-        self._ranges = dict(ranges)
+        self._ranges = ChainMap({}, ranges)
         self._memo: dict[Expr, Expr] = {}
 
     def __call__(self, expr: Expr) -> Expr:
@@ -122,7 +160,7 @@ class Substitution:
 
     def _replace(self, expr: Expr) -> Expr:
         if isinstance(expr, Reduce):
-            self._ranges.update({loop.var: loop.extent for loop in expr.loops})
+            self._ranges.maps[0].update({loop.var: loop.extent for loop in expr.loops})
             loops = tuple(Loop(loop.var, self._index(loop.extent)) for loop in expr.loops)
             return Reduce(expr.op, loops, self(expr.body), expr.dtype)
         if isinstance(expr, Load | AsValue | Element):

@@ -106,11 +106,15 @@ def layer_norm_backward(operation: Operation) -> Result:
     dtype = widened(source.dtype)
     to_input = convert(_gradient_of_input(operation, at, dtype), source.dtype)
     reduced = tuple(Loop(f"{operation.name}_w_{i}", source.shape[i]) for i in range(rank - inner))
-    outer = (*(Symbol(loop.var) for loop in reduced), *coordinates(inner))
-    gradient, normal = _normalized(operation, outer, dtype)
-    to_weight = Reduce("sum", reduced, call("mul", gradient, normal), dtype)
-    to_bias = Reduce("sum", reduced, gradient, dtype)
+    to_weight = Reduce("sum", reduced, call("mul", *_normalized(operation, _outer(reduced, inner), dtype)), dtype)
+    reduced = tuple(Loop(f"{operation.name}_b_{i}", source.shape[i]) for i in range(rank - inner))
+    to_bias = Reduce("sum", reduced, _normalized(operation, _outer(reduced, inner), dtype)[0], dtype)
     return to_input, convert(to_weight, source.dtype), convert(to_bias, source.dtype)
+
+
+def _outer(reduced: tuple[Loop, ...], inner: int) -> tuple[Index, ...]:
+    """Coordinates of the input with the outer dimensions reduced over."""
+    return (*(Symbol(loop.var) for loop in reduced), *coordinates(inner))
 
 
 def _normalized(operation: Operation, at: tuple[Index, ...], dtype: torch.dtype) -> tuple[Expr, Expr]:
@@ -131,11 +135,10 @@ def _scaled_gradient(operation: Operation, at: tuple[Index, ...], dtype: torch.d
 def _gradient_of_input(operation: Operation, at: tuple[Index, ...], dtype: torch.dtype) -> Expr:
     """`rstd * (g*w - mean(g*w) - normal * mean(g*w * normal))`."""
     source = operation.tensor("input")
-    loops = norm_axes(operation, source, "d")
-    inner_gradient, inner_normal = _scaled_gradient(operation, loops.at, dtype)
+    first, second = norm_axes(operation, source, "d"), norm_axes(operation, source, "e")
     gradient, normal = _scaled_gradient(operation, at, dtype)
-    mean = divided(loops.reduce("sum", inner_gradient), loops.count)
-    slope = divided(loops.reduce("sum", call("mul", inner_gradient, inner_normal)), loops.count)
+    mean = divided(first.reduce("sum", _scaled_gradient(operation, first.at, dtype)[0]), first.count)
+    slope = divided(second.reduce("sum", call("mul", *_scaled_gradient(operation, second.at, dtype))), second.count)
     centered = call("sub", call("sub", gradient, mean), call("mul", normal, slope))
     rstd = operation.tensor("rstd")
     row_at = tuple(ZERO if extent is ONE else index for extent, index in zip(rstd.shape, at, strict=True))
