@@ -6,6 +6,7 @@ float32 of the same value, rounded where they are made.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 from compiler.ir.index import Index, evaluate, symbols
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce
+from compiler.ir.loops import AsValue, Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
@@ -135,3 +136,24 @@ def run_kernel(kernel: Kernel, tensors: list[torch.Tensor], sizes: list[int]) ->
     named = {buffer.name: tensor for buffer, tensor in zip(kernel.buffers, tensors, strict=True)}
     with np.errstate(all="ignore"):
         Evaluation(named, dict(zip(kernel.symbols, sizes, strict=True))).run(kernel)
+
+
+def tensor_at(address: int, buffer: Buffer, sizes: Mapping[str, int]) -> torch.Tensor:
+    """The flat tensor that lies at an address."""
+    count = evaluate(buffer.numel, sizes)
+    if count == 0:
+        return torch.empty(0, dtype=buffer.dtype)
+    block = (ctypes.c_uint8 * (count * buffer.dtype.itemsize)).from_address(address)
+    return torch.from_numpy(np.ctypeslib.as_array(block)).view(buffer.dtype)
+
+
+def as_function(kernel: Kernel) -> Callable[..., None]:
+    """A kernel as the function that compiled code would be: it takes addresses, then sizes."""
+
+    def function(*arguments: int) -> None:
+        addresses, sizes = arguments[: len(kernel.buffers)], arguments[len(kernel.buffers) :]
+        named = dict(zip(kernel.symbols, sizes, strict=True))
+        pairs = zip(addresses, kernel.buffers, strict=True)
+        run_kernel(kernel, [tensor_at(address, buffer, named) for address, buffer in pairs], list(sizes))
+
+    return function
