@@ -267,6 +267,8 @@ class _Lowering:
         aliases = []
         for user in node.users:
             position = user.args[1] % len(value)  # type: ignore[operator]
+            if value[position] is None and not user.users:
+                continue
             tensor = tensor_of(user.name, value[position])
             if tensor is None:
                 raise Declined("a result that is not a strided tensor")
