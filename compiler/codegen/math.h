@@ -145,6 +145,21 @@ INLINE T mod_int(T a, T b) {
   return (T)((r != 0) & ((r < 0) != (b < 0)) ? r + b : r);
 }
 
+INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }
+INLINE i64 greatest(i64 a, i64 b) { return a > b ? a : b; }
+
+// Wraps as eager does; a negative exponent leaves 1/base rounded towards zero.
+template <class T>
+INLINE T pow_int(T base, T exponent) {
+  if (exponent < 0) return base == 1 ? (T)1 : base == (T)-1 ? (exponent & 1 ? (T)-1 : (T)1) : (T)0;
+  T result = 1;
+  for (; exponent; exponent = (T)(exponent >> 1)) {
+    result = exponent & 1 ? (T)(result * base) : result;
+    base = (T)(base * base);
+  }
+  return result;
+}
+
 // Shifts by a negative amount, or by the width and more, leave no bits (or only sign bits), as eager does.
 template <class T>
 INLINE T shl(T a, T b) {
@@ -530,3 +545,8 @@ INLINE f32 atan2(f32 y, f32 x) { return __builtin_atan2f(y, x); }
 INLINE f64 atan2(f64 y, f64 x) { return __builtin_atan2(y, x); }
 
 }  // namespace m
+
+// clang-format off
+#pragma omp declare reduction(maximum : f32, f64, i8, u8, i16, i32, i64 : omp_out = m::maximum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(minimum : f32, f64, i8, u8, i16, i32, i64 : omp_out = m::minimum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+// clang-format on
