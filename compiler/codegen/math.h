@@ -168,8 +168,9 @@ INLINE T shl(T a, T b) {
 }
 template <class T>
 INLINE T shr(T a, T b) {
-  const int top = 8 * sizeof(T) - ((T)-1 < (T)0 ? 1 : 0);
-  return (u64)(i64)b >= (u64)top ? (T)(a >> (8 * sizeof(T) - 1)) : (T)(a >> b);
+  const u64 width = 8 * sizeof(T);
+  T none = a < (T)0 ? (T)-1 : (T)0;
+  return (u64)(i64)b >= width ? none : (T)(a >> b);
 }
 
 // ---- exponentials, float32 ----
