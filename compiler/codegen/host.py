@@ -59,17 +59,17 @@ def emit(schedule: Schedule) -> str:
     return _Emitter(schedule).source()
 
 
-def load(source: str, namespace: Mapping[str, Any], filename: str = "<assay graph>") -> Callable[[list[Any]], Any]:
-    """The `graph` of a source that `emit` gave; `namespace` holds its kernels and constants by name.
+def load(source: str, namespace: Mapping[str, Any], function: str = "graph") -> Callable[[list[Any]], Any]:
+    """The `function` that a source defines; `namespace` holds its kernels and constants by name.
 
     Tracebacks through it show its lines.
     """
-    name = f"{filename[:-1]} {abs(hash(source)):x}>" if filename.endswith(">") else filename
+    name = f"<assay {function} {abs(hash(source)):x}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     module = dict(namespace)
     exec(compile(source, name, "exec"), module)
-    graph: Callable[[list[Any]], Any] = module["graph"]
-    return graph
+    loaded: Callable[[list[Any]], Any] = module[function]
+    return loaded
 
 
 def index_text(index: Index) -> str:
@@ -82,7 +82,9 @@ def index_text(index: Index) -> str:
     if isinstance(index, Min | Max):
         return f"{'min' if isinstance(index, Min) else 'max'}({', '.join(texts)})"
     if isinstance(index, Product):
-        return "*".join(t if isinstance(p, Int | Symbol) else f"({t})" for p, t in zip(index.factors, texts, strict=True))
+        return "*".join(
+            t if isinstance(p, Int | Symbol) else f"({t})" for p, t in zip(index.factors, texts, strict=True)
+        )
     if isinstance(index, Sum):
         return " + ".join(texts)
     sign = "//" if isinstance(index, FloorDiv) else "%"
@@ -267,5 +269,3 @@ def _indices_in(value: object) -> Iterator[Index]:
         yield from _indices_in(tuple(value.values()))
     elif isinstance(value, slice):
         yield from _indices_in((value.start, value.stop, value.step))
-
-
