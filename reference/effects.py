@@ -15,8 +15,8 @@ class Effects:
     """Positions of the inputs whose data or metadata changed, and how each flat result relates to other tensors.
 
     A relation is `("input", i)`: the very object; `("input view", i)`: shares input i's storage; `("result", j)`: the
-    very object of an earlier result; `("result view", j)`: shares an earlier result's storage; `("new",)`;
-    `("value", v)` for what is no tensor.
+    very object of an earlier result; `("result view", j)`: a view of result j; `("base view", b)`: a view of
+    intermediate b, which is no result; `("new",)`; `("value", v)` for what is no tensor.
     """
 
     data: frozenset[int]
@@ -25,9 +25,10 @@ class Effects:
 
 
 def effects(function: Callable[..., Any], args: Sequence[Any]) -> Effects:
-    """Runs `function(*args)`, which may write its arguments: pass copies."""
+    """Runs `function(*args)`, which may write its arguments: pass copies. The random state is as before."""
     before = [_snapshot(value) for value in args]
-    results = pytree.tree_leaves(function(*args), is_leaf=lambda value: value is None)
+    with torch.random.fork_rng(devices=[]):
+        results = pytree.tree_leaves(function(*args), is_leaf=lambda value: value is None)
     after = [_snapshot(value) for value in args]
     pairs = [(i, b, a) for i, (b, a) in enumerate(zip(before, after, strict=True)) if b is not None and a is not None]
     data = frozenset(i for i, b, a in pairs if not _same_data(b, a))
@@ -56,10 +57,17 @@ def _relation(index: int, results: Sequence[Any], args: Sequence[Any]) -> tuple[
         for position, other in enumerate(others):
             if value is other:
                 return (name, position)
+    for name, others in (("input view", args), ("result view", results)):
         for position, other in enumerate(others):
-            if isinstance(other, torch.Tensor) and _shares(value, other):
-                return (f"{name} view", position)
-    return ("new",)
+            if other is not value and isinstance(other, torch.Tensor) and _views(value, other, name):
+                return (name, position)
+    bases = list(dict.fromkeys(id(r._base) for r in results if isinstance(r, torch.Tensor) and r._is_view()))
+    return ("base view", bases.index(id(value._base))) if value._is_view() else ("new",)
+
+
+def _views(value: torch.Tensor, other: torch.Tensor, name: str) -> bool:
+    """Sharing an input's storage is enough; of two results, one that is no view itself is the base."""
+    return _shares(value, other) and (name == "input view" or not other._is_view())
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:

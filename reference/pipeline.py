@@ -27,24 +27,16 @@ def assay_reference(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Fla
         found = effects(gm, _copies(args))
         if found.metadata or torch.is_inference_mode_enabled():
             return gm(*args)  # type: ignore[no-any-return]
-        if torch.is_grad_enabled() and any(_needs_grad(value) for value in args):
-            return gm(*args) if found.data else _with_gradients(gm, args, found)
-        return _without_gradients(gm, args, found)
+        if not (torch.is_grad_enabled() and any(_needs_grad(value) for value in args)):
+            return evaluate(record(gm, args), args)
+        simple = not found.data and not any(relation[0] == "base view" for relation in found.results)
+        return _with_gradients(gm, args, found) if simple else gm(*args)
 
     return call
 
 
-def _without_gradients(gm: fx.GraphModule, args: Sequence[Any], found: Effects) -> Sequence[Any]:
-    graph = record(gm, args)
-    copies = _copies(args)
-    results = evaluate(graph, copies)
-    for position in found.data:
-        args[position].copy_(copies[position])
-    return [_aliased(index, results, args, found) for index in range(len(results))]
-
-
 def _with_gradients(gm: fx.GraphModule, args: Sequence[Any], found: Effects) -> Sequence[Any]:
-    """Outputs from the recorded call; each gradient from a recording of the call followed by `autograd.grad`."""
+    """Outputs from the recorded call; its gradients from autograd over the same call, run again on copies."""
     results = list(_Recorded.apply(gm, *args))
     return [_aliased(index, results, args, found) for index in range(len(results))]
 
@@ -55,12 +47,9 @@ class _Recorded(torch.autograd.Function):
         ctx.gm, ctx.state = gm, torch.get_rng_state()
         ctx.save_for_backward(*[value for value in args if isinstance(value, torch.Tensor)])
         ctx.others = [None if isinstance(value, torch.Tensor) else value for value in args]
-        results = evaluate(record(gm, args), args)
-        with torch.enable_grad():
-            after = torch.get_rng_state()
-            torch.set_rng_state(ctx.state)
-            ctx.flows = [_needs_grad(value) for value in gm(*_copies(args))]
-            torch.set_rng_state(after)
+        results = evaluate(record(gm, args), _copies(args))
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            ctx.flows = [_flows(value) for value in gm(*_copies(args))]
         ctx.mark_non_differentiable(
             *[r for r, flows in zip(results, ctx.flows, strict=True) if isinstance(r, torch.Tensor) and not flows]
         )
@@ -79,22 +68,17 @@ class _Recorded(torch.autograd.Function):
             return list(torch.autograd.grad(flowing, [values[i] for i in leaves], given, allow_unused=True))
 
         wanted = [t for t, flows in zip(tangents, ctx.flows, strict=True) if flows]
-        after = torch.get_rng_state()
-        torch.set_rng_state(ctx.state)
-        with torch.enable_grad():
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
             grads = joint(_copies(args), wanted)
-        torch.set_rng_state(after)
         by_leaf = dict(zip(leaves, grads, strict=True))
         return (None, *(by_leaf.get(i) for i in range(len(args))))
 
 
 def record(gm: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModule:
     """The functional ATen graph of a call; writes of inputs stand at its end as `copy_`."""
-    state = torch.get_rng_state()
-    with torch.no_grad():
-        graph = make_fx(torch.func.functionalize(gm, remove="mutations"))(*_copies(args))
-    torch.set_rng_state(state)
-    return graph
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        return make_fx(torch.func.functionalize(gm, remove="mutations"))(*_copies(args))
 
 
 def _aliased(index: int, results: Sequence[Any], args: Sequence[Any], found: Effects) -> Any:
@@ -104,7 +88,8 @@ def _aliased(index: int, results: Sequence[Any], args: Sequence[Any], found: Eff
         return (args if relation[0] == "input" else results)[relation[1]]
     if relation[0] in ("input view", "result view"):
         base = (args if relation[0] == "input view" else results)[relation[1]]
-        return torch.as_strided(base, value.shape, value.stride(), value.storage_offset())
+        with torch.set_grad_enabled(value.requires_grad or relation[0] == "input view"):
+            return torch.as_strided(base, value.shape, value.stride(), value.storage_offset())
     return value
 
 
@@ -115,6 +100,11 @@ def _copies(args: Sequence[Any]) -> list[Any]:
         else (value.clone() if isinstance(value, torch.Tensor) else value)
         for value in args
     ]
+
+
+def _flows(value: object) -> bool:
+    """Whether a gradient flows through the result: a view made under no_grad may require grad, and is a leaf."""
+    return _needs_grad(value) and not value.is_leaf  # type: ignore[attr-defined]
 
 
 def _needs_grad(value: object) -> bool:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import fx
 
+from compiler.errors import Unsupported
 from compiler.ir.captured import Captured, as_node
 from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Signature, Tangent
 from compiler.ir.trace import Trace
@@ -45,7 +46,10 @@ def _tangent(trace: Trace, index: int, value: object) -> torch.Tensor:
 def _gradients(
     trace: Trace, values: Sequence[object], leaves: dict[CallInput, torch.Tensor], tangents: list[torch.Tensor]
 ) -> dict[OutputRole, fx.Node]:
-    grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
+    try:
+        grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
+    except RuntimeError as error:
+        raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
     return {Gradient(role): trace.node_of(grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None}
 
 

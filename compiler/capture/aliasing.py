@@ -92,22 +92,23 @@ class Aliases:
         return role
 
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
-        base = value._base if value.requires_grad else None
+        flows = value.requires_grad and not value.is_leaf  # a view made under no_grad is a leaf, whatever its base is
+        base = value._base if flows else None
         stop = self.trace.node_of(base) if base is not None else None
         root, how = self._chain(node, stop)
         if root in self.owners:
-            return View(self.owners[root], how, value.requires_grad)
+            return View(self.owners[root], how, flows)
         if root.op == "placeholder":
             raise Unsupported(f"the program returns a view of input {root.name} as it was before it was written")
         if root not in self._homes:
             self._add(Base(len(self._homes)), root, base if base is not None else root)
         of = self._homes[root]
-        if value.requires_grad and of not in self.differentiable:
+        if flows and of not in self.differentiable:
             if base is None:
                 raise Unsupported(f"the program returns a view that requires grad of {root.name}, which does not")
             self.returned[of] = base
             self.differentiable.add(of)
-        return View(of, how, value.requires_grad)  # type: ignore[arg-type]
+        return View(of, how, flows)  # type: ignore[arg-type]
 
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""

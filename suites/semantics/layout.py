@@ -1,0 +1,73 @@
+"""Programs over dtypes, shapes and strides at the edges: results have eager's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from harness.case import Made, case
+from suites.semantics.mutation import leaf
+
+
+@case(tags=("layout",))
+def integer_and_bool_inputs() -> Made:
+    def f(i: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return i * 2 + b, i // 3, b & (i > 2), b.sum(), torch.where(b, w, i)
+
+    return f, (torch.arange(6), torch.tensor([True, False] * 3), leaf(6)), {}
+
+
+@case(tags=("layout",))
+def zero_dimensional_inputs() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x * w, (x + w).exp().sum()
+
+    return f, (torch.randn(()), leaf()), {}
+
+
+@case(tags=("layout",))
+def empty_inputs() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x * w
+        return y, y.sum(), y.sum(0)
+
+    return f, (torch.randn(0, 3), leaf(3)), {}
+
+
+@case(tags=("layout",))
+def dimensions_of_size_one() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x.transpose(0, 1) * w, (x + w).mean(1, keepdim=True)
+
+    return f, (torch.randn(1, 4, 1), leaf(1, 1, 3)), {}
+
+
+@case(tags=("layout",))
+def channels_last_input() -> Made:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+    x = torch.randn(2, 3, 6, 5).to(memory_format=torch.channels_last)
+    return model, (x,), {}
+
+
+@case(tags=("layout",))
+def transposed_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x.relu() * 2, x + w, torch.zeros_like(x)
+
+    return f, (torch.randn(5, 4).t(), leaf(4, 5)), {}
+
+
+@case(tags=("layout",))
+def expanded_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x * 2, x * w, x.clone()
+
+    return f, (torch.randn(1, 4).expand(3, 4), leaf(3, 4)), {}
+
+
+@case(tags=("layout",))
+def strided_slices() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x[::2, 1:] * w[:, ::2], torch.cat([x[:1], x[2:]], 0)
+
+    return f, (torch.randn(6, 4), leaf(3, 6)), {}

@@ -1,0 +1,62 @@
+"""Programs whose results have structure, and programs under ambient modes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.case import Made, case
+from suites.semantics.mutation import leaf
+
+
+@case(tags=("structure",))
+def dict_with_none() -> Made:
+    def f(x: Tensor, *, w: Tensor) -> dict[str, object]:
+        return {"y": x * w, "cache": None, "sizes": (x.shape[0], "three"), "nested": [{"z": (x + w).sum()}]}
+
+    return f, (torch.randn(3),), {"w": leaf(3)}
+
+
+@case(tags=("ambient",))
+def autocast_inside() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ w
+        return y, y.float().softmax(-1)
+
+    return f, (torch.randn(4, 8), leaf(8, 8)), {}
+
+
+@case(tags=("ambient",))
+def no_grad_inside() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.no_grad():
+            scale = (w * w).mean()
+            seen = w.view(-1)
+        return x * w * scale, scale, seen
+
+    return f, (torch.randn(3, 2), leaf(3, 2)), {}
+
+
+@case(tags=("gradient",))
+def leaf_without_gradient() -> Made:
+    def f(x: Tensor, used: Tensor, unused: Tensor) -> Tensor:
+        return x * used + unused.detach()
+
+    return f, (torch.randn(3), leaf(3), leaf(3)), {}
+
+
+@case(tags=("gradient",))
+def output_that_needs_no_gradient() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x * w, x * 2, (w > 0)
+
+    return f, (torch.randn(3), leaf(3)), {}
+
+
+@case(tags=("random",))
+def dropout() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(x * w, 0.5) + torch.rand_like(x)
+
+    return f, (torch.randn(64), leaf(64)), {}
