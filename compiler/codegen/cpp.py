@@ -37,7 +37,7 @@ PARALLEL_WORK = 1 << 16
 PARTS = 64
 """Into how many parts a reduction over everything is cut, whatever the number of threads."""
 
-BLOCK = 2048
+BLOCK = 512
 """Terms of a float32 sum that are added up in float32 before they go to the float64 total."""
 
 ROW_BLOCK = 64
