@@ -55,7 +55,9 @@ def test_cache_second_load_compiles_nothing(tmp_path: Path, commands: list[list[
     assert torch.equal(first, torch.arange(8.0) * 2) and torch.equal(second, first)
 
 
-def test_cache_key_holds_source_and_flags(tmp_path: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_key_holds_source_and_flags(
+    tmp_path: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     result_of(doubling(2.0), ir.options(tmp_path))
     assert torch.equal(result_of(doubling(3.0), ir.options(tmp_path)), torch.arange(8.0) * 3)
     assert len(commands) == 2
@@ -67,10 +69,14 @@ def test_cache_key_holds_source_and_flags(tmp_path: Path, commands: list[list[st
     assert len(commands) == 4
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: data[:-1] + b"x"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: data[:-1] + b"x"]
+)
 def test_cache_damaged_entry_is_compiled_again(tmp_path: Path, commands: list[list[str]], damage: object) -> None:
     kernel = doubling(5.0)
-    subprocess.run([sys.executable, "-c", FILL.format(cache=str(tmp_path))], check=True)  # so that it is not mapped here
+    subprocess.run(
+        [sys.executable, "-c", FILL.format(cache=str(tmp_path))], check=True
+    )  # so that it is not mapped here
     (entry,) = tmp_path.glob("*.so")
     entry.write_bytes(damage(entry.read_bytes()))
     with pytest.warns(RuntimeWarning, match="is damaged; it is compiled again"):

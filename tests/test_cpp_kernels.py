@@ -75,11 +75,16 @@ def gelu_mul_add(shape: tuple[int, int], dtype: torch.dtype) -> ir.Run:
     x, z, b = randn(*shape, dtype=dtype), randn(*shape, dtype=dtype), randn(width)
     at = i * width + j
     half = ir.widen(load("x", at, dtype))
-    gelu = call("mul", call("mul", half, const(0.5)), call("add", const(1), call("erf", call("mul", half, const(0.5**0.5)))))
+    gelu = call(
+        "mul", call("mul", half, const(0.5)), call("add", const(1), call("erf", call("mul", half, const(0.5**0.5))))
+    )
     value = call("add", call("mul", gelu, ir.widen(load("z", at, dtype))), load("b", j))
     expected = torch.nn.functional.gelu(x.double()) * z.double() + b.double()
     return ir.make_run(
-        loops(i=rows, j=width), [store("y", at, ir.Cast(value, dtype))], {"x": x, "z": z, "b": b}, {"y": expected.to(dtype)}
+        loops(i=rows, j=width),
+        [store("y", at, ir.Cast(value, dtype))],
+        {"x": x, "z": z, "b": b},
+        {"y": expected.to(dtype)},
     )
 
 
@@ -103,7 +108,9 @@ def reduction(op: str, dims: tuple[int, ...], shape: tuple[int, int, int] = SHAP
     out: Index = Int(0)
     for d in kept:
         out = out * shape[d] + ir.Symbol(names[d])
-    return ir.make_run(loops(**{names[d]: shape[d] for d in kept}), [store("y", out, expr)], {"x": x}, {"y": eager_of(op, x, dims)})
+    return ir.make_run(
+        loops(**{names[d]: shape[d] for d in kept}), [store("y", out, expr)], {"x": x}, {"y": eager_of(op, x, dims)}
+    )
 
 
 def eager_of(op: str, x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
@@ -132,7 +139,9 @@ def index_value(index: Index) -> Expr:
 def transposed_add(rows: int, columns: int) -> ir.Run:
     x, z = randn(rows, columns), randn(columns, rows)
     value = call("add", load("x", i * columns + j), load("z", j * rows + i))
-    return ir.make_run(loops(i=rows, j=columns), [store("y", i * columns + j, value)], {"x": x, "z": z}, {"y": x + z.t()})
+    return ir.make_run(
+        loops(i=rows, j=columns), [store("y", i * columns + j, value)], {"x": x, "z": z}, {"y": x + z.t()}
+    )
 
 
 def heads(batch: int, length: int, count: int, width: int) -> ir.Run:
@@ -141,21 +150,36 @@ def heads(batch: int, length: int, count: int, width: int) -> ir.Run:
     index = i * (count * length * width) + (k // width) * (length * width) + j * width + k % width
     out = i * (length * count * width) + j * (count * width) + k
     expected = x.transpose(1, 2).reshape(batch, length, count * width)
-    return ir.make_run(loops(i=batch, j=length, k=count * width), [store("y", out, call("neg", load("x", index)))], {"x": x}, {"y": -expected})
+    return ir.make_run(
+        loops(i=batch, j=length, k=count * width),
+        [store("y", out, call("neg", load("x", index)))],
+        {"x": x},
+        {"y": -expected},
+    )
 
 
 def mixed_dtypes() -> ir.Run:
     x, flag = torch.arange(-50, 50, dtype=torch.int32), torch.arange(100) % 3 == 0
-    picked = call("where", load("flag", i, torch.bool), ir.Cast(load("x", i, torch.int32), torch.float64), const(0.5, torch.float64))
+    picked = call(
+        "where",
+        load("flag", i, torch.bool),
+        ir.Cast(load("x", i, torch.int32), torch.float64),
+        const(0.5, torch.float64),
+    )
     expected = torch.where(flag, x.double(), 0.5)
-    stores = [store("y", i, picked), store("big", i, call("gt", load("x", i, torch.int32), const(3, torch.int32), dtype=torch.bool))]
+    stores = [
+        store("y", i, picked),
+        store("big", i, call("gt", load("x", i, torch.int32), const(3, torch.int32), dtype=torch.bool)),
+    ]
     return ir.make_run(loops(i=100), stores, {"x": x, "flag": flag}, {"y": expected, "big": x > 3})
 
 
 def symbolic_broadcast(rows: int, columns: int) -> ir.Run:
     x, b = randn(rows, columns), randn(columns)
     value = call("add", load("x", i * n + j), load("b", j))
-    return ir.make_run(loops(i=s, j=n), [store("y", i * n + j, value)], {"x": x, "b": b}, {"y": x + b}, {"s": rows, "n": columns})
+    return ir.make_run(
+        loops(i=s, j=n), [store("y", i * n + j, value)], {"x": x, "b": b}, {"y": x + b}, {"s": rows, "n": columns}
+    )
 
 
 def symbolic_total(rows: int, columns: int) -> ir.Run:
@@ -167,7 +191,9 @@ def symbolic_total(rows: int, columns: int) -> ir.Run:
 def symbolic_columns(rows: int, columns: int) -> ir.Run:
     x = randn(rows, columns)
     expr = reduce("sum", load("x", k * n + j), k=s)
-    return ir.make_run(loops(j=n), [store("y", j, expr)], {"x": x}, {"y": x.double().sum(0).float()}, {"s": rows, "n": columns})
+    return ir.make_run(
+        loops(j=n), [store("y", j, expr)], {"x": x}, {"y": x.double().sum(0).float()}, {"s": rows, "n": columns}
+    )
 
 
 def two_accumulates() -> ir.Run:
@@ -187,7 +213,11 @@ def two_shapes() -> ir.Run:
     by_row = reduce("sum", load("x", i * 40 + k), k=40)
     by_column = reduce("sum", load("x", k * 40 + j), k=30)
     expected = {"a": x.double().sum(1).float(), "b": x.double().sum(0).float(), "c": x * 2}
-    stores = [store("a", i, by_row), store("b", j, by_column), store("c", i * 40 + j, call("mul", load("x", i * 40 + j), const(2)))]
+    stores = [
+        store("a", i, by_row),
+        store("b", j, by_column),
+        store("c", i * 40 + j, call("mul", load("x", i * 40 + j), const(2))),
+    ]
     return ir.make_run(loops(i=30, j=40), stores, {"x": x}, expected)
 
 
@@ -211,7 +241,11 @@ DIMS = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2))
 
 RUNS: dict[str, ir.Run] = {
     **{f"{op} over {dims}": reduction(op, dims) for op in OPS for dims in DIMS},
-    **{f"long {op} over {dims}": reduction(op, dims, (3, 1000, 700)) for op in ("sum", "max", "argmax") for dims in DIMS},
+    **{
+        f"long {op} over {dims}": reduction(op, dims, (3, 1000, 700))
+        for op in ("sum", "max", "argmax")
+        for dims in DIMS
+    },
     **{f"sum of one over {dims}": reduction("sum", dims, (1, 9, 1)) for dims in DIMS},
     **{f"sum of none over {dims}": reduction("sum", dims, (4, 0, 3)) for dims in DIMS},
     "softmax": softmax(33, Int(130), 130),
@@ -262,7 +296,12 @@ def test_emit_kernel_equals_eager(name: str, results: dict[str, dict[str, torch.
         bound = BOUNDS.get(got.dtype, 0.0)
         largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() if expected.numel() else 0.0
         torch.testing.assert_close(
-            got, expected, rtol=0, atol=bound * largest, equal_nan=True, msg=lambda m: f"{m}\n{emit_kernel(RUNS[name].kernel)}"
+            got,
+            expected,
+            rtol=0,
+            atol=bound * largest,
+            equal_nan=True,
+            msg=lambda m: f"{m}\n{emit_kernel(RUNS[name].kernel)}",
         )
 
 
@@ -283,8 +322,12 @@ def test_emit_long_sums_err_at_most_as_eager(tmp_path: Path) -> None:
     x = torch.rand(4096, 2048, generator=GENERATOR)
     count, width = x.shape
     runs = [
-        ir.make_run(loops(i=count), [store("y", i, reduce("sum", load("x", i * width + k), k=width))], {"x": x}, {"y": x.sum(1)}),
-        ir.make_run(loops(j=width), [store("y", j, reduce("sum", load("x", k * width + j), k=count))], {"x": x}, {"y": x.sum(0)}),
+        ir.make_run(
+            loops(i=count), [store("y", i, reduce("sum", load("x", i * width + k), k=width))], {"x": x}, {"y": x.sum(1)}
+        ),
+        ir.make_run(
+            loops(j=width), [store("y", j, reduce("sum", load("x", k * width + j), k=count))], {"x": x}, {"y": x.sum(0)}
+        ),
         ir.make_run((), [store("y", 0, reduce("sum", load("x", k), k=count * width))], {"x": x}, {"y": x.sum()}),
     ]
     functions = ir.load_runs(runs, tmp_path)
@@ -296,7 +339,9 @@ def test_emit_long_sums_err_at_most_as_eager(tmp_path: Path) -> None:
 
 
 def test_emit_maximum_of_nothing_is_the_identity(tmp_path: Path) -> None:
-    run = ir.make_run((), [store("y", 0, reduce("max", load("x", k), k=0))], {"x": torch.zeros(0)}, {"y": torch.tensor(-math.inf)})
+    run = ir.make_run(
+        (), [store("y", 0, reduce("max", load("x", k), k=0))], {"x": torch.zeros(0)}, {"y": torch.tensor(-math.inf)}
+    )
     function = ir.load_runs([run], tmp_path)[run.kernel.name]
     assert torch.equal(ir.launch(function, run)["y"], run.expected["y"])
 

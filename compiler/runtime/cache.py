@@ -92,7 +92,7 @@ _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there and ends with the digest of what is before. One that is not whole is worth a warning."""
+    """Whether the file is there and ends with the digest of what is before; warns of one that does not."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
