@@ -825,7 +825,7 @@ def _lanes(extent: Index) -> int:
     if not isinstance(extent, Int):
         return LANES
     fitting = (extent.value // 4 + 63) // 64 * 64
-    return max(64, min(LANES, fitting))
+    return min(LANES, max(64, fitting))
 
 
 def _is_small(work: Index) -> bool:
