@@ -55,7 +55,9 @@ def test_cache_second_load_compiles_nothing(tmp_path: Path, commands: list[list[
     assert torch.equal(first, torch.arange(8.0) * 2) and torch.equal(second, first)
 
 
-def test_cache_key_holds_source_and_flags(tmp_path: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_key_holds_source_and_flags(
+    tmp_path: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     result_of(doubling(2.0), ir.options(tmp_path))
     assert torch.equal(result_of(doubling(3.0), ir.options(tmp_path)), torch.arange(8.0) * 3)
     assert len(commands) == 2
@@ -67,10 +69,14 @@ def test_cache_key_holds_source_and_flags(tmp_path: Path, commands: list[list[st
     assert len(commands) == 4
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: data[:-1] + b"x"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: data[:-1] + b"x"]
+)
 def test_cache_damaged_entry_is_compiled_again(tmp_path: Path, commands: list[list[str]], damage: object) -> None:
     kernel = doubling(5.0)
-    subprocess.run([sys.executable, "-c", FILL.format(cache=str(tmp_path))], check=True)  # so that it is not mapped here
+    subprocess.run(
+        [sys.executable, "-c", FILL.format(cache=str(tmp_path))], check=True
+    )  # so that it is not mapped here
     (entry,) = tmp_path.glob("*.so")
     entry.write_bytes(damage(entry.read_bytes()))
     with pytest.warns(RuntimeWarning, match="is damaged; it is compiled again"):
@@ -99,10 +105,24 @@ def test_cache_unusable_directory_warns_once_and_computes(tmp_path: Path, kind: 
     assert len(caught) == 1 and str(place) in str(caught[0].message)
 
 
+def test_cache_full_disk_warns_and_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = cache.os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if Path(target).parent == tmp_path:
+            raise OSError(28, "No space left on device")
+        original(source, target)
+
+    monkeypatch.setattr(cache.os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="cannot be written .*No space left"):
+        assert torch.equal(result_of(doubling(11.0), ir.options(tmp_path)), torch.arange(8.0) * 11)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_cache_concurrent_processes_leave_one_whole_entry(tmp_path: Path) -> None:
     code = FILL.format(cache=str(tmp_path))
-    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-    assert [process.wait() for process in running] == [0, 0, 0]
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
     (entry,) = tmp_path.iterdir()
     assert cache._is_whole(entry)
 

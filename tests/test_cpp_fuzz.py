@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 import torch
 
+from compiler.codegen import cpp
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, maximum, minimum
 from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Load, Loop, Reduce, Store
 from tests import kernel_ir as ir
@@ -164,16 +164,31 @@ class Maker:
 GENERATOR = torch.Generator().manual_seed(0)
 
 
+LIMITS = {"as they are": {}, "small": {"PARALLEL_WORK": 0, "TILE": 4, "PARTS": 3, "LANES": 4, "SCRATCH_BYTES": 64}}
+"""With small limits, small kernels too run in parallel, in parts, in squares and in several tiles of lanes."""
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ir.Run, dict[str, torch.Tensor]]]:
-    made = [Maker(seed).run() for seed in range(COUNT)]
-    folder: Path = tmp_path_factory.mktemp("cache")
-    functions = ir.load_runs(made, folder)
-    return [(run, ir.launch(functions[run.kernel.name], run)) for run in made]
+def made() -> list[ir.Run]:
+    return [Maker(seed).run() for seed in range(COUNT)]
+
+
+@pytest.fixture(scope="module", params=LIMITS)
+def results(
+    request: pytest.FixtureRequest, made: list[ir.Run], tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, torch.Tensor]]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in LIMITS[request.param].items():
+            patch.setattr(cpp, name, value)
+        functions = ir.load_runs(made, tmp_path_factory.mktemp("cache"))
+    return [ir.launch(functions[run.kernel.name], run) for run in made]
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_emit_fuzz_equals_literal_evaluation(seed: int, runs: list[tuple[ir.Run, dict[str, torch.Tensor]]]) -> None:
-    run, got = runs[seed]
-    for name, expected in run.expected.items():
-        torch.testing.assert_close(got[name], expected, rtol=1e-11, atol=1e-11, msg=lambda m, r=run: f"{m}\n{r.kernel}")
+def test_emit_fuzz_equals_literal_evaluation(
+    seed: int, made: list[ir.Run], results: list[dict[str, torch.Tensor]]
+) -> None:
+    for name, expected in made[seed].expected.items():
+        torch.testing.assert_close(
+            results[seed][name], expected, rtol=1e-11, atol=1e-11, msg=lambda m: f"{m}\n{made[seed].kernel}"
+        )

@@ -171,7 +171,9 @@ def cast_values(source: torch.dtype, target: torch.dtype) -> torch.Tensor:
     """The edges of `source` less those whose conversion C++ leaves open: out of range of an integer target."""
     values = edges(source)
     if source.is_floating_point:
-        values = torch.cat([values, torch.linspace(-127, 127, 97).to(source), torch.tensor([65504.0, 70000.0]).to(source)])
+        values = torch.cat(
+            [values, torch.linspace(-127, 127, 97).to(source), torch.tensor([65504.0, 70000.0]).to(source)]
+        )
     if not source.is_floating_point or target.is_floating_point or target == torch.bool:
         return values
     info = torch.iinfo(target)
@@ -232,5 +234,5 @@ def test_emit_integer_division_needs_a_constant_divisor() -> None:
 
 
 def test_emit_unknown_operator_says_which() -> None:
-    with pytest.raises(Unsupported, match="'nonsense' on torch.float32"):
+    with pytest.raises(Unsupported, match=r"'nonsense' on torch\.float32"):
         call(ir.call("nonsense", ir.load("x", ir.i)), ["a"])

@@ -37,7 +37,7 @@ PARALLEL_WORK = 1 << 16
 PARTS = 64
 """Into how many parts a reduction over everything is cut, whatever the number of threads."""
 
-BLOCK = 2048
+BLOCK = 512
 """Terms of a float32 sum that are added up in float32 before they go to the float64 total."""
 
 ROW_BLOCK = 64
@@ -46,7 +46,7 @@ ROW_BLOCK = 64
 LANES = 256
 """Iterations of the lane loop that run side by side."""
 
-TILE = 32
+TILE = 64
 """Side of the square tiles in which a transposing nest runs."""
 
 SCRATCH_BYTES = 1 << 17
@@ -59,7 +59,7 @@ _KEYWORDS = frozenset(
     "typedef typename union unsigned using virtual void volatile while xor m f16 f32 f64 bf16 i8 i16 i32 i64 u8 u32 "
     "u64 bits".split()
 )
-_OURS = re.compile(r"(t|acc|total|part|row|lane|tile|end|block|span|first|last)\d*")
+_OURS = re.compile(r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|r\d+")
 
 
 def identifier(name: str) -> str:
@@ -429,13 +429,12 @@ class _Emitter:
             self.hoist(body for _, body in takes)
             self._row_loops(takes, loops[1:], shared)
 
-    def _row_blocks(
-        self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]
-    ) -> None:
+    def _row_blocks(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
         wide = [accumulator for accumulator, _ in takes if accumulator.total]
         if not wide:
             self._row_loop(takes, loop, shared)
             return
+        self.hoist(body for _, body in takes)
         with self._blocks(loop, BLOCK):
             for accumulator in wide:
                 self.writer.line(f"{accumulator.narrow} {accumulator.name} = {accumulator.operator.start};")
@@ -449,11 +448,11 @@ class _Emitter:
         before = self.ranges
         first, last = before.get(loop.var, ("0", self.index(loop.extent)))
         if loop.var not in before and isinstance(loop.extent, Int) and loop.extent.value <= size:
-            with self.writer.block(""):
+            with self.writer.block(""), self.scope():
                 yield
             return
         block, end = self.fresh("block"), self.fresh("end")
-        with self.writer.block(f"for (i64 {block} = {first}; {block} < {last}; {block} += {size})"):
+        with self.writer.block(f"for (i64 {block} = {first}; {block} < {last}; {block} += {size})"), self.scope():
             self.writer.line(f"const i64 {end} = m::least({block} + {size}, {last});")
             self.ranges = {**before, loop.var: (block, end)}
             yield
@@ -669,7 +668,9 @@ class _Emitter:
     def descend(self, depth: int) -> None:
         """The next loops, in parallel where nothing outside is."""
         loop = self.nest.loops[depth]
-        if loop.var == self.nest.lane:
+        if self._is_transposing(depth):
+            self._descend_by_squares(depth)
+        elif loop.var == self.nest.lane:
             self._descend_by_tile(depth, self._pragma_of(depth, 1))
         elif self._is_leaf(depth):
             self._leaf(depth)
@@ -743,6 +744,58 @@ class _Emitter:
     def _free_of(self, loops: tuple[Loop, ...]) -> frozenset[str]:
         return frozenset().union(*(self.intern.free(r) for r in self.reductions if r.loops == loops))
 
+    def _is_transposing(self, depth: int) -> bool:
+        """Whether the two innermost loops start here and a load walks the outer one contiguously."""
+        if depth != len(self.nest.loops) - 2 or self.reductions or self.stores_at(depth + 1):
+            return False
+        if not self.independent or self.nest.lane is not None or self.ranges:
+            return False
+        outer, inner = self.nest.loops[depth:]
+        if any(isinstance(loop.extent, Int) and loop.extent.value < TILE for loop in (outer, inner)):
+            return False
+        return bool(self._crossing(outer, inner))
+
+    def _crossing(self, outer: Loop, inner: Loop) -> list[Load]:
+        """The loads that are contiguous along the outer loop and far apart along the inner one."""
+        found = []
+        for expr in subexpressions(s.expr for s in self.nest.stores):
+            if isinstance(expr, Load) and affine.stride(expr.index, outer.var) == Int(1):
+                if affine.stride(expr.index, inner.var) not in (Int(0), Int(1)):
+                    found.append(expr)
+        return found
+
+    def _square(self, load: Load, pair: Sequence[Loop], tiles: Sequence[str]) -> None:
+        """Reads one tile along its lines into a transposed copy, and lets that stand for the load."""
+        outer, inner = pair
+        square = self.fresh("square")
+        place = f"{square}[{outer.var} - {tiles[0]}][{inner.var} - {tiles[1]}]"
+        self.writer.line(f"alignas(64) {C_TYPES[load.dtype]} {square}[{TILE}][{TILE}];")
+        with self.writer.block(self.head(inner)), self.writer.block(self.head(outer)):
+            self.writer.line(f"{place} = {self._text(load)};")
+        self.name(load, place)
+
+    def _descend_by_squares(self, depth: int) -> None:
+        """Square tiles; what crosses them is read line by line first, so that each line of memory comes in once."""
+        pair = self.nest.loops[depth:]
+        pragma = self._pragma_of(depth, 2)
+        if pragma:
+            self.writer.pragma(pragma)
+        tiles = [self.fresh("tile") for _ in pair]
+        heads = [
+            f"for (i64 {tile} = 0; {tile} < {self.index(loop.extent)}; {tile} += {TILE})"
+            for tile, loop in zip(tiles, pair, strict=True)
+        ]
+        with self._parallel(), self.writer.block(heads[0]), self.writer.block(heads[1]):
+            for tile, loop in zip(tiles, pair, strict=True):
+                end = self.fresh("end")
+                self.writer.line(f"const i64 {end} = m::least({tile} + {TILE}, {self.index(loop.extent)});")
+                self.ranges = {**self.ranges, loop.var: (tile, end)}
+            with self.scope():
+                for load in self._crossing(*pair):
+                    self._square(load, pair, tiles)
+                self._nested(depth, 1)
+            self.ranges = {}
+
     def _descend_by_tile(self, depth: int, pragma: str) -> None:
         loop = self.nest.loops[depth]
         extent = self.index(loop.extent)
@@ -772,7 +825,7 @@ def _lanes(extent: Index) -> int:
     if not isinstance(extent, Int):
         return LANES
     fitting = (extent.value // 4 + 63) // 64 * 64
-    return max(64, min(LANES, fitting))
+    return min(LANES, max(64, fitting))
 
 
 def _is_small(work: Index) -> bool:

@@ -165,7 +165,7 @@ def constant(value: bool | int | float, dtype: torch.dtype) -> str:
     if dtype == torch.bool:
         return "true" if value else "false"
     if dtype in HALVES:
-        bits = torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF
+        bits = int(torch.tensor(value, dtype=dtype).view(torch.int16).item()) & 0xFFFF
         return f"({C_TYPES[dtype]}){bits:#x}"
     if dtype.is_floating_point:
         return _float_constant(float(value), dtype)

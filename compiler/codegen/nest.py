@@ -11,7 +11,7 @@ whose sets of loops are ordered by inclusion, so that each belongs to one depth.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -81,19 +81,19 @@ class Interner:
         return inside - {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else inside
 
 
-def subexpressions(roots: Iterable[Expr]) -> Iterator[Expr]:
+def subexpressions(roots: Iterable[Expr]) -> list[Expr]:
     """Every distinct object under the roots, the bodies of reductions included, operands first."""
-    seen: set[int] = set()
-
-    def visit(expr: Expr) -> Iterator[Expr]:
-        if id(expr) not in seen:
-            seen.add(id(expr))
-            for operand in operands(expr):
-                yield from visit(operand)
-            yield expr
-
-    for root in roots:
-        yield from visit(root)
+    found: dict[int, Expr] = {}
+    open_: set[int] = set()
+    stack = list(roots)[::-1]
+    while stack:
+        expr = stack[-1]
+        if id(expr) in found or id(expr) in open_:
+            found.setdefault(id(expr), stack.pop())
+        else:
+            open_.add(id(expr))
+            stack += [operand for operand in operands(expr)[::-1] if id(operand) not in found]
+    return list(found.values())
 
 
 def indices(roots: Iterable[Expr]) -> list[Index]:

@@ -25,7 +25,7 @@ FLAGS = (
     "-fno-trapping-math",  # nobody reads the exception flags; without it no branch on floats becomes a select
     "-ffp-contract=off",  # x*y - y*x is 0 in eager; a fused one leaves the rounding error of one product
     "-fno-semantic-interposition",
-    "-fvisibility=default",
+    "-Wl,-Bsymbolic",  # a kernel that is called as a function of libm is still itself
 )
 """NaN, infinities and signed zeros are kept: nothing of -ffast-math is here."""
 

@@ -50,14 +50,15 @@ def fetch(directory: str, key: str, make: Callable[[Path], object]) -> Path:
     Raises: what `make` raises.
     """
     try:
-        folder = _usable(directory)
+        return _fetch(_usable(directory), key, make)
     except CacheError as error:
         _warn_once(f"{error}; kernels are compiled in a temporary directory and not kept")
-        folder = _temporary()
+        return _fetch(_temporary(), key, make)
+
+
+def _fetch(folder: Path, key: str, make: Callable[[Path], object]) -> Path:
     path = folder / f"{key}.so"
-    if _is_whole(path):
-        return path
-    return _fill(folder, path, make)
+    return path if _is_whole(path) else _fill(folder, path, make)
 
 
 def _usable(directory: str) -> Path:
@@ -92,7 +93,7 @@ _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there and ends with the digest of what is before. One that is not whole is worth a warning."""
+    """Whether the file is there and ends with the digest of what is before; warns of one that does not."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -116,7 +117,9 @@ def _fill(folder: Path, path: Path, make: Callable[[Path], object]) -> Path:
         fresh.write_bytes(data + hashlib.sha256(data).digest())
         fresh.chmod(0o700)
         os.replace(fresh, path)
-    except BaseException:
+    except BaseException as error:
         fresh.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise CacheError(f"assay: the cache entry {str(path)!r} cannot be written ({error})") from error
         raise
     return path
