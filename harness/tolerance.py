@@ -25,8 +25,9 @@ or whose numbers move further than the reach below, took another path, and is no
 
 *Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
 (its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the
-largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give `A` and `R`,
-and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for each element.
+largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give
+`A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
+each element.
 """
 
 from __future__ import annotations
