@@ -96,11 +96,11 @@ class _Pair:
 
     def differences(self) -> Iterator[Difference]:
         yield from self._error()
+        yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
         if (self.eager.error is None) != (self.ours.error is None):
-            return
+            return  # what one of them did after the other stopped is no difference of its own
         yield from self._structure()
         yield from self._scalars()
-        yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
         yield from self._tensors(self.eager.state, self.ours.state, "mutation")
         yield from self._gradients()
         yield from self._versions()

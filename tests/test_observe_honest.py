@@ -207,3 +207,18 @@ PROGRAMS: tuple[Make, ...] = (
 def test_observe_honest_backend_is_same(make: Make, mode: str, backend: str) -> None:
     result = run_case(declare()(make), mode, backend, timed=False)
     assert (result.verdict, result.differences) == ("same", ()), result.detail
+
+
+def view_made_without_grad() -> Made:
+    def program(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return x[1:]
+
+    return program, (leaf(4),), {}
+
+
+def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
+    """Eager's view is a leaf that requires a gradient, with no history; aot_eager (torch 2.13) replays it with one."""
+    result = run_case(declare()(view_made_without_grad), "train", "aot_eager", timed=False)
+    assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error"}
+    assert run_case(declare()(view_made_without_grad), "train", "eager", timed=False).verdict == "same"
