@@ -124,10 +124,10 @@ def result_line(row: Row) -> Text:
     """How one case ended, in one line."""
     result = row.result
     line = Text(f"{label(result.case, result.mode, result.backend)}  ")
-    line += verdict_text(result.verdict, row.known is not None)
+    line += verdict_text(result.verdict, row.is_known)
     if row.speed is not None:
         line += Text(f"  {times(row.speed)} eager, compile {seconds(result.compile_s)} s")
-    if not row.is_good:
+    if not row.judgement.passes:
         line += Text(f"  {first_reason(result)}")
     return line
 
@@ -162,7 +162,7 @@ def results_table(rows: Sequence[Row]) -> Table:
             result.case,
             result.mode,
             result.backend,
-            verdict_text(result.verdict, row.known is not None),
+            verdict_text(result.verdict, row.is_known),
             milliseconds(result.eager_ms),
             milliseconds(result.ms),
             times(row.speed),
@@ -176,7 +176,7 @@ def results_table(rows: Sequence[Row]) -> Table:
 def totals_line(totals: Totals) -> Text:
     """`28 of 30 as eager (28 same, 2 diverged); speed 1.31x; compile 14.20 s; 71% of 940 nodes generated`"""
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in totals.verdicts.items())
-    line = Text(f"{totals.good} of {totals.rows} as eager", style="bold")
+    line = Text(f"{totals.passed} of {totals.rows} as eager", style="bold")
     line += Text(f" ({verdicts})" if verdicts else "", style="")
     if totals.speed is not None:
         line += Text(f"; speed {times(totals.speed)} eager's (geometric mean over same)", style="")
@@ -187,16 +187,15 @@ def totals_line(totals: Totals) -> Text:
 
 
 def difference_lines(rows: Sequence[Row]) -> list[Text]:
-    """For each row that is not `same`: its name, its differences, its detail, why it is known."""
+    """For each row that is not `same`: its name, its differences, its detail, what the ledger says."""
     lines: list[Text] = []
     for row in rows:
         result = row.result
         if result.verdict == "same":
             continue
         heading = Text(f"{label(result.case, result.mode, result.backend)}: ", style="bold")
-        lines.append(heading + verdict_text(result.verdict, row.known is not None))
+        lines.append(heading + verdict_text(result.verdict, row.is_known))
         lines += [Text(f"  {d.field} at {d.path}: {d.detail}") for d in result.differences]
         lines += [Text(f"  {line}") for line in result.detail.strip().splitlines()]
-        if row.known is not None:
-            lines.append(Text(f"  known: {row.known}"))
+        lines += [Text(f"  {note}") for note in row.judgement.notes]
     return lines

@@ -3,7 +3,7 @@
     {"schema": 1, "environment": {...}, "interrupted": false, "totals": {...},
      "results": [{"case", "mode", "backend", "verdict", "differences": [{"field", "path", "detail"}],
                   "eager_ms", "ms", "compile_s", "nodes", "nodes_generated", "fallbacks": {"aten.x": n},
-                  "graph_breaks", "detail", "known"}]}
+                  "graph_breaks", "detail", "passes", "notes"}]}
 
 JSON has no NaN and no infinity: a number that is neither measured nor finite is null.
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 import jinja2
 
+from harness.ledger import Judgement
 from harness.measure import geometric_mean, ratio
 from harness.outcome import VERDICTS, Result
 
@@ -30,14 +31,15 @@ UNKNOWN = "–"  # noqa: RUF001  an en dash is what a reader expects in an empty
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A result and, where the ledger lists it as a known failure, the reason."""
+    """A result, and what the ledger makes of it."""
 
     result: Result
-    known: str | None = None
+    judgement: Judgement
 
     @property
-    def is_good(self) -> bool:
-        return self.result.verdict == "same" or self.known is not None
+    def is_known(self) -> bool:
+        """Not `same`, and excused by the ledger."""
+        return self.judgement.passes and self.result.verdict != "same"
 
     @property
     def speed(self) -> float | None:
@@ -50,7 +52,7 @@ class Totals:
     """What a run came to. Means and sums are over the rows whose verdict is `same`, all others are in `verdicts`."""
 
     rows: int
-    good: int
+    passed: int
     verdicts: dict[str, int]
     speed: float | None
     compile_s: float
@@ -68,7 +70,7 @@ def total(rows: Sequence[Row]) -> Totals:
     counts = Counter(row.result.verdict for row in rows)
     return Totals(
         rows=len(rows),
-        good=sum(row.is_good for row in rows),
+        passed=sum(row.judgement.passes for row in rows),
         verdicts={verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
         speed=geometric_mean(ratio(result.eager_ms, result.ms) for result in same),
         compile_s=sum(result.compile_s or 0.0 for result in same),
@@ -87,7 +89,7 @@ def document(rows: Sequence[Row], environment: Mapping[str, Any], *, interrupted
             "environment": dict(environment),
             "interrupted": interrupted,
             "totals": {**dataclasses.asdict(totals), "generated": totals.generated},
-            "results": [{**dataclasses.asdict(row.result), "known": row.known} for row in rows],
+            "results": [{**dataclasses.asdict(row.result), **dataclasses.asdict(row.judgement)} for row in rows],
         }
     )
 
@@ -111,7 +113,7 @@ def milliseconds(value: float | None) -> str:
     """`0.0123`, `4.56`, `78.9`, `1234`: three significant digits below a thousand."""
     if value is None:
         return UNKNOWN
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def seconds(value: float | None) -> str:
