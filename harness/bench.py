@@ -312,7 +312,7 @@ def show(console: Console, done: Bench) -> None:
     for summary in summarize(done.rows):
         console.print(summary_line(summary), soft_wrap=True)
     if done.left_out:
-        console.print(f"{len(done.left_out)} rows are in no mean:", style="bold")
+        console.print(f"In no mean are {len(done.left_out)} of {len(done.rows)} rows:", style="bold")
     for left_out in done.left_out:
         console.print(Text(f"  {left_out.case} {left_out.mode} against {left_out.against}: {left_out.reason}"))
     if done.interrupted:

@@ -21,8 +21,7 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import compare as comparing
-from harness import ledger, progress, report
+from harness import ledger, progress, report, triage
 from harness.backends import BackendError, resolve
 from harness.bench_worker import EAGER
 from harness.case import MODES, SIZES, Case
@@ -219,8 +218,8 @@ def bench(
 def compare(before: Path, after: Path, tolerance: float) -> None:
     """What changed between two reports of `run` or of `bench`; exit 1 if anything got worse."""
     try:
-        changes = comparing.compare(comparing.read(before), comparing.read(after), tolerance)
-    except comparing.ReportError as error:
+        changes = triage.compare(triage.read(before), triage.read(after), tolerance)
+    except triage.ReportError as error:
         raise click.UsageError(str(error)) from error
     for change in changes:
         click.echo(str(change))

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli import commands
-from harness.compare import Change, ReportError, compare, read
+from harness.triage import Change, ReportError, compare, read
 
 
 def entry(**fields: Any) -> dict[str, Any]:
