@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,10 +130,14 @@ def run_pieces(
 
 
 def run_piece(piece: Piece, *, seed: int, device: str, limit_s: float | None) -> Result:
+    """The piece's result. What the harness itself trips over is a crash of that row, and the run goes on."""
     case, mode, backend, size = piece.case, piece.mode, piece.backend, piece.size
-    if limit_s is None:
-        return run_case(case, mode, backend, size=size, seed=seed, device=device)
-    return run_isolated(case, mode, backend, size=size, seed=seed, device=device, timeout_s=limit_s)
+    try:
+        if limit_s is None:
+            return run_case(case, mode, backend, size=size, seed=seed, device=device)
+        return run_isolated(case, mode, backend, size=size, seed=seed, device=device, timeout_s=limit_s)
+    except Exception:
+        return Result(case.name, mode, backend, "crash", detail=f"in the harness:\n{traceback.format_exc()}")
 
 
 def show_results(console: Console, rows: Sequence[Row], interrupted: bool) -> None:
