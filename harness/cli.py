@@ -84,7 +84,7 @@ class Piece:
 @CHOOSE_CASES
 @click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
-@click.option("--isolate", is_flag=True, help="Each case in a process of its own.")
+@click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
@@ -102,13 +102,14 @@ def run(
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
+    facts = environment(device) | {"size": size, "seed": seed}
     console, rows, interrupted = progress.terminal(), [], False
     try:
         for row in run_pieces(console, pieces, known, seed=seed, device=device, limit_s=limit_s):
             rows.append(row)
+            write_reports(rows, facts, True, json_path, None)  # should a later case end this process, it holds these
     except KeyboardInterrupt:
         interrupted = True
-    facts = environment(device) | {"size": size, "seed": seed}
     write_reports(rows, facts, interrupted, json_path, html_directory)
     show_results(console, rows, interrupted)
     sys.exit(INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1)

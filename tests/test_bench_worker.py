@@ -29,7 +29,9 @@ def other():
     return (lambda x: x + 2), (torch.ones(3),), {}
 """
 
-REQUEST = Request("steady", "", "mine.scale", ("infer", "train"), "eager", ("eager", "aot_eager"), "tiny", 0, "cpu", 2)
+REQUEST = Request(
+    "steady", "", "mine.scale", ("infer", "train"), "eager", ("eager", "eager_noexcept"), "tiny", 0, "cpu", 2
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +52,7 @@ def test_worker_answers_each_mode_against_each_other(tmp_path: Path) -> None:
     infer, train = answers(tmp_path)
     assert (infer["mode"], infer["verdict"], train["mode"], train["verdict"]) == ("infer", "same", "train", "same")
     for answer in (infer, train):
-        assert list(answer["pairs"]) == ["eager", "aot_eager"]
+        assert list(answer["pairs"]) == ["eager", "eager_noexcept"]
         for pair in answer["pairs"].values():
             assert pair["error"] == ""
             assert pair["speed_ratio"] == pytest.approx(pair["against_ms"] / pair["ms"])
@@ -58,7 +60,7 @@ def test_worker_answers_each_mode_against_each_other(tmp_path: Path) -> None:
 
 
 def test_worker_measures_cold_compile(tmp_path: Path) -> None:
-    (answer,) = answers(tmp_path, kind="cold", modes=("train",), backend="aot_eager", against=())
+    (answer,) = answers(tmp_path, kind="cold", modes=("train",), backend="eager_noexcept", against=())
     assert answer["mode"] == "train" and answer["error"] == ""
     assert 0 <= answer["compile_s"] < 30
 
