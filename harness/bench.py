@@ -2,7 +2,9 @@
 
 Every ratio is theirs over ours, so above 1 is better for us. A row whose verdict is not `same` counts in no mean.
 The steady state of all pairs of a case shares a process and alternates; each cold compile has a process of its own
-with empty caches. JSON: {"schema": 1, "environment", "interrupted", "rows", "summary", "left_out"}.
+with empty caches, where peak memory is measured too.
+
+    JSON: {"schema": 1, "environment", "interrupted", "rows", "summary", "left_out"}
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import progress
-from harness.bench_worker import EAGER, Request
+from harness.bench_worker import EAGER, Request, rival
 from harness.case import Case
-from harness.measure import geometric_mean, ratio
+from harness.measure import geometric_mean, memory_ratio, ratio
 from harness.report import SCHEMA, finite, milliseconds, seconds, times
 
 COLD_ENVIRONMENT = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
@@ -161,10 +163,10 @@ def steady_request(subject: Subject, settings: Settings) -> Request:
 
 
 def cold_requests(subject: Subject, settings: Settings) -> Iterator[Request]:
-    """One for each mode of each backend that compiles."""
+    """One for each mode of each backend."""
     request = dataclasses.replace(steady_request(subject, settings), kind="cold", against=(), rounds=0)
     for mode in subject.modes:
-        for backend in (settings.backend, *(name for name in settings.against if name != EAGER)):
+        for backend in dict.fromkeys((settings.backend, *map(rival, settings.against))):
             yield dataclasses.replace(request, backend=backend, modes=(mode,))
 
 
@@ -175,18 +177,20 @@ def assemble(
     said = steady.by_mode.get(mode, {})
     verdict, detail = (said["verdict"], said["detail"]) if said else steady.failure or ("crash", "no answer")
     pair = said.get("pairs", {}).get(against, {})
-    compile_s = compile_seconds(cold.get((settings.backend, mode)), mode)
-    against_compile_s = None if against == EAGER else compile_seconds(cold.get((against, mode)), mode)
+    ours, theirs = (answered(cold.get((name, mode)), mode) for name in (settings.backend, rival(against)))
+    compile_s, against_compile_s = ours.get("compile_s"), None if against == EAGER else theirs.get("compile_s")
+    memory = memory_ratio(theirs.get("peak_bytes"), ours.get("peak_bytes"))
     row = BenchRow(
         case, mode, settings.backend, against,
         pair.get("ms"), pair.get("against_ms"), pair.get("speed_ratio"), pair.get("speed_spread"),
-        compile_s, against_compile_s, ratio(against_compile_s, compile_s), pair.get("memory_ratio"), verdict,
+        compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict,
     )  # fmt: skip
     return row, f"{verdict}: {detail}" if verdict != "same" else pair.get("error", "")
 
 
-def compile_seconds(answer: Answer | None, mode: str) -> float | None:
-    return answer.by_mode.get(mode, {}).get("compile_s") if answer is not None else None
+def answered(answer: Answer | None, mode: str) -> Mapping[str, Any]:
+    """What was said of a mode; nothing where the worker was not asked or did not get that far."""
+    return answer.by_mode.get(mode, {}) if answer is not None else {}
 
 
 def asked(shown: progress.Progress, request: Request, timeout_s: float) -> Answer:

@@ -3,8 +3,8 @@
 REQUEST is a JSON file with the fields of `Request`; ANSWER receives one JSON line as soon as each mode is measured,
 so that a crash loses only what was under way.
 
-    steady   {"mode", "verdict", "detail", "pairs": {against: Pair}}    alternating rounds, peak memory
-    cold     {"mode", "compile_s", "error"}                             the first call, less Dynamo's own time
+    steady   {"mode", "verdict", "detail", "pairs": {against: Pair}}    alternating rounds
+    cold     {"mode", "compile_s", "peak_bytes", "error"}    the first call, less Dynamo's own time; then peak memory
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Pair:
     against_ms: float | None = None
     speed_ratio: float | None = None
     speed_spread: tuple[float, float] | None = None
-    memory_ratio: float | None = None
     error: str = ""
 
 
-def rival_wrap(name: str) -> Wrap:
-    return (lambda function: function) if name == EAGER else resolve(name).wrap
+def rival(name: str) -> str:
+    """The backend's name for what is timed against."""
+    return "eager-none" if name == EAGER else name
 
 
 def find(request: Request) -> Case:
@@ -96,10 +96,9 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
     try:
         ours, theirs = (
             make_step(case, mode, wrap, size=request.size, seed=request.seed, device=request.device)
-            for wrap in (resolve(request.backend).wrap, rival_wrap(against))
+            for wrap in (resolve(request.backend).wrap, resolve(rival(against)).wrap)
         )
         rounds = measure.alternate(ours, theirs, rounds=request.rounds, device=request.device)
-        peaks = [measure.peak_bytes(step, request.device) for step in (ours, theirs)]
     except Exception as error:
         return Pair(error=said(error))
     return Pair(
@@ -107,24 +106,26 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
         against_ms=rounds.theirs_ms,
         speed_ratio=rounds.ratio,
         speed_spread=rounds.spread,
-        memory_ratio=measure.memory_ratio(theirs=peaks[1], ours=peaks[0]),
     )
 
 
 def cold(request: Request, case: Case, mode: str) -> dict[str, Any]:
     """Cold compile time. A tiny program goes first and pays for importing the backend, which no program owns."""
-    backend = resolve(request.backend)
+    wraps = {"eager": resolve("eager").wrap, request.backend: resolve(request.backend).wrap}
+    made: list[measure.Step] = []
 
     def step_under(chosen: str | Callable[..., object]) -> measure.Step:
-        wrap = backend.wrap if chosen == request.backend else resolve("eager").wrap
-        return make_step(case, mode, wrap, size=request.size, seed=request.seed, device=request.device)
+        wrap = wraps[str(chosen)]
+        made.append(make_step(case, mode, wrap, size=request.size, seed=request.seed, device=request.device))
+        return made[-1]
 
     try:
-        warm_up(backend.wrap, request.device)
+        warm_up(wraps[request.backend], request.device)
         measured = measure.cold_compile(step_under, request.backend, request.device)
+        peak = measure.peak_bytes(made[-1], request.device)
     except Exception as error:
-        return {"mode": mode, "compile_s": None, "error": said(error)}
-    return {"mode": mode, "compile_s": measured.compile_s, "error": ""}
+        return {"mode": mode, "compile_s": None, "peak_bytes": None, "error": said(error)}
+    return {"mode": mode, "compile_s": measured.compile_s, "peak_bytes": peak, "error": ""}
 
 
 def warm_up(wrap: Wrap, device: str) -> None:

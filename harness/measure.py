@@ -22,6 +22,9 @@ Step = Callable[[], object]
 
 SAMPLE_S = 0.02
 """The least that one sample lasts: short enough for many rounds, long enough to drown the clock and the loop."""
+BATCH_S = 0.001
+"""The least that one batch of a sample lasts on the CPU: shorter than the slices that other processes take away, so
+that a slice spoils one batch and not the median of them. On a GPU a sample is one batch, as waiting for it costs."""
 MEMORY_FLOOR_BYTES = 1 << 20
 """Peaks under this are allocator noise; no ratio is made of them."""
 
@@ -77,47 +80,59 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def sample_ms(step: Step, calls: int, device: str = "cpu") -> float:
-    """Milliseconds a call, over `calls` calls in a row with Python's garbage collector off, as `timeit` has it."""
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a step is sampled: `batches` batches of `calls` calls each."""
+
+    calls: int
+    batches: int
+
+
+def batch_ms(step: Step, calls: int, device: str = "cpu") -> float:
+    """Milliseconds a call, over `calls` calls in a row."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    synchronize(device)
+    return (time.perf_counter() - start) * 1e3 / calls
+
+
+def sample_ms(step: Step, sampling: Sampling, device: str = "cpu") -> float:
+    """The median batch of a sample, with Python's garbage collector off, as `timeit` has it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        synchronize(device)
-        start = time.perf_counter()
-        for _ in range(calls):
-            step()
-        synchronize(device)
-        return (time.perf_counter() - start) * 1e3 / calls
+        return statistics.median(batch_ms(step, sampling.calls, device) for _ in range(sampling.batches))
     finally:
         if was_enabled:
             gc.enable()
 
 
-def calibrate(step: Step, device: str = "cpu", sample_s: float = SAMPLE_S) -> int:
-    """How many calls make a sample last at least `sample_s`; the calls made here warm the step up."""
+def calibrate(step: Step, device: str = "cpu", sample_s: float = SAMPLE_S) -> Sampling:
+    """How to make a sample last at least `sample_s`; the calls made here warm the step up."""
+    batch_s = min(BATCH_S, sample_s) if device == "cpu" else sample_s
     calls = 1
-    while True:
-        elapsed_s = sample_ms(step, calls, device) * calls / 1e3
-        if elapsed_s >= sample_s:
-            return calls
-        calls = max(calls + 1, min(calls * 10, math.ceil(calls * 1.2 * sample_s / max(elapsed_s, 1e-7))))
+    while (elapsed_s := batch_ms(step, calls, device) * calls / 1e3) < batch_s:
+        calls = max(calls + 1, min(calls * 10, math.ceil(calls * 1.2 * batch_s / max(elapsed_s, 1e-7))))
+    return Sampling(calls, math.ceil(sample_s / elapsed_s))
 
 
 def alternate(ours: Step, theirs: Step, *, rounds: int, device: str = "cpu", sample_s: float = SAMPLE_S) -> Rounds:
     """Times two steps in alternating rounds of one process; who goes first alternates too, so that drift cancels."""
-    calls = (calibrate(ours, device, sample_s), calibrate(theirs, device, sample_s))
+    steps = (ours, theirs)
+    samplings = [calibrate(step, device, sample_s) for step in steps]
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds):
-        gc.collect()
         for side in (0, 1) if number % 2 == 0 else (1, 0):
-            times[side].append(sample_ms((ours, theirs)[side], calls[side], device))
+            times[side].append(sample_ms(steps[side], samplings[side], device))
     return Rounds(tuple(times[0]), tuple(times[1]))
 
 
 def median_ms(step: Step, *, rounds: int, device: str = "cpu", sample_s: float = SAMPLE_S) -> float:
     """The median over `rounds` samples of one step alone."""
-    calls = calibrate(step, device, sample_s)
-    return statistics.median(sample_ms(step, calls, device) for _ in range(rounds))
+    sampling = calibrate(step, device, sample_s)
+    return statistics.median(sample_ms(step, sampling, device) for _ in range(rounds))
 
 
 def first_call_s(step: Step, device: str = "cpu") -> float:
@@ -158,7 +173,8 @@ def cold_compile(make_step: Callable[[str | Callable[..., object]], Step], backe
 def peak_bytes(step: Step, device: str = "cpu", calls: int = 3) -> int | None:
     """How far memory rises above its resting level during a warmed-up step; None where the system can't tell.
 
-    CPU: the high-water mark of the resident set, reset before and read after. GPU: torch's allocator statistics.
+    CPU: the high-water mark of the resident set, reset before and read after; from here on every large block of this
+    process is mapped by itself, so time nothing afterwards. GPU: torch's allocator statistics.
     """
     step()
     return _peak_bytes_cuda(step, calls) if device == "cuda" else _peak_bytes_cpu(step, calls)
@@ -176,7 +192,7 @@ def _peak_bytes_cuda(step: Step, calls: int) -> int:
 
 def _peak_bytes_cpu(step: Step, calls: int) -> int | None:
     gc.collect()
-    _return_free_memory()
+    _map_large_blocks()
     try:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the high-water mark starts again from here
         resting = _status_bytes("VmRSS")
@@ -187,10 +203,16 @@ def _peak_bytes_cpu(step: Step, calls: int) -> int | None:
         return None
 
 
-def _return_free_memory() -> None:
-    """Gives the C allocator's free pages back, so that the next peak is not hidden in pages that it kept."""
+def _map_large_blocks() -> None:
+    """Makes glibc map each large block and unmap it when freed, and gives back what it kept.
+
+    Otherwise the peak counts the holes that its heap happens to have. Elsewhere the allocator stays as it is.
+    """
+    mmap_threshold = -3  # M_MMAP_THRESHOLD in malloc.h
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_threshold, 1 << 16)
+        libc.malloc_trim(0)
 
 
 def _status_bytes(name: str) -> int:

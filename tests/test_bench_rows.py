@@ -26,7 +26,6 @@ def steady(verdict: str = "same", **pair: Any) -> Answer:
         "against_ms": 3.0,
         "speed_ratio": 1.5,
         "speed_spread": [1.4, 1.6],
-        "memory_ratio": 1.1,
         "error": "",
     }
     return Answer(
@@ -34,13 +33,14 @@ def steady(verdict: str = "same", **pair: Any) -> Answer:
     )
 
 
-def cold(compile_s: float) -> Answer:
-    return Answer({"infer": {"mode": "infer", "compile_s": compile_s, "error": ""}})
+def cold(compile_s: float, megabytes: int = 10) -> Answer:
+    said = {"mode": "infer", "compile_s": compile_s, "peak_bytes": megabytes << 20, "error": ""}
+    return Answer({"infer": said})
 
 
 def assemble(steady_answer: Answer, cold_answers: dict[tuple[str, str], Answer] | None = None) -> tuple[BenchRow, str]:
     if cold_answers is None:
-        cold_answers = {("assay", "infer"): cold(2.0), ("inductor", "infer"): cold(8.0)}
+        cold_answers = {("assay", "infer"): cold(2.0), ("inductor", "infer"): cold(8.0, 11)}
     return bench.assemble("a", "infer", "inductor", SETTINGS, steady_answer, cold_answers)
 
 
@@ -48,7 +48,14 @@ def test_row_has_exactly_the_keys_of_the_schema_and_ratios_theirs_over_ours() ->
     row, reason = assemble(steady())
     assert list(dataclasses.asdict(row)) == KEYS
     assert (row.speed_ratio, row.compile_s, row.against_compile_s, row.compile_ratio) == (1.5, 2.0, 8.0, 4.0)
+    assert row.memory_ratio == 1.1
     assert (row.verdict, row.counts, reason) == ("same", True, "")
+
+
+def test_row_against_eager_has_memory_but_no_compile_time() -> None:
+    cold_answers = {("assay", "infer"): cold(2.0, 5), ("eager-none", "infer"): cold(0.0, 10)}
+    row, _ = bench.assemble("a", "infer", "eager", SETTINGS, steady(), cold_answers)
+    assert (row.compile_s, row.against_compile_s, row.compile_ratio, row.memory_ratio) == (2.0, None, None, 2.0)
 
 
 def test_row_that_is_not_same_keeps_its_times_and_counts_in_no_mean() -> None:
@@ -67,7 +74,7 @@ def test_row_of_a_worker_that_did_not_end_well_has_its_verdict(failure: tuple[st
 
 
 def test_row_of_a_rival_that_failed_is_in_no_mean_and_is_not_our_failure() -> None:
-    nothing = {"ms": None, "against_ms": None, "speed_ratio": None, "speed_spread": None, "memory_ratio": None}
+    nothing = {"ms": None, "against_ms": None, "speed_ratio": None, "speed_spread": None}
     row, reason = assemble(steady(**nothing, error="RuntimeError: theirs"))
     assert row.verdict == "same" and not row.counts and reason == "RuntimeError: theirs"
 
@@ -104,7 +111,7 @@ def test_document_and_table_say_what_was_left_out_and_why(capsys: pytest.Capture
     assert not done.passes
 
 
-def test_cold_is_asked_of_each_compiling_backend_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_cold_is_asked_of_each_backend_in_a_process_of_its_own(tmp_path: Path) -> None:
     subject = bench.Subject(
         bench.Case("a", lambda: (print, (), {}), ("infer", "train"), (), ("tiny",)), ("infer", "train"), "tiny"
     )
@@ -112,6 +119,8 @@ def test_cold_is_asked_of_each_compiling_backend_in_a_process_of_its_own(tmp_pat
     assert asked == [
         ("assay", ("infer",)),
         ("inductor", ("infer",)),
+        ("eager-none", ("infer",)),
         ("assay", ("train",)),
         ("inductor", ("train",)),
+        ("eager-none", ("train",)),
     ]

@@ -63,6 +63,7 @@ def test_worker_measures_cold_compile(tmp_path: Path) -> None:
     (answer,) = answers(tmp_path, kind="cold", modes=("train",), backend="eager_noexcept", against=())
     assert answer["mode"] == "train" and answer["error"] == ""
     assert 0 <= answer["compile_s"] < 30
+    assert answer["peak_bytes"] >= 0
 
 
 def test_worker_reads_a_request_as_it_was_written(tmp_path: Path) -> None:
@@ -136,4 +137,4 @@ def test_pair_runs_each_side_on_its_own_backend_though_they_share_code(tmp_path:
     place = "tests.test_bench_worker:"
     (answer,) = answers(tmp_path, modes=("infer",), backend=f"{place}ours_backend", against=(f"{place}theirs_backend",))
     (pair,) = answer["pairs"].values()
-    assert pair["error"] == "" and CALLS["ours"] > 3 and CALLS["theirs"] > 3
+    assert pair["error"] == "" and CALLS["ours"] >= 3 and CALLS["theirs"] >= 3

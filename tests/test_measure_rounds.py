@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from harness import measure
-from harness.measure import Rounds
+from harness.measure import Rounds, Sampling
 
 
 class Clock:
@@ -58,14 +58,31 @@ def test_ratio_of_an_unknown_is_unknown(theirs: float | None, ours: float | None
     assert measure.ratio(theirs, ours) is None
 
 
-def test_calibrate_fills_the_sample(clock: Clock) -> None:
-    assert 5 <= measure.calibrate(clock.spend(0.001), sample_s=0.005) <= 10
-    assert measure.calibrate(clock.spend(0.02), sample_s=0.005) == 1
+@pytest.mark.parametrize("call_s", [1e-5, 1e-4, 3e-3, 0.05])
+def test_calibrate_fills_the_batch_and_the_sample(clock: Clock, call_s: float) -> None:
+    sampling = measure.calibrate(clock.spend(call_s))
+    assert max(measure.BATCH_S, call_s) <= sampling.calls * call_s * 1.0001
+    assert measure.SAMPLE_S <= sampling.batches * sampling.calls * call_s * 1.0001
+    assert sampling.batches * sampling.calls * call_s < 2 * max(measure.SAMPLE_S, call_s)
+
+
+def test_calibrate_makes_one_batch_of_a_gpu_sample(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "synchronize", lambda device: None)
+    assert measure.calibrate(clock.spend(1e-3), "cuda").batches == 1
 
 
 def test_calibrate_ends_where_the_clock_is_too_coarse_to_see_one_call(clock: Clock) -> None:
-    calls_s = 1e-9
-    assert measure.calibrate(clock.spend(calls_s), sample_s=0.005) * calls_s >= 0.005 * 0.999
+    sampling = measure.calibrate(clock.spend(1e-9), sample_s=1e-4)
+    assert sampling.calls * sampling.batches * 1e-9 >= 1e-4 * 0.999
+
+
+def test_a_sample_is_the_median_batch_so_that_a_lost_slice_does_not_show(clock: Clock) -> None:
+    calls = iter(range(1000))
+
+    def step() -> None:
+        clock.now_s += 0.5 if next(calls) == 3 else 1e-4
+
+    assert measure.sample_ms(step, Sampling(calls=10, batches=5)) == pytest.approx(0.1)
 
 
 def test_alternate_measures_both_and_swaps_who_is_first(clock: Clock) -> None:
@@ -85,8 +102,8 @@ def test_alternate_measures_both_and_swaps_who_is_first(clock: Clock) -> None:
     assert rounds.ratio == pytest.approx(3.0)
 
 
-def test_a_sample_is_a_mean_over_its_calls(clock: Clock) -> None:
-    assert measure.sample_ms(clock.spend(0.002), calls=10) == pytest.approx(2.0)
+def test_a_batch_is_a_mean_over_its_calls(clock: Clock) -> None:
+    assert measure.batch_ms(clock.spend(0.002), calls=10) == pytest.approx(2.0)
     assert measure.median_ms(clock.spend(0.004), rounds=3, sample_s=0.02) == pytest.approx(4.0)
 
 
@@ -96,7 +113,7 @@ def test_sample_leaves_the_garbage_collector_as_it_was_even_when_the_step_raises
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        measure.sample_ms(fails, 1)
+        measure.sample_ms(fails, Sampling(1, 1))
     assert gc.isenabled()
 
 
