@@ -23,7 +23,7 @@ from harness.discover import discover
 from harness.outcome import Result
 from harness.run import run_case
 
-LAST_LINES = 12
+LAST_LINES = 8
 
 
 def run_isolated(
@@ -92,8 +92,11 @@ def _ended(status: int) -> str:
 
 
 def _tail(path: Path) -> str:
+    """The last lines of the child's standard error; around the fault, where Python's fault handler wrote of one."""
     lines = path.read_text(errors="replace").rstrip().splitlines()
-    return "\n".join(lines[-LAST_LINES:]) or "(nothing)"
+    faults = [index for index, line in enumerate(lines) if line.startswith("Fatal Python error")]
+    end = faults[0] + LAST_LINES if faults else len(lines)
+    return "\n".join(lines[max(0, end - 2 * LAST_LINES) : end]) or "(nothing)"
 
 
 def main(argument: str) -> None:

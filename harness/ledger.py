@@ -70,7 +70,12 @@ def read(path: Path = PATH) -> tuple[Known, ...]:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise LedgerError(f"{path}: {error}") from error
-    return tuple(_entry(path, number, entry) for number, entry in enumerate(content.get("known", ()), 1))
+    if unknown := sorted(content.keys() - {"known"}):
+        raise LedgerError(f"{path}: {', '.join(unknown)} means nothing here; entries are written [[known]]")
+    entries = content.get("known", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise LedgerError(f"{path}: known must be a list of tables, each written [[known]]")
+    return tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
 
 
 def judge(result: Result, ledger: Sequence[Known], today: datetime.date) -> Judgement:

@@ -98,7 +98,7 @@ def _relation(one: Tensor, other: Tensor) -> str:
 
 def _share_a_byte(one: Tensor, other: Tensor) -> bool:
     """Whether some byte belongs to both, which intervals alone do not tell: columns of a matrix are interleaved."""
-    if _is_dense(one) or _is_dense(other):
+    if _is_dense(one) and _is_dense(other):
         return True
     start = min(one.data_ptr(), other.data_ptr())
     size = max(_interval(one)[1], _interval(other)[1]) - start

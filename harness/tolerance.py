@@ -20,13 +20,14 @@ another order of summation, which draws another error of the same size; 4 ulps i
 
 *Sampled.* Where eager is lucky on few elements (a gradient that is zero but for rounding; a scalar), its one error says
 little about the size of the error. So a difference is said only after up to four more eager runs, each with every input
-and parameter moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs change by that
-took another path, and is not counted.
+and parameter moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs change by that,
+or whose numbers move further than the reach below, took another path, and is not counted.
 
 *Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
-(its exact outputs differ, or eager is further from it than the square root of the precision, measured against the
-largest number of the same kind: outputs, state or gradients). Then eager is the centre, the samples give `A` and `R`,
-and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for each element.
+(its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the
+largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give
+`A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
+each element.
 """
 
 from __future__ import annotations
@@ -101,16 +102,11 @@ def explain_reals(
     rule = _Rule(evidence, why_not, epsilon, smallest)
     if bool(((ours - (made := rule.bound(eager, truth, ())).centre).abs() <= made.bound).all()):
         return None
-    samples = [
-        _at(_real(sample), finite) for sample in evidence.samples() if sample.numel() * _pairs(sample) == finite.numel()
-    ]
-    made = rule.bound(eager, truth, [sample for sample in samples if bool(sample.isfinite().all())])
+    reach = _reach(eager, evidence.scale, epsilon)
+    samples = [_at(_real(sample), finite) for sample in evidence.samples() if _real(sample).shape == finite.shape]
+    made = rule.bound(eager, truth, [sample for sample in samples if _distance(sample, eager) <= reach])
     excess = (ours - made.centre).abs() - made.bound
     return None if bool((excess <= 0).all()) else _worst(ours, eager, made, excess)
-
-
-def _pairs(tensor: Tensor) -> int:
-    return 2 if tensor.is_complex() else 1
 
 
 def _at(tensor: Tensor, finite: Tensor) -> Tensor:
@@ -177,11 +173,21 @@ def _usable(
         return None, f"the float64 run has shape {list(truth.shape)}"
     if not bool(torch.isfinite(truth[finite]).all()):
         return None, "the float64 run is not finite where eager is"
-    error = float((eager[finite] - truth[finite]).abs().max())
-    reach = math.sqrt(epsilon) * max(scale, float(truth[finite].abs().max()))
+    error = _distance(_at(truth, finite), _at(eager, finite))
+    reach = _reach(_at(eager, finite), scale, epsilon)
     if error > reach:
         return None, f"eager is {error:.3g} from the float64 run, further than {reach:.3g}: it took another path"
     return truth, ""
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """The largest distance between elements; infinite if a number of either is not finite."""
+    return float(torch.nan_to_num((one - other).abs(), math.inf, math.inf).max())
+
+
+def _reach(eager: Tensor, scale: float, epsilon: float) -> float:
+    """How far from eager a run may be that is still the same computation."""
+    return math.sqrt(epsilon) * max(scale, float(eager.abs().max()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""The rule that decides about numbers: what it must let through, what it must catch, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.tolerance import Evidence, explain
+
+
+def around(truth: Tensor, ulps: float, seed: int = 0) -> Tensor:
+    """Numbers within so many float32 ulps of the truth."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = 2 * torch.rand(truth.shape, generator=generator, dtype=torch.float64) - 1
+    return (truth * (1 + noise * ulps * torch.finfo(torch.float32).eps)).float()
+
+
+@pytest.fixture
+def truth() -> Tensor:
+    return torch.randn(1000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_tolerance_takes_another_rounding_of_the_same_size(truth: Tensor) -> None:
+    assert explain(around(truth, 50, 1), around(truth, 50, 2), Evidence(truth)) is None
+
+
+def test_tolerance_refuses_ten_times_the_error(truth: Tensor) -> None:
+    assert explain(around(truth, 5000, 1), around(truth, 50, 2), Evidence(truth)) is not None
+
+
+def test_tolerance_finds_one_element_and_says_which(truth: Tensor) -> None:
+    eager, ours = around(truth, 2), around(truth, 2)
+    ours[137] += 1e-4
+    told = explain(ours, eager, Evidence(truth))
+    assert told is not None and "1 of 1000" in told and "[137]" in told and "anchored on float64" in told
+
+
+def test_tolerance_keeps_large_numbers_from_excusing_small_ones() -> None:
+    truth = torch.tensor([1e8] + [1e-3] * 99, dtype=torch.float64)
+    eager, ours = around(truth, 2), around(truth, 2)
+    ours[50] *= 1.01
+    assert abs(float(ours[50] - eager[50])) < 4 * float((eager.double() - truth).abs().max())
+    assert explain(ours, eager, Evidence(truth)) is not None
+
+
+def test_tolerance_asks_for_samples_before_it_refuses() -> None:
+    """Eager is right by luck on one number: its other runs show the size of its error."""
+    truth = torch.tensor([1.0], dtype=torch.float64)
+    ours, eager = torch.tensor([1.0 + 2e-5]), torch.tensor([1.0])
+    spread = [torch.tensor([1.0 + error]) for error in (1e-5, -8e-6, 3e-6, 2e-6)]
+    assert explain(ours, eager, Evidence(truth)) is not None
+    assert explain(ours, eager, Evidence(truth, samples=lambda: spread)) is None
+    assert explain(ours + 1e-3, eager, Evidence(truth, samples=lambda: spread)) is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.float64])
+def test_tolerance_takes_equal_bits_with_anything_in_them(dtype: torch.dtype) -> None:
+    numbers = torch.tensor([0.0, -0.0, 1.5, float("inf"), -float("inf"), float("nan")]).to(dtype)
+    assert explain(numbers.clone(), numbers, Evidence()) is None
+
+
+@pytest.mark.parametrize(
+    ("eager", "ours"),
+    [
+        (float("nan"), 1.0),
+        (1.0, float("nan")),
+        (float("inf"), -float("inf")),
+        (1.0, float("inf")),
+        (float("inf"), 3e38),
+    ],
+)
+def test_tolerance_refuses_non_finite_numbers_elsewhere(eager: float, ours: float) -> None:
+    told = explain(torch.tensor([2.0, ours]), torch.tensor([2.0, eager]), Evidence())
+    assert told is not None and "[1]" in told and "stand where eager's stand" in told
+
+
+def test_tolerance_refuses_a_flipped_sign_of_zero_where_float64_agrees() -> None:
+    eager, ours = torch.tensor([0.0, -0.0, 1.0]), torch.tensor([-0.0, -0.0, 1.0])
+    assert "sign of zero" in (explain(ours, eager, Evidence()) or "")
+    assert "sign of zero" in (explain(ours, eager, Evidence(eager.double())) or "")
+    assert explain(ours, eager, Evidence(ours.double())) is None
+
+
+def test_tolerance_refuses_any_other_integer() -> None:
+    told = explain(torch.tensor([1, 2, 4]), torch.tensor([1, 2, 3]), Evidence())
+    assert told is not None and "[2]" in told and "exact" in told
+    assert explain(torch.tensor([True]), torch.tensor([False]), Evidence()) is not None
+
+
+def test_tolerance_drops_an_anchor_that_took_another_path(truth: Tensor) -> None:
+    eager = around(truth, 2)
+    eager[3] += 1.0
+    assert explain(around(truth, 2), eager, Evidence(truth)) is not None
+    told = explain(eager + 0.1, eager, Evidence(truth))
+    assert told is not None and "unanchored" in told and "another path" in told
+
+
+def test_tolerance_keeps_the_anchor_of_numbers_that_are_only_rounding() -> None:
+    """A gradient that is zero in exact arithmetic, beside gradients of size one."""
+    truth, scale = torch.full((64,), 1e-17, dtype=torch.float64), 1.0
+    eager, ours = (1e-8 * torch.randn(64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert explain(ours, eager, Evidence(truth, scale=scale)) is None
+    assert explain(ours + 1e-4, eager, Evidence(truth, scale=scale)) is not None
+
+
+def test_tolerance_without_an_anchor_scales_with_the_sum() -> None:
+    eager = torch.ones(4)
+    ours = eager + 20 * torch.finfo(torch.float32).eps
+    assert explain(ours, eager, Evidence(why_not="none was made")) is not None
+    assert explain(ours, eager, Evidence(why_not="none was made", fan_in=100.0)) is None
+
+
+def test_tolerance_takes_0d_and_empty_tensors() -> None:
+    assert explain(torch.tensor(1.0), torch.tensor(1.0), Evidence(torch.tensor(1.0).double())) is None
+    assert explain(torch.tensor(2.0), torch.tensor(1.0), Evidence(torch.tensor(1.0).double())) is not None
+    assert explain(torch.empty(0, 3), torch.empty(0, 3), Evidence(torch.empty(0, 3).double())) is None

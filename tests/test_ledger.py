@@ -1,0 +1,106 @@
+"""The ledger: what it excuses, until when, and what it says about entries that are wrong."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from harness import ledger
+from harness.ledger import Known, LedgerError, judge, read
+from harness.outcome import Difference, Result
+
+TODAY = datetime.date(2026, 6, 1)
+ENTRY = """
+[[known]]
+case = "zoo.*"
+mode = "train"
+backend = "inductor"
+field = "stride"
+reason = "gradients come out contiguous"
+owner = "upstream"
+expires = 2026-07-01
+"""
+
+
+def known(**changes: object) -> Known:
+    given: dict[str, object] = {"case": "zoo.bert", "mode": "train", "backend": "inductor", "field": "stride"}
+    given |= {"reason": "because", "owner": "somebody", "expires": datetime.date(2026, 7, 1), **changes}
+    return Known(**given)  # type: ignore[arg-type]
+
+
+def diverged(*fields: str) -> Result:
+    return Result(
+        "zoo.bert", "train", "inductor", "diverged", tuple(Difference(field, "output", "") for field in fields)
+    )
+
+
+def test_ledger_reads_entries(tmp_path: Path) -> None:
+    (path := tmp_path / "ledger.toml").write_text(ENTRY)
+    (entry,) = read(path)
+    assert (entry.case, entry.expires) == ("zoo.*", datetime.date(2026, 7, 1))
+    assert read(tmp_path / "nothing.toml") == ()
+
+
+def test_ledger_of_the_repository_can_be_read() -> None:
+    assert all(entry.reason and entry.owner for entry in read(ledger.PATH))
+
+
+def test_ledger_passes_what_is_same() -> None:
+    assert judge(Result("c", "infer", "b", "same"), (), TODAY).passes
+
+
+def test_ledger_excuses_a_known_field_and_says_why() -> None:
+    judgement = judge(diverged("stride"), (known(),), TODAY)
+    assert judgement.passes and "because" in judgement.notes[0] and "2026-07-01" in judgement.notes[0]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"case": "zoo.gpt2"}, {"mode": "infer"}, {"backend": "assay"}, {"field": "values"}], ids=str
+)
+def test_ledger_excuses_nothing_else(changes: dict[str, object]) -> None:
+    assert not judge(diverged("stride"), (known(**changes),), TODAY).passes
+
+
+def test_ledger_excuses_only_if_every_field_is_known() -> None:
+    assert not judge(diverged("stride", "values"), (known(),), TODAY).passes
+    assert judge(diverged("stride", "values"), (known(), known(field="values")), TODAY).passes
+
+
+def test_ledger_knows_patterns() -> None:
+    assert judge(diverged("stride"), (known(case="zoo.*", mode="*", backend="*"),), TODAY).passes
+
+
+def test_ledger_knows_verdicts_without_differences() -> None:
+    crash = Result("zoo.bert", "train", "inductor", "crash")
+    assert judge(crash, (known(field="crash"),), TODAY).passes
+    assert not judge(crash, (known(field="timeout"),), TODAY).passes
+
+
+def test_ledger_counts_an_expired_entry_as_a_failure_and_says_so() -> None:
+    judgement = judge(diverged("stride"), (known(expires=TODAY),), TODAY)
+    assert not judgement.passes and "expired on 2026-06-01" in judgement.notes[0]
+
+
+def test_ledger_prefers_an_entry_that_has_not_expired() -> None:
+    judgement = judge(diverged("stride"), (known(expires=TODAY), known(reason="newer")), TODAY)
+    assert judgement.passes and len(judgement.notes) == 1 and "newer" in judgement.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ENTRY.replace('owner = "upstream"\n', ""), "entry 1 has no owner"),
+        (ENTRY + 'until = "never"\n', "until"),
+        (ENTRY.replace("2026-07-01", '"soon"'), "expires is 'soon', and must be a date"),
+        ("[[known]\n", "ledger.toml"),
+        ("known = 3\n", "list of tables"),
+        (ENTRY.replace("known", "knwon"), "knwon"),
+    ],
+)
+def test_ledger_says_what_is_wrong_with_an_entry(tmp_path: Path, text: str, said: str) -> None:
+    (path := tmp_path / "ledger.toml").write_text(text)
+    with pytest.raises(LedgerError, match=str(path)) as caught:
+        read(path)
+    assert said in str(caught.value)

@@ -1,0 +1,124 @@
+"""Copies of calls: what was aliased stays aliased, and nothing is shared with the original."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from harness.clone import Call, CloneError, copy_call, nudged, widened
+from harness.memory import aliases
+from harness.tree import walk_call
+
+
+def graph_of(call: Call) -> frozenset[tuple[str, str, str]]:
+    return aliases(walk_call(call.function, call.args, call.kwargs).tensors)
+
+
+def test_clone_keeps_aliases_between_inputs() -> None:
+    base = torch.randn(4, 6)
+    call = Call(torch.add, (base[1:], base.t(), base[:, 0], base, base), {"out": base.data})
+    copied = copy_call(call)
+    assert graph_of(copied) == graph_of(call)
+    assert copied.args[0]._base is copied.args[3] and copied.args[3] is copied.args[4]
+    before = base.clone()
+    copied.args[3].fill_(7)
+    assert torch.equal(base, before) and bool((copied.args[0] == 7).all())
+
+
+def test_clone_keeps_version_shared_with_base() -> None:
+    base = torch.randn(4)
+    copied = copy_call(Call(torch.add, (base, base[:2]), {}))
+    copied.args[1].add_(1)
+    assert copied.args[0]._version == copied.args[1]._version > 0
+
+
+def test_clone_keeps_shape_stride_offset_and_bits() -> None:
+    base = torch.randn(3, 4, dtype=torch.complex64)
+    tensors = (base.t(), base[1:, ::2], base.conj(), base.imag, torch.randn(3, 1).expand(3, 5), torch.empty(0, 3))
+    for tensor, made in zip(tensors, copy_call(Call(torch.add, tensors, {})).args, strict=True):
+        assert (made.shape, made.dtype, made.stride(), made.storage_offset()) == (
+            tensor.shape,
+            tensor.dtype,
+            tensor.stride(),
+            tensor.storage_offset(),
+        )
+        assert made.is_conj() == tensor.is_conj() and made.is_neg() == tensor.is_neg()
+        assert torch.equal(made.resolve_conj(), tensor.resolve_conj())
+
+
+def test_clone_keeps_tied_parameters_and_plain_attributes() -> None:
+    model = nn.Module()
+    model.one, model.other = nn.Linear(3, 3), nn.Linear(3, 3)
+    model.other.weight = model.one.weight
+    model.table = torch.randn(3)
+    model.row = model.table[1:]
+    made = copy_call(Call(model, (model.one.bias,), {})).function
+    assert made.other.weight is made.one.weight is not model.one.weight
+    assert isinstance(made.one.weight, nn.Parameter)
+    made.table.zero_()
+    assert bool((made.row == 0).all()) and not bool((model.row == 0).all())
+
+
+def test_clone_copies_closures_and_shares_their_cells() -> None:
+    weight = torch.randn(3)
+
+    def inner() -> torch.Tensor:
+        return weight
+
+    def outer() -> tuple[torch.Tensor, torch.Tensor]:
+        return weight, inner()
+
+    one, other = copy_call(Call(outer, (), {})).function()
+    assert one is other is not weight and torch.equal(one, weight)
+
+
+def test_clone_gives_tensors_with_history_a_hidden_leaf() -> None:
+    leaf = torch.tensor([-0.0, 1.5, 3.0], requires_grad=True)
+    copied = copy_call(Call(torch.neg, (leaf * 1,), {}))
+    (made,) = copied.args
+    assert not made.is_leaf and bool(made.signbit()[0])
+    (made.mul_(3)).sum().backward()
+    assert copied.leaves[id(made)].grad is not None
+    assert torch.equal(copied.leaves[id(made)].grad, torch.full((3,), 3.0)) and leaf.grad is None
+
+
+def test_clone_view_of_leaf_reaches_its_base() -> None:
+    base = torch.randn(4, requires_grad=True)
+    copied = copy_call(Call(torch.neg, (base[1:],), {}))
+    copied.args[0].sum().backward()
+    assert torch.equal(copied.args[0]._base.grad, torch.tensor([0.0, 1.0, 1.0, 1.0])) and base.grad is None
+
+
+def test_clone_widens_every_number_and_keeps_integers() -> None:
+    base = torch.randn(4, 3)
+    copied = copy_call(Call(nn.Linear(3, 2), (base, base.t(), torch.arange(3)), {}), widened)
+    assert [arg.dtype for arg in copied.args] == [torch.float64, torch.float64, torch.int64]
+    assert torch.equal(copied.args[0], base.double()) and copied.function.weight.dtype == torch.float64
+    assert copied.args[1]._base is copied.args[0] and copied.args[1].stride() == base.t().stride()
+
+
+def test_clone_refuses_to_widen_a_storage_of_two_dtypes() -> None:
+    base = torch.randn(4)
+    try:
+        copy_call(Call(torch.add, (base, base.view(torch.int32)), {}), widened)
+    except CloneError as error:
+        assert "float32" in str(error) and "int32" in str(error)
+    else:
+        raise AssertionError("a storage of two dtypes was converted")
+
+
+def test_clone_nudges_by_one_rounding() -> None:
+    base = torch.randn(1000)
+    moved = copy_call(Call(torch.neg, (base,), {}), nudged(0)).args[0]
+    ratio = ((moved - base) / base).abs()
+    assert bool((ratio <= 2 * torch.finfo(torch.float32).eps).all()) and bool((moved != base).float().mean() > 0.9)
+
+
+def test_clone_says_what_cannot_be_copied() -> None:
+    lock = __import__("threading").Lock()
+    try:
+        copy_call(Call(torch.add, ({"lock": lock},), {}))
+    except CloneError as error:
+        assert "lock" in str(error)
+    else:
+        raise AssertionError("a lock was copied")
