@@ -15,13 +15,17 @@ Made = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program by name; `make(size)` gives `(callable, args, kwargs)`, new objects each time."""
+    """A program by name; `make(size)` gives `(callable, args, kwargs)`, new objects each time.
+
+    `origin` is where the case was found, in the form that `discover` takes, so that another process can find it too.
+    """
 
     name: str
     function: Callable[..., Made]
     modes: tuple[str, ...]
     tags: tuple[str, ...]
     sizes: tuple[str, ...]
+    origin: str = ""
 
     def make(self, size: str) -> Made:
         """The callable with its arguments. The harness seeds torch's RNG before it calls this."""

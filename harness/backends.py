@@ -1,0 +1,124 @@
+"""Backends by name: what a run compiles with.
+
+    eager-none          the callable as it is, without torch.compile: the harness held against itself
+    NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
+    module:attribute    an importable callable (graph module, example inputs) -> callable
+
+A backend whose random streams cannot be eager's declares it: its callable has a true attribute
+`has_own_random_stream`. What follows from random draws is then `no-oracle`, and is stated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch import nn
+
+OWN = {"assay": "compiler.fx:assay", "assay_reference": "reference.pipeline:assay_reference"}
+"""Our own backends, found from a checkout too, where no entry point is installed."""
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class BackendError(ValueError):
+    """A backend that does not exist; the message lists those that do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A way to compile a callable. `wrap` gives the compiled callable; `ambient` holds while it is compiled and run."""
+
+    name: str
+    wrap: Wrap
+    has_own_random_stream: bool = False
+    ambient: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What the compiler's own journal counted since it was last asked."""
+
+    nodes: int
+    nodes_generated: int
+    fallbacks: dict[str, int]
+
+
+def resolve(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises: BackendError, with the known names, if there is none; with the cause, if its module cannot be imported.
+    """
+    if name == "eager-none":
+        return Backend(name, lambda function: function)
+    target = _target(name)
+    own = bool(getattr(target, "has_own_random_stream", False))
+    ambient = _streams_of_eager if name == "inductor" else contextlib.nullcontext
+    return Backend(name, lambda function: torch.compile(_compilable(function), backend=target), own, ambient)
+
+
+def backend_names() -> tuple[str, ...]:
+    """Every name that `resolve` takes, `module:attribute` apart."""
+    return tuple(sorted({"eager-none", *OWN, *torch._dynamo.list_backends(None)}))
+
+
+def statistics(backend: str) -> Statistics | None:
+    """The counts of the compiler's journal since the process began; None for a backend that keeps none."""
+    if backend != "assay":
+        return None
+    totals = importlib.import_module("compiler.journal").totals()
+    return Statistics(totals["nodes"], totals["nodes_generated"], dict(totals["fallbacks"]))
+
+
+def _target(name: str) -> Any:
+    if ":" in name:
+        return _attribute(name, name)
+    if name in OWN:
+        return _attribute(name, OWN[name])
+    if name in torch._dynamo.list_backends(None):
+        return name
+    near = difflib.get_close_matches(name, backend_names(), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise BackendError(
+        f"backend {name!r} does not exist{hint}. The backends are {', '.join(backend_names())}; "
+        "one of your own is written module:attribute"
+    )
+
+
+def _attribute(name: str, place: str) -> Callable[..., Any]:
+    module, _, attribute = place.partition(":")
+    try:
+        value: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            value = getattr(value, part)
+    except Exception as error:
+        raise BackendError(f"backend {name!r}: {place} gave {type(error).__name__}: {error}") from error
+    if not callable(value):
+        raise BackendError(f"backend {name!r}: {place} is a {type(value).__name__}, and must be callable")
+    return value
+
+
+def _compilable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The callable itself where torch.compile takes it; a partial or other object inside a function of its own."""
+    if isinstance(function, nn.Module) or hasattr(function, "__code__"):
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def _streams_of_eager() -> Iterator[None]:
+    """Inductor drawing its random numbers as eager does."""
+    config = importlib.import_module("torch._inductor.config")
+    with config.patch(fallback_random=True):
+        yield

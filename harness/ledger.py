@@ -1,0 +1,109 @@
+"""The ledger: failures that are known, each with a reason, an owner and a day on which it stops being excused.
+
+[[known]]
+case = "zoo.bert"            # exactly, or "*" behind a prefix: "zoo.*"
+mode = "train"               # infer | train | *
+backend = "inductor"         # a name, or *
+field = "stride"             # the field of a difference; the verdict itself (crash, timeout, ...) where it has none
+reason = "one sentence, with the upstream issue where there is one"
+owner = "who mends it"
+expires = 2027-01-31         # from this day on the entry excuses nothing, and says so
+"""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from harness.outcome import Result
+
+PATH = Path(__file__).parent.parent / "suites" / "ledger.toml"
+
+
+class LedgerError(ValueError):
+    """A ledger that cannot be read; the message names the file, the entry and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One known failure."""
+
+    case: str
+    mode: str
+    backend: str
+    field: str
+    reason: str
+    owner: str
+    expires: datetime.date
+
+    def covers(self, result: Result, field: str) -> bool:
+        """Whether this entry is about that field of that result, expired or not."""
+        return (
+            fnmatchcase(result.case, self.case)
+            and self.mode in ("*", result.mode)
+            and self.backend in ("*", result.backend)
+            and self.field == field
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether a result passes, and what the ledger has to say about it."""
+
+    passes: bool
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path = PATH) -> tuple[Known, ...]:
+    """The entries of a ledger; none if there is no such file.
+
+    Raises: LedgerError for a file that is not TOML, and for an entry with a missing, unknown or mistyped key.
+    """
+    if not path.is_file():
+        return ()
+    try:
+        content = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise LedgerError(f"{path}: {error}") from error
+    return tuple(_entry(path, number, entry) for number, entry in enumerate(content.get("known", ()), 1))
+
+
+def judge(result: Result, ledger: Sequence[Known], today: datetime.date) -> Judgement:
+    """A result passes when it is `same`, or when entries that have not expired cover every field that is not."""
+    if result.verdict == "same":
+        return Judgement(True)
+    passes, notes = True, []
+    for field in _failing_fields(result):
+        about = [entry for entry in ledger if entry.covers(result, field)]
+        valid = [entry for entry in about if today < entry.expires]
+        passes = passes and bool(valid)
+        notes += [f"{field}: known: {entry.reason} ({entry.owner}, until {entry.expires})" for entry in valid[:1]]
+        if about and not valid:
+            notes.append(
+                f"{field}: the ledger's entry expired on {about[0].expires} ({about[0].owner}): {about[0].reason}"
+            )
+    return Judgement(passes, tuple(notes))
+
+
+def _failing_fields(result: Result) -> tuple[str, ...]:
+    """The fields that differ, each once; the verdict itself where there are none."""
+    return tuple(dict.fromkeys(difference.field for difference in result.differences)) or (result.verdict,)
+
+
+def _entry(path: Path, number: int, entry: dict[str, Any]) -> Known:
+    kinds: dict[str, type] = {name: str for name in ("case", "mode", "backend", "field", "reason", "owner")}
+    kinds["expires"] = datetime.date
+    where = f"{path}: entry {number}"
+    if missing := [name for name in kinds if name not in entry]:
+        raise LedgerError(f"{where} has no {', '.join(missing)}")
+    if unknown := [name for name in entry if name not in kinds]:
+        raise LedgerError(f"{where} has {', '.join(unknown)}, which no entry takes; it takes {', '.join(kinds)}")
+    for name, kind in kinds.items():
+        if not isinstance(entry[name], kind):
+            raise LedgerError(f"{where}: {name} is {entry[name]!r}, and must be a {kind.__name__}")
+    return Known(**entry)
