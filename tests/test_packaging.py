@@ -76,7 +76,18 @@ def test_packaging_wheel_holds_every_module_and_template(tmp_path: Path) -> None
         shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(source),
+    ]
     subprocess.run(build, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
     (wheel,) = tmp_path.glob("*.whl")
     kept = {file.relative_to(source).as_posix() for package in PACKAGES for file in (source / package).rglob("*.*")}

@@ -60,8 +60,9 @@ def test_zoo_step_is_deterministic_and_reaches_every_parameter(case: Case) -> No
     (loss, gradients), (again, gradients_again) = trained(case), trained(case)
     assert loss.isfinite() and torch.equal(loss, again)
     for name, gradient in gradients.items():
-        assert gradient is not None, f"{case.name}: no gradient reaches {name}"
-        assert gradient.isfinite().all() and torch.equal(gradient, gradients_again[name]), name
+        gradient_again = gradients_again[name]
+        assert gradient is not None and gradient_again is not None, f"{case.name}: no gradient reaches {name}"
+        assert gradient.isfinite().all() and torch.equal(gradient, gradient_again), name
 
 
 @every_model
