@@ -38,6 +38,8 @@ class Options:
     cxx: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_CXX", ""))
     numerics: str = "fast"
     """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept."""
+    fallback: str = "eager"
+    """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
     @staticmethod
     def of(options: Mapping[str, object] | None, mode: str | None) -> Options:

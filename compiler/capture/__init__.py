@@ -1,0 +1,1 @@
+"""From a call to a functional graph with a signature."""

@@ -1,8 +1,12 @@
 """Roles: what each input and output of a graph is, and `Program`, the graph together with its roles.
 
-    Signature := inputs: (InputRole, ...)  outputs: (OutputRole, ...)
-    InputRole  := UserInput(index) | Parameter(name) | Buffer(name) | Tangent(of) | Saved(of) | Token(effect) | Seed()
-    OutputRole := UserOutput(index) | Mutation(of, kind) | Base(index) | Gradient(of) | Saved(of) | Token(effect)
+    Signature  := inputs: (InputRole, ...)  outputs: (OutputRole, ...)
+    InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name)
+                | Tangent(of) | Saved(of) | Token(effect) | Seed()
+    OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of)
+                | Saved(of) | Token(effect)
+
+    Result     := the role that returns it | Same(index) | Input(of) | View(of, how, requires_grad) | Constant(value)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets.
@@ -25,15 +29,17 @@ class UserInput:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A module parameter, by its qualified name."""
+    """A module parameter: leaf `index` of the call, and its qualified name."""
 
+    index: int
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A module buffer, by its qualified name."""
+    """A module buffer: leaf `index` of the call, and its qualified name."""
 
+    index: int
     name: str
 
 
@@ -72,10 +78,15 @@ class UserOutput:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """The value that input `of` has after the call. `hidden` writes back where autograd does not see it."""
+    """The value that input `of` has after the call, which was written in place `writes` times.
 
-    of: InputRole
-    kind: Literal["seen", "hidden"]
+    `seen`: autograd saw the writes; `no_grad`: they were made where gradients are off; `hidden`: through `.data`,
+    which leaves the version counter alone.
+    """
+
+    of: CallInput
+    kind: Literal["seen", "no_grad", "hidden"]
+    writes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +97,75 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """A symbolic integer that the replay of a view needs, by its node's name."""
+
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gradient:
     """The gradient of an input."""
 
     of: InputRole
 
 
-InputRole: TypeAlias = UserInput | Parameter | Buffer | Tangent | Saved | Token | Seed
-OutputRole: TypeAlias = UserOutput | Mutation | Base | Gradient | Saved | Token
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The result is the very object that result `index` is."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The result is the very object that was passed in."""
+
+    of: CallInput
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One call of a view's chain: `target(value, *arguments)`, then `[item]` when it returns several tensors."""
+
+    target: torch._ops.OpOverload
+    arguments: tuple[object, ...]
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The result is made after the graph has run, by replaying its view chain on `of`."""
+
+    of: CallInput | UserOutput | Base
+    how: tuple[ViewStep, ...]
+    requires_grad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The result is this value on every call: None, a number, a string."""
+
+    value: object
+
+
+CallInput: TypeAlias = UserInput | Parameter | Buffer
+InputRole: TypeAlias = CallInput | Tangent | Saved | Token | Seed
+OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token
+Result: TypeAlias = UserOutput | Size | Same | Input | View | Constant
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The roles of a graph's placeholders and of its outputs, in their order."""
+    """The roles of a graph's placeholders and of its outputs, in their order, and how each result is made of them.
+
+    `differentiable` are the outputs through which gradients flow.
+    """
 
     inputs: tuple[InputRole, ...]
     outputs: tuple[OutputRole, ...]
+    results: tuple[Result, ...] = ()
+    differentiable: frozenset[OutputRole] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +177,13 @@ class Program:
 
     module: torch.fx.GraphModule
     signature: Signature
+
+    @property
+    def placeholders(self) -> list[torch.fx.Node]:
+        return [node for node in self.module.graph.nodes if node.op == "placeholder"]
+
+    @property
+    def returned(self) -> list[torch.fx.Node | int | None]:
+        """What the graph returns, in the order of `signature.outputs`."""
+        output = next(iter(reversed(self.module.graph.nodes)))
+        return list(output.args[0])

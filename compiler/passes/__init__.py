@@ -1,0 +1,34 @@
+"""The passes, in their order, with one reason a line.
+
+A pass is `exact` (it changes no bit of any result) or `rounding` (it may, within the bound that its docstring states).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.ir.roles import Program
+from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from compiler.passes.eliminate_dead_code import eliminate_dead_code
+from compiler.passes.remove_no_ops import remove_no_ops
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named rewrite of a program's graph, in place; it returns how many nodes it changed."""
+
+    run: Callable[[Program], int]
+    kind: Literal["exact", "rounding"]
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(remove_no_ops, "exact"),  # autograd detaches what it saves; no later stage should see that
+    Pass(eliminate_common_subexpressions, "exact"),  # forward and its derivative formulas compute the same values
+    Pass(eliminate_dead_code, "exact"),  # the passes above leave nodes that nobody reads
+)

@@ -1,0 +1,330 @@
+"""Front door for functions and modules: `aot_function`, `aot_module`, `aot_module_simplified`, `default_partition`.
+
+The caller brings the graph compilers; capture, autograd and the calling convention are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._dynamo.source import ConstantSource
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils import _pytree as pytree
+
+from compiler.autograd.partition import Split, default_split
+from compiler.capture.ambient import Ambient
+from compiler.capture.inputs import Call, CallLeaf, fake_leaf, overlapping
+from compiler.errors import Unsupported
+from compiler.ir.roles import (
+    Buffer,
+    CallInput,
+    Gradient,
+    Parameter,
+    Program,
+    Saved,
+    Signature,
+    Tangent,
+    UserInput,
+    UserOutput,
+)
+from compiler.journal import Journal, count_eager
+from compiler.options import Options
+from compiler.pipeline import Compilers, GraphCall, compile
+from compiler.torch_compat import Decompositions
+
+GraphCompiler = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
+PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+
+
+def make_boxed_func(f: Callable[..., Any]) -> GraphCall:
+    """`f(*args)` as a function of one list of arguments, which it empties so that they can be freed early."""
+
+    def boxed(args: list[object]) -> Sequence[object]:
+        taken = list(args)
+        args.clear()
+        return f(*taken)  # type: ignore[no-any-return]
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def default_partition(
+    joint_module: fx.GraphModule, _joint_inputs: object, *, num_fwd_outputs: int, **_unused: object
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """A joint graph into forward and backward modules; forward also returns what backward reads.
+
+    Placeholders whose name begins with `tangents` are the incoming gradients; the first `num_fwd_outputs` outputs
+    belong to forward, the others are gradients or None. Backward takes the saved values, then the tangents.
+    """
+    placeholders = [node for node in joint_module.graph.nodes if node.op == "placeholder"]
+    tangents = iter(range(len(placeholders)))
+    inputs = tuple(
+        Tangent(UserOutput(next(tangents))) if node.name.startswith("tangents") else UserInput(index)
+        for index, node in enumerate(placeholders)
+    )
+    returned = next(iter(reversed(joint_module.graph.nodes))).args[0]
+    outputs = tuple(
+        UserOutput(index) if index < num_fwd_outputs else Gradient(UserInput(index - num_fwd_outputs))
+        for index, _ in enumerate(returned)
+    )
+    split = default_split(Program(joint_module, Signature(inputs, outputs)))
+    return split.forward.module, split.backward.module
+
+
+def aot_function(
+    fn: Callable[..., Any],
+    fw_compiler: GraphCompiler,
+    bw_compiler: GraphCompiler | None = None,
+    partition_fn: PartitionFn = default_partition,
+    decompositions: Decompositions | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: GraphCompiler | None = None,
+    *,
+    dynamic: bool = False,
+) -> Callable[..., Any]:
+    """`fn` compiled ahead of time: traced when first called, its forward and backward given to the compilers.
+
+    Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Calls with other
+    shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with `dynamic=True`
+    sizes are symbols and are traced again only when a guard on them fails.
+    """
+    compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
+    return _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
+
+
+def aot_module(mod: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`."""
+    named = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
+
+    def functional(state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return torch.func.functional_call(mod, state, inputs, keywords)
+
+    compiled = aot_function(functional, *args, num_params_buffers=len(named), **kwargs)
+
+    class AOTModule(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.orig_module = mod
+
+        def forward(self, *inputs: Any, **keywords: Any) -> Any:
+            state = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
+            return compiled(state, inputs, keywords)
+
+    return AOTModule()
+
+
+def aot_module_simplified(
+    mod: nn.Module,
+    args: Sequence[object],
+    fw_compiler: GraphCompiler,
+    bw_compiler: GraphCompiler | None = None,
+    partition_fn: PartitionFn = default_partition,
+    decompositions: Decompositions | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: GraphCompiler | None = None,
+) -> Callable[..., Any]:
+    """A module whose forward takes and returns flat tensors, compiled now for inputs like `args`.
+
+    The result takes the same inputs as `mod`, without its parameters and buffers, and does not check them: it is for
+    callers that guard, as Dynamo does.
+    """
+    named = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
+    roles = [_named_role(index, name, value) for index, (name, value) in enumerate(named.items())]
+    leaves = [*named.values(), *args]
+
+    def function(flat: list[object]) -> Sequence[object]:
+        state = dict(zip(named, flat, strict=False))
+        return torch.func.functional_call(mod, state, tuple(flat[len(named) :]))  # type: ignore[arg-type, no-any-return]
+
+    fake_mode = detect_fake_mode(args) or FakeTensorMode()
+    inputs = [*roles, *(UserInput(index) for index in range(len(named), len(leaves)))]
+    call = Call(function, _leaves(inputs, leaves, fake_mode, False), fake_mode, overlapping(leaves))
+    compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
+    compiled = compile(call, compilers, Journal.open(Options.of(None, None)))
+
+    def forward(*runtime_args: object) -> Sequence[object]:
+        return compiled([*named.values(), *runtime_args])
+
+    return forward
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One compile: `guards` says whether it is valid for a call's tensors."""
+
+    guards: Callable[[list[object]], bool]
+    compiled: GraphCall
+    unique: tuple[int, ...]
+    spec: list[pytree.TreeSpec]
+
+
+@dataclass(slots=True)
+class _AheadOfTime:
+    """A function and its compiles, by what a compile is valid for."""
+
+    fn: Callable[..., Any]
+    compilers: Compilers
+    num_params_buffers: int
+    dynamic: bool
+    entries: dict[object, list[_Entry]] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        key = _key(flat, spec, self.dynamic)
+        for entry in self.entries.setdefault(key, []):
+            if entry.guards(flat):
+                return self._run(entry, flat)
+        try:
+            entry = self._compile(flat, spec)
+        except Unsupported as reason:
+            count_eager(str(reason))
+            return self.fn(*args, **kwargs)
+        self.entries[key].append(entry)
+        return self._run(entry, flat)
+
+    def _run(self, entry: _Entry, flat: list[object]) -> Any:
+        results = entry.compiled([flat[position] for position in entry.unique])
+        return pytree.tree_unflatten(list(results), entry.spec[0])
+
+    def _compile(self, flat: list[object], spec: pytree.TreeSpec) -> _Entry:
+        """Records the call with each distinct tensor once, so that one tensor in two slots stays one tensor."""
+        tensors = [position for position, value in enumerate(flat) if isinstance(value, torch.Tensor)]
+        first: dict[int, int] = {}
+        for position in tensors:
+            first.setdefault(id(flat[position]), position)
+        unique = tuple(first.values())
+        out_spec: list[pytree.TreeSpec] = []
+
+        def function(leaves: list[object]) -> Sequence[object]:
+            given = dict(zip(unique, leaves, strict=True))
+            filled = [given[first[id(v)]] if isinstance(v, torch.Tensor) else v for v in flat]
+            args, kwargs = pytree.tree_unflatten(filled, spec)
+            results, result_spec = pytree.tree_flatten(self.fn(*args, **kwargs))
+            out_spec[:] = [result_spec]
+            return results
+
+        shape_env = ShapeEnv() if self.dynamic else None
+        fake_mode = FakeTensorMode(shape_env=shape_env)
+        values = [flat[position] for position in unique]
+        roles = [self._role(index, value) for index, value in enumerate(values)]
+        leaves = _leaves(roles, values, fake_mode, self.dynamic)
+        call = Call(function, leaves, fake_mode, overlapping(values))
+        compiled = compile(call, self.compilers, Journal.open(Options.of(None, None)))
+        return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
+
+    def _role(self, index: int, value: object) -> CallInput:
+        return _named_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
+
+
+def _named_role(index: int, name: str, value: object) -> CallInput:
+    return Parameter(index, name) if isinstance(value, nn.Parameter) else Buffer(index, name)
+
+
+def _leaves(
+    roles: Sequence[CallInput], values: Sequence[object], fake_mode: FakeTensorMode, dynamic: bool
+) -> tuple[CallLeaf, ...]:
+    pairs = list(zip(roles, values, strict=True))
+    if not dynamic:
+        return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
+    return tuple(_symbolic_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
+
+
+def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMode) -> CallLeaf:
+    dims = [DimDynamic.DYNAMIC] * value.dim()
+    context = StatelessSymbolicContext(dynamic_sizes=dims, constraint_sizes=[None] * value.dim())
+    fake = fake_mode.from_tensor(value, source=ConstantSource(f"input_{role.index}"), symbolic_context=context)
+    return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
+
+
+def _guards(
+    shape_env: ShapeEnv | None, leaves: tuple[CallLeaf, ...], unique: tuple[int, ...]
+) -> Callable[[list[object]], bool]:
+    if shape_env is None:
+        return lambda flat: True
+    fakes = [leaf.fake for leaf in leaves]
+
+    def holds(flat: list[object]) -> bool:
+        return bool(shape_env.evaluate_guards_for_args(fakes, [flat[position] for position in unique]))
+
+    return holds
+
+
+def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
+    """What one compile is valid for: structure, constants, the tensors' metadata and overlaps, ambient modes."""
+    seen: dict[int, int] = {}
+    parts: list[object] = [spec, Ambient.now()]
+    for position, value in enumerate(flat):
+        if isinstance(value, torch.Tensor):
+            parts.append((seen.setdefault(id(value), position), *_metadata(value, dynamic)))
+        else:
+            parts.append((type(value), value))
+    return tuple(parts), overlapping(flat)
+
+
+def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
+    layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
+    return (*layout, type(value), value.dtype, value.device, value.requires_grad, value.is_leaf, value.is_inference())
+
+
+def _compilers(
+    forward: GraphCompiler,
+    backward: GraphCompiler | None,
+    inference: GraphCompiler | None,
+    partition_fn: PartitionFn,
+    decompositions: Decompositions | None,
+) -> Compilers:
+    """The caller's graph compilers as ours: by the usual convention, forward's serves where another is not given."""
+    partition = default_split if partition_fn is default_partition else _split_by(partition_fn)
+    return Compilers(
+        _builder(forward),
+        _builder(backward or forward),
+        _builder(inference or forward),
+        partition,
+        decompositions if decompositions is not None else {},
+    )
+
+
+def _builder(compiler: GraphCompiler) -> Callable[[Program], GraphCall]:
+    def build_graph(program: Program) -> GraphCall:
+        built = compiler(program.module, [node.meta.get("val") for node in program.placeholders])
+        return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
+
+    return build_graph
+
+
+def _split_by(partition_fn: PartitionFn) -> Callable[[Program], Split]:
+    """A user's partitioner, which knows inputs by the names `primals_i` and `tangents_i` and outputs by position."""
+
+    def run(joint: Program) -> Split:
+        signature = joint.signature
+        _rename_placeholders(joint)
+        kept = tuple(role for role in signature.outputs if not isinstance(role, Gradient))
+        examples = [node.meta["val"] for node in joint.placeholders]
+        forward, backward = partition_fn(joint.module, examples, num_fwd_outputs=len(kept))
+        returned = Program(forward, signature).returned[len(kept) :]
+        saved = tuple(Saved(node.name) for node in returned)  # type: ignore[union-attr]
+        tangents = {f"tangents_{i + 1}": r for i, r in enumerate(r for r in signature.inputs if isinstance(r, Tangent))}
+        taken = Program(backward, signature).placeholders
+        inputs = tuple(tangents.get(node.name) or Saved(node.name) for node in taken)
+        primals = tuple(role for role in signature.inputs if not isinstance(role, Tangent))
+        gradients = tuple(role for role in signature.outputs if isinstance(role, Gradient))
+        forward_signature = Signature(primals, (*kept, *saved), signature.results, signature.differentiable)
+        return Split(Program(forward, forward_signature), Program(backward, Signature(inputs, gradients)))
+
+    return run
+
+
+def _rename_placeholders(joint: Program) -> None:
+    counts = {"primals": 0, "tangents": 0}
+    for role, node in zip(joint.signature.inputs, joint.placeholders, strict=True):
+        kind = "tangents" if isinstance(role, Tangent) else "primals"
+        counts[kind] += 1
+        node.name = node.target = f"{kind}_{counts[kind]}"
+    joint.module.recompile()

@@ -1,0 +1,136 @@
+"""`partition`: a joint graph into forward and backward, and what forward saves for backward.
+
+default: save what backward reads; in backward, make again only views and values that read no tensor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.trace import SYMBOLIC, is_random, producer
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two programs. Forward returns `Saved` values, in the order in which backward takes them."""
+
+    forward: Program
+    backward: Program
+
+
+def default_split(joint: Program) -> Split:
+    """Saves what backward reads. Nothing is computed again but views, sizes and values made of constants."""
+    return split(joint, is_free)
+
+
+def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
+    """The cut in which backward makes `recompute` nodes again and every other value that it reads is saved.
+
+    Cost: linear in the joint graph's nodes and edges.
+    """
+    signature = joint.signature
+    roles = dict(zip(signature.outputs, joint.returned, strict=True))
+    gradients = {role: node for role, node in roles.items() if isinstance(role, Gradient)}
+    kept = {role: node for role, node in roles.items() if role not in gradients}
+    order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
+    before = ancestors(kept.values()) | {node for node in order if is_random(node)}
+    before |= ancestors(before)
+    after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
+    saved_roles = {Saved(node.name): node for node in sorted(saved, key=order.__getitem__)}
+    tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
+    forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
+    taken: dict[object, fx.Node] = {**saved_roles, **_placeholders(joint, tangents)}
+    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None)  # type: ignore[arg-type]
+    return Split(forward, backward)
+
+
+def is_free(node: fx.Node) -> bool:
+    """Whether computing the node again costs no memory traffic: views, sizes, and values that read no tensor."""
+    call, _ = producer(node)
+    if call.op != "call_function" or is_random(call):
+        return False
+    if isinstance(node.meta.get("val"), SYMBOLIC):
+        return False
+    if isinstance(call.target, torch._ops.OpOverload) and call.target.is_view:
+        return True
+    return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in call.all_input_nodes)
+
+
+def ancestors(nodes: Iterable[fx.Node | int | None]) -> set[fx.Node]:
+    """The nodes and everything that they read, directly or not."""
+    seen: set[fx.Node] = set()
+    stack = [node for node in nodes if isinstance(node, fx.Node)]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return seen
+
+
+def _backward_nodes(
+    joint: Program,
+    gradients: Iterable[fx.Node | int | None],
+    before: set[fx.Node],
+    recompute: Callable[[fx.Node], bool],
+) -> tuple[set[fx.Node], set[fx.Node]]:
+    """The calls that backward makes, and the values that it must be given."""
+    tangents = set(_placeholders(joint, [r for r in joint.signature.inputs if isinstance(r, Tangent)]).values())
+    after: set[fx.Node] = set()
+    saved: set[fx.Node] = set()
+    stack = [node for node in gradients if isinstance(node, fx.Node)]
+    while stack:
+        node = stack.pop()
+        if node in after or node in saved or node in tangents:
+            continue
+        available = node in before or node.op == "placeholder"
+        if available and not recompute(node) and not _is_several(node):
+            saved.add(node)
+            continue
+        after.add(node)
+        stack.extend(node.all_input_nodes)
+    return after, saved
+
+
+def _is_several(node: fx.Node) -> bool:
+    """A call that returns several values is not a value itself; its parts are saved."""
+    return isinstance(node.meta.get("val"), (tuple, list))
+
+
+def _inputs(signature: Signature, *, tangents: bool) -> tuple[object, ...]:
+    return tuple(role for role in signature.inputs if isinstance(role, Tangent) == tangents)
+
+
+def _placeholders(joint: Program, roles: Iterable[object]) -> dict[object, fx.Node]:
+    wanted = set(roles)
+    pairs = zip(joint.signature.inputs, joint.placeholders, strict=True)
+    return {role: node for role, node in pairs if role in wanted}
+
+
+def _extract(
+    joint: Program,
+    nodes: set[fx.Node],
+    outputs: dict[OutputRole, fx.Node | int | None],
+    inputs: tuple[object, ...],
+    renamed: dict[fx.Node, object],
+    call: Signature | None,
+) -> Program:
+    """The sub-program over `nodes`. `renamed` are values of the joint graph that become inputs."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    first = list(renamed) or list(_placeholders(joint, inputs).values())
+    for node in first:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    for node in joint.module.graph.nodes:
+        if node in nodes and node not in copies and node.op != "placeholder":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
+    results, differentiable = (call.results, call.differentiable) if call else ((), frozenset())
+    signature = Signature(inputs, tuple(outputs), results, differentiable)  # type: ignore[arg-type]
+    return Program(fx.GraphModule(joint.module, graph, class_name="Program"), signature)

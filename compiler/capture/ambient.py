@@ -1,0 +1,44 @@
+"""Ambient state that changes what a call means, and that recording must neither lose nor leak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The ambient state at a call; a compiled function is valid for one of them."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, torch.dtype], ...]
+    deterministic: bool
+
+    @staticmethod
+    def now() -> Ambient:
+        devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+        return Ambient(
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            tuple((device, torch.get_autocast_dtype(device)) for device in devices),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """Puts grad mode, autocast and the random state back as they were, whatever the recorded program did to them."""
+    grad = torch.is_grad_enabled()
+    autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_rng_state(state)
+        for device, enabled in autocast.items():
+            torch.set_autocast_enabled(device, enabled)

@@ -1,0 +1,282 @@
+"""The calling convention, rendered from a signature: prologue, the graph, write-backs, replayed views, results.
+
+    def call(args):
+        keep_0 = args[0]
+        (base_0, new_0) = run(args)
+        with no_grad(): keep_0.copy_(new_0)
+        result_0 = aten_view(base_0, [-1])
+        return (result_0, keep_0)
+
+When gradients flow, `run` is the `apply` of an autograd function whose two halves are rendered here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from compiler.ir.roles import (
+    Base,
+    Constant,
+    Gradient,
+    Input,
+    Mutation,
+    OutputRole,
+    Program,
+    Result,
+    Same,
+    Saved,
+    Signature,
+    Size,
+    Tangent,
+    UserOutput,
+    View,
+    ViewStep,
+)
+
+LITERALS = (int, float, bool, str, type(None))
+
+
+@dataclass(slots=True)
+class Source:
+    """Python text being written, and the objects that it names."""
+
+    lines: list[str] = field(default_factory=list)
+    namespace: dict[str, object] = field(default_factory=dict)
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def bind(self, name: str, value: object) -> str:
+        """A name for `value`, `name` or `name_1`, `name_2`, ... when that is taken."""
+        unique, count = name, 0
+        while self.namespace.get(unique, value) is not value:
+            count += 1
+            unique = f"{name}_{count}"
+        self.namespace[unique] = value
+        return unique
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class AmbientNeeds:
+    """What must be switched off around the graph: gradients that no one asked for, casts that are already in it."""
+
+    grad_off: bool
+    autocast_off: bool
+
+
+def emit_call(signature: Signature, needs: AmbientNeeds) -> Source:
+    """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
+    source = Source(namespace={"torch": torch})
+    source.line(0, "def call(args):")
+    _emit_kept(source, signature)
+    _emit_run(source, signature.outputs, "graph(args)", needs)
+    _emit_epilogue(source, signature)
+    return source
+
+
+def emit_differentiable_call(forward: Program, backward: Program, needs: AmbientNeeds) -> Source:
+    """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`."""
+    signature = forward.signature
+    source = Source(namespace={"torch": torch, "once_differentiable": torch.autograd.function.once_differentiable})
+    source.line(0, "class Graph(torch.autograd.Function):")
+    _emit_forward_half(source, forward, backward, needs)
+    _emit_backward_half(source, forward, backward)
+    source.line(0, "def call(args):")
+    _emit_kept(source, signature)
+    visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
+    _emit_run(source, visible, "Graph.apply(*args)", AmbientNeeds(False, False))
+    _emit_epilogue(source, signature)
+    return source
+
+
+def name_of(role: OutputRole) -> str:
+    """The variable that holds an output of the graph."""
+    match role:
+        case UserOutput(index):
+            return f"output_{index}"
+        case Mutation(of=of):
+            return f"new_{of.index}"
+        case Base(index):
+            return f"base_{index}"
+        case Size(of) | Saved(of):
+            return f"size_{of}" if isinstance(role, Size) else f"saved_{of}"
+        case Gradient(of):
+            return f"grad_{of.index}"  # type: ignore[union-attr]
+    raise AssertionError(role)
+
+
+def _emit_kept(source: Source, signature: Signature) -> None:
+    """Inputs that the epilogue writes, returns or views outlive the graph's own use of them."""
+    position = {role: index for index, role in enumerate(signature.inputs)}
+    needed = {r.of for r in signature.results if isinstance(r, (Input, View))}
+    needed |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
+    for role, index in position.items():
+        if role in needed:
+            source.line(1, f"keep_{role.index} = args[{index}]")  # type: ignore[union-attr]
+
+
+def _emit_run(source: Source, outputs: tuple[OutputRole, ...], run: str, needs: AmbientNeeds) -> None:
+    depth = 1
+    if needs.autocast_off:
+        source.line(depth, f"with {source.bind('autocast_off', torch._C._DisableAutocast)}():")
+        depth += 1
+    if needs.grad_off:
+        source.line(depth, f"with {source.bind('no_grad', torch.no_grad)}():")
+        depth += 1
+    names = ", ".join(name_of(role) for role in outputs)
+    source.line(depth, f"({names},) = {run}" if outputs else run)
+
+
+def _emit_epilogue(source: Source, signature: Signature) -> None:
+    for role in signature.outputs:
+        if isinstance(role, Mutation):
+            _emit_write(source, role)
+    names: list[str] = []
+    for index, result in enumerate(signature.results):
+        names.append(_emit_result(source, index, result, names))
+    source.line(1, f"return ({''.join(name + ', ' for name in names)})")
+
+
+def _emit_write(source: Source, role: Mutation) -> None:
+    kept, new = f"keep_{role.of.index}", name_of(role)
+    if role.kind == "hidden":
+        source.line(1, f"{kept}.data.copy_({new})")
+        return
+    if role.writes != 1:
+        source.line(1, f"version = {kept}._version + {role.writes}")
+    if role.kind == "no_grad":
+        source.line(1, f"with {source.bind('no_grad', torch.no_grad)}(): {kept}.copy_({new})")
+    else:
+        source.line(1, f"{kept}.copy_({new})")
+    if role.writes != 1:
+        setter = source.bind("set_version", torch._C._autograd._unsafe_set_version_counter)
+        source.line(1, f"{setter}(({kept},), (version,))")
+
+
+def _emit_result(source: Source, index: int, result: Result, names: list[str]) -> str:
+    """The text of one result; a view is made on the lines before."""
+    match result:
+        case Constant(value):
+            return repr(value) if isinstance(value, LITERALS) else source.bind("constant", value)
+        case Input(of):
+            return f"keep_{of.index}"
+        case Same(first):
+            return names[first]
+        case View():
+            return _emit_view(source, index, result)
+    return name_of(result)
+
+
+def _emit_view(source: Source, index: int, view: View) -> str:
+    base = name_of(view.of) if isinstance(view.of, (UserOutput, Base)) else f"keep_{view.of.index}"
+    text = base
+    for step in view.how:
+        text = _step_text(source, text, step)
+    name = f"result_{index}"
+    guard = "" if view.requires_grad else f"with {source.bind('no_grad', torch.no_grad)}(): "
+    source.line(1, f"{guard}{name} = {text}")
+    return name
+
+
+def _step_text(source: Source, value: str, step: ViewStep) -> str:
+    operator = source.bind(str(step.target).removesuffix(".default").replace(".", "_"), step.target)
+    arguments = "".join(", " + _argument(source, argument) for argument in step.arguments)
+    item = f"[{step.item}]" if step.item is not None else ""
+    return f"{operator}({value}{arguments}){item}"
+
+
+def _argument(source: Source, value: object) -> str:
+    if isinstance(value, Size):
+        return name_of(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_argument(source, item) for item in value) + "]"
+    return repr(value) if isinstance(value, LITERALS) else source.bind("constant", value)
+
+
+def _emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds) -> None:
+    signature = forward.signature
+    visible = [role for role in signature.outputs if not isinstance(role, Saved)]
+    fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
+    source.line(1, "@staticmethod")
+    source.line(1, "def forward(ctx, *args):")
+    _inner_run(source, signature.outputs, "forward_graph(list(args))", needs)
+    tensors, sizes = saved_names(forward)
+    source.line(2, f"ctx.save_for_backward({', '.join(tensors)})")
+    source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    if fixed:
+        source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
+    source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)})")
+
+
+def _inner_run(source: Source, outputs: tuple[OutputRole, ...], run: str, needs: AmbientNeeds) -> None:
+    inner = Source(namespace=source.namespace)
+    _emit_run(inner, outputs, run, needs)
+    source.lines.extend("    " + line for line in inner.lines)
+
+
+def saved_names(forward: Program) -> tuple[list[str], list[str]]:
+    """Variables of the saved tensors and of the saved integers, each in order."""
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved)]
+    tensors = [name for name, node in saved if _is_tensor(node)]
+    return tensors, [name for name, node in saved if not _is_tensor(node)]
+
+
+def _is_tensor(node: object) -> bool:
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _emit_backward_half(source: Source, forward: Program, backward: Program) -> None:
+    visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
+    taken = {role.of for role in backward.signature.inputs if isinstance(role, Tangent)}
+    source.line(1, "@staticmethod")
+    source.line(1, "@once_differentiable")
+    source.line(1, f"def backward(ctx, {', '.join('tangent_' + name_of(role) for role in visible)}):")
+    tensors, sizes = saved_names(forward)
+    if tensors:
+        source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
+    if sizes:
+        source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
+    arguments = [_backward_argument(source, backward, role) for role in backward.signature.inputs]
+    source.line(2, f"values = backward_graph([{', '.join(arguments)}])")
+    returned = {role.of: i for i, role in enumerate(backward.signature.outputs) if isinstance(role, Gradient)}
+    grads = [f"values[{returned[role]}]" if role in returned else "None" for role in forward.signature.inputs]
+    source.line(2, f"return ({', '.join(grads)},)")
+    assert taken <= set(visible)
+
+
+def _backward_argument(source: Source, backward: Program, role: object) -> str:
+    if isinstance(role, Saved):
+        return name_of(role)
+    assert isinstance(role, Tangent)
+    node = backward.placeholders[backward.signature.inputs.index(role)]
+    laid_out = source.bind("laid_out", laid_out_as(node.meta["val"]))
+    return f"{laid_out}(tangent_{name_of(role.of)})"
+
+
+def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function that gives a tangent the strides that the backward graph was recorded with."""
+    order = sorted(range(expected.dim()), key=lambda dim: (-_hint(expected.stride(dim)), dim))
+    inverse = [order.index(dim) for dim in range(expected.dim())]
+    ordered = order == list(range(expected.dim()))
+    stride = None if any(isinstance(s, torch.SymInt) for s in expected.stride()) else tuple(expected.stride())
+
+    def laid_out(tangent: torch.Tensor) -> torch.Tensor:
+        if stride is not None and tangent.stride() == stride:
+            return tangent
+        if ordered:
+            return tangent.contiguous()
+        return tangent.permute(order).contiguous().permute(inverse)
+
+    return laid_out
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    return size.node.hint if isinstance(size, torch.SymInt) else size

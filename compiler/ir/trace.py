@@ -1,0 +1,178 @@
+"""`Trace`: an open recording of ATen calls into one graph.
+
+A trace may be left and entered again, and may gain inputs after it has recorded calls. So the call, and then the
+gradients of what it returned, are recorded in one pass over the user's program: nothing has to be known beforehand
+of what it mutates, what it returns or which tangents it will need.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode, disable_functional_mode
+from torch.fx.experimental.proxy_tensor import (
+    PythonKeyTracer,
+    disable_autocast_cache,
+    disable_proxy_modes_tracing,
+    get_proxy_slot,
+    track_tensor_tree,
+)
+
+from compiler.errors import Unsupported
+from compiler.torch_compat import Decompositions, decomposing, proxy_mode
+
+Value = TypeVar("Value", torch.Tensor, torch.SymInt)
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Trace:
+    """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors."""
+
+    def __init__(self, fake_mode: FakeTensorMode, decompositions: Decompositions) -> None:
+        self.fake_mode = fake_mode
+        self.tracer = PythonKeyTracer()
+        self.tracer.graph = fx.Graph(tracer_cls=PythonKeyTracer)
+        self.tracer.root = torch.nn.Module()
+        self.tracer.tensor_attrs = {}
+        self._proxy_mode = proxy_mode(self.tracer, decompositions)
+        self._decompositions = decompositions
+        self._functional_mode = FunctionalTensorMode()
+        self._inputs: list[fx.Node] = []
+        self._same_as: dict[fx.Node, fx.Node] = {}
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self.tracer.graph
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While it is open, ATen calls on functional tensors of this trace are recorded."""
+        with ExitStack() as stack:
+            stack.enter_context(self.fake_mode)
+            if self.fake_mode.shape_env is not None:
+                stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(decomposing(self._decompositions))
+            stack.enter_context(self._proxy_mode)
+            stack.enter_context(disable_autocast_cache())
+            stack.enter_context(self._functional_mode)
+            yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside a recording: calls go to the fake tensors and are not recorded."""
+        with disable_functional_mode(), disable_proxy_modes_tracing():
+            yield
+
+    def add_input(self, name: str, value: Value) -> Value:
+        """A new placeholder that stands for `value`, a fake tensor or a symbolic integer."""
+        proxy = self.tracer.create_proxy("placeholder", name, (), {})
+        self._inputs.append(proxy.node)
+        with self.paused():
+            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+        proxy.node.meta["val"] = value
+        return value
+
+    def wrap(self, value: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+        """`value` as a functional leaf of this trace."""
+        wrapped = FunctionalTensor.to_functional(value)
+        return wrapped.requires_grad_(True) if requires_grad else wrapped
+
+    def as_non_leaf(self, leaf: torch.Tensor) -> torch.Tensor:
+        """A tensor equal to `leaf` that autograd lets the program write in place; no call remains in the graph."""
+        with torch.enable_grad():
+            copy = leaf.clone()
+        self._same_as[self.node_of(copy)] = self.node_of(leaf)
+        return copy
+
+    def fake_of(self, value: torch.Tensor) -> torch.Tensor:
+        """The fake tensor under a functional one, every pending write applied."""
+        if not isinstance(value, FunctionalTensor):
+            return value
+        torch._sync(value)
+        inner: torch.Tensor = torch._from_functional_tensor(value.elem)
+        return inner
+
+    def node_of(self, value: torch.Tensor | torch.SymInt) -> fx.Node:
+        """The node that computes `value`.
+
+        Raises: Unsupported for a tensor that this trace did not make (a captured real tensor).
+        """
+        if isinstance(value, SYMBOLIC):
+            return get_proxy_slot(value, self.tracer).force().node
+        fake = self.fake_of(value)
+        found = get_proxy_slot(fake, self.tracer, None, lambda slot: slot.proxy.node)
+        if found is None:
+            constant = self.tracer.create_arg(fake)
+            if not isinstance(constant, fx.Node):
+                raise Unsupported(f"the program returns a tensor that no call of it made: {fake}")
+            constant.meta.setdefault("val", fake)
+            return constant
+        return self.resolve(found)
+
+    def resolve(self, node: fx.Node) -> fx.Node:
+        """The node that stands for `node` once the recording is finished."""
+        return self._same_as.get(node, node)
+
+    def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
+        """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
+        graph = self.graph
+        first_call = next((node for node in graph.nodes if node.op != "placeholder"), None)
+        for node in self._inputs if first_call is not None else ():
+            first_call.prepend(node)
+        for copy, original in self._same_as.items():
+            copy.replace_all_uses_with(original)
+            graph.erase_node(copy)
+        graph.output(list(outputs))
+        eliminate_dead_nodes(graph)
+        return fx.GraphModule(self.tracer.root, graph, class_name="Program")
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether running the node advances a random number generator."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def has_effect(node: fx.Node) -> bool:
+    """Whether a node must run even when nobody reads what it returns."""
+    target = node.target
+    if node.op in ("placeholder", "output") or is_random(node):
+        return True
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable or target in _ASSERTIONS
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return True
+    return False
+
+
+_ASSERTIONS = {
+    torch.ops.aten._assert_async.msg,
+    torch.ops.aten._assert_scalar.default,
+    torch.ops.aten._assert_tensor_metadata.default,
+    torch.ops.aten.sym_constrain_range.default,
+    torch.ops.aten.sym_constrain_range_for_size.default,
+}
+
+
+def eliminate_dead_nodes(graph: fx.Graph) -> None:
+    """Removes every node that nothing reads and that has no effect."""
+    for node in reversed(list(graph.nodes)):
+        if not node.users and not has_effect(node):
+            graph.erase_node(node)
+
+
+def producer(node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:
+    """The call behind a chain of `getitem`, and the indices taken."""
+    path: list[int] = []
+    while node.op == "call_function" and node.target is operator.getitem:
+        node, index = node.args  # type: ignore[assignment]
+        path.append(index)  # type: ignore[arg-type]
+    return node, tuple(reversed(path))

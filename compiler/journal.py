@@ -1,0 +1,117 @@
+"""The journal: what each compile did. Every stage's text, its time, and the counts that the harness reads.
+
+totals()   {"nodes": 120, "nodes_generated": 96, "fallbacks": {"aten.mm.default": 12}, "compiles": 1, ...}
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compiler.options import Options
+
+log = logging.getLogger("assay")
+_lock = threading.Lock()
+_said: set[str] = set()
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts over every compile of this process since the last `reset`."""
+
+    compiles: int = 0
+    nodes: int = 0
+    nodes_generated: int = 0
+    kernels: int = 0
+    eager_graphs: int = 0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+
+_totals = Totals()
+_serial = 0
+
+
+def totals() -> dict[str, object]:
+    """The counts so far: `nodes` are compute nodes (views and contractions apart), `seconds` are per stage."""
+    return {
+        "compiles": _totals.compiles,
+        "nodes": _totals.nodes,
+        "nodes_generated": _totals.nodes_generated,
+        "kernels": _totals.kernels,
+        "eager_graphs": _totals.eager_graphs,
+        "fallbacks": dict(_totals.fallbacks),
+        "seconds": dict(_totals.seconds),
+    }
+
+
+def reset() -> None:
+    """Starts counting anew."""
+    global _totals
+    _totals = Totals()
+
+
+def say_once(message: str) -> None:
+    """A warning that a process shows a single time."""
+    with _lock:
+        if message in _said:
+            return
+        _said.add(message)
+    log.warning(message)
+
+
+@dataclass(slots=True)
+class Journal:
+    """The record of one compile."""
+
+    options: Options
+    name: str
+    _stage: int = 0
+
+    @staticmethod
+    def open(options: Options) -> Journal:
+        global _serial
+        with _lock:
+            _serial += 1
+            _totals.compiles += 1
+        return Journal(options, f"graph_{_serial:03d}")
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Times a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            _totals.seconds[name] += time.perf_counter() - start
+
+    def state(self, name: str, text: Callable[[], str]) -> None:
+        """Records an intermediate state, whose text is made only when somebody reads it."""
+        self._stage += 1
+        if self.options.debug >= 3 or (self.options.debug >= 4 and name.startswith("source")):
+            print(f"# {self.name} after {name}\n{text()}", flush=True)
+        if self.options.dump:
+            folder = Path(self.options.dump) / self.name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{self._stage:02d}_{name}.py").write_text(text())
+
+    def count(self, nodes: int, generated: int, kernels: int, fallbacks: dict[str, int]) -> None:
+        """Adds one built graph to the totals."""
+        _totals.nodes += nodes
+        _totals.nodes_generated += generated
+        _totals.kernels += kernels
+        _totals.fallbacks.update(fallbacks)
+        if self.options.debug >= 1:
+            print(f"assay {self.name}: {generated} of {nodes} compute nodes in {kernels} kernels", flush=True)
+
+
+def count_eager(reason: str) -> None:
+    """A whole graph was given back to eager; said once for each reason."""
+    _totals.eager_graphs += 1
+    say_once(f"assay: a graph runs in eager: {reason}")

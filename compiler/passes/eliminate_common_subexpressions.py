@@ -1,0 +1,60 @@
+"""Makes equal calls one: same operator, same arguments, no randomness, no effect.
+
+    a = exp(x); b = exp(x); c = add(a, b)   ->   a = exp(x); c = add(a, a)
+
+Two results of the program must stay two tensors, so a call that is returned is never merged away (law: the alias graph
+of the outputs is kept).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from torch import fx
+
+from compiler.ir.roles import Program
+from compiler.ir.trace import has_effect, producer
+
+
+def eliminate_common_subexpressions(program: Program) -> int:
+    """Returns the number of calls merged into an earlier one."""
+    graph = program.module.graph
+    returned = {producer(node)[0] for node in program.returned if isinstance(node, fx.Node)}
+    returned |= {node for node in program.returned if isinstance(node, fx.Node)}
+    seen: dict[Hashable, fx.Node] = {}
+    merged = 0
+    for node in list(graph.nodes):
+        if node.op != "call_function" or has_effect(node) or node in returned:
+            continue
+        key = _key(node)
+        first = seen.setdefault(key, node) if key is not None else node
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+            merged += 1
+    return merged
+
+
+def _key(node: fx.Node) -> Hashable | None:
+    """What makes two calls equal, or None for arguments that cannot be compared."""
+    key = (node.target, _freeze(node.args), _freeze(node.kwargs))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _freeze(value: object) -> Hashable:
+    """Arguments as a hashable value in which 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *(_freeze(item) for item in value))
+    if isinstance(value, dict):
+        return tuple((name, _freeze(item)) for name, item in sorted(value.items()))
+    if isinstance(value, slice):
+        return ("slice", _freeze(value.start), _freeze(value.stop), _freeze(value.step))
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, (bool, int)):
+        return (type(value).__name__, value)
+    return value  # type: ignore[return-value]

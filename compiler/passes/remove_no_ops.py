@@ -1,0 +1,50 @@
+"""Removes calls that return their argument: `detach`, `alias`, and views or expansions to the shape already had.
+
+    b = detach(a); c = mul(b, 2)   ->   c = mul(a, 2)
+
+In a functional graph nothing is written, so whether `b` shares memory with `a` cannot be seen inside it; results that
+are views were taken out of the graph before (law: `results` of a program never name a view).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from compiler.ir.roles import Program
+
+aten = torch.ops.aten
+IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
+RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.expand.default, aten.as_strided.default}
+
+
+def remove_no_ops(program: Program) -> int:
+    """Returns the number of calls removed."""
+    removed = 0
+    for node in list(program.module.graph.nodes):
+        if node.op == "call_function" and _is_no_op(node):
+            node.replace_all_uses_with(node.args[0])
+            program.module.graph.erase_node(node)
+            removed += 1
+    return removed
+
+
+def _is_no_op(node: fx.Node) -> bool:
+    if node.target in IDENTITIES:
+        return True
+    return node.target in RESHAPES and _same_layout(node.args[0].meta["val"], node.meta["val"])
+
+
+def _same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two values have one size, stride and offset, without guarding on symbolic ones."""
+    if a.dim() != b.dim() or a.dtype != b.dtype:
+        return False
+    pairs = [*zip(a.shape, b.shape, strict=True), *zip(a.stride(), b.stride(), strict=True)]
+    pairs.append((a.storage_offset(), b.storage_offset()))
+    return all(_is_same(x, y) for x, y in pairs)
+
+
+def _is_same(x: int | torch.SymInt, y: int | torch.SymInt) -> bool:
+    if isinstance(x, torch.SymInt) and isinstance(y, torch.SymInt):
+        return bool(x.node.expr == y.node.expr)
+    return not isinstance(x, torch.SymInt) and not isinstance(y, torch.SymInt) and x == y

@@ -1,0 +1,119 @@
+"""The whole compiler on one page. Read this first.
+
+    call -> capture -> [differentiate -> partition] -> lower -> fuse -> plan -> emit -> load -> link
+
+`compile` is the top half: a call becomes a functional graph and, when eager would record gradients, a forward and a
+backward. `build` is the bottom half: a graph becomes kernels and the straight-line host function that launches them.
+`link` renders the calling convention around both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compiler.autograd.joint import differentiate
+from compiler.autograd.partition import Split, default_split
+from compiler.capture.ambient import Ambient
+from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.functionalize import capture
+from compiler.capture.inputs import Call
+from compiler.codegen.convention import AmbientNeeds, Source, emit_call, emit_differentiable_call
+from compiler.codegen.host import load
+from compiler.ir.roles import Program
+from compiler.journal import Journal
+from compiler.options import Options
+from compiler.passes import PASSES
+from compiler.torch_compat import Decompositions
+
+GraphCall = Callable[[list[object]], Sequence[object]]
+"""A compiled graph: takes its inputs as one list, which it empties, and returns its outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilers:
+    """Who builds the graphs of one compile. `assay` builds all three itself; `aot_function` lets its caller do so."""
+
+    forward: Callable[[Program], GraphCall]
+    backward: Callable[[Program], GraphCall]
+    inference: Callable[[Program], GraphCall]
+    partition: Callable[[Program], Split] = default_split
+    decompositions: Decompositions = field(default_factory=lambda: DECOMPOSITIONS)
+
+
+def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
+    """A call, compiled. The result takes the call's leaves as one list and returns its flat results.
+
+    Raises: Unsupported for a program that the compiler cannot take.
+    """
+    with journal.stage("capture"):
+        captured = capture(call, compilers.decompositions)
+    if not captured.needs_gradient:
+        program = optimize(captured.finish(), journal, "captured")
+        return link(program, compilers.inference(program), _needs(call), journal)
+    with journal.stage("differentiate"):
+        joint = differentiate(captured)
+    joint = optimize(joint, journal, "joint")
+    with journal.stage("partition"):
+        split = compilers.partition(joint)
+    forward = compilers.forward(split.forward)
+    return link_differentiable(split, forward, lazily(compilers.backward, split.backward), _needs(call), journal)
+
+
+def build(program: Program, options: Options, journal: Journal) -> GraphCall:
+    """A functional graph as one host function over generated kernels and calls to ATen."""
+    journal.state("program", lambda: str(program.module.code))
+    return lambda args: program.module(*args)
+
+
+def optimize(program: Program, journal: Journal, name: str) -> Program:
+    """Runs every pass, in order."""
+    journal.state(name, lambda: program.module.print_readable(print_output=False))
+    for step in PASSES:
+        with journal.stage(step.name):
+            changed = step.run(program)
+        if changed:
+            journal.state(step.name, lambda: program.module.print_readable(print_output=False))
+    return program
+
+
+def lazily(build_graph: Callable[[Program], GraphCall], program: Program) -> GraphCall:
+    """Builds the graph when it is first called: many backwards never run."""
+    lock = threading.Lock()
+    built: list[GraphCall] = []
+
+    def run(args: list[object]) -> Sequence[object]:
+        if not built:
+            with lock:
+                if not built:
+                    built.append(build_graph(program))
+        return built[0](args)
+
+    return run
+
+
+def link(program: Program, graph: GraphCall, needs: AmbientNeeds, journal: Journal) -> GraphCall:
+    """The calling convention around one graph."""
+    return _load(emit_call(program.signature, needs), {"graph": graph}, journal)
+
+
+def link_differentiable(
+    split: Split, forward: GraphCall, backward: GraphCall, needs: AmbientNeeds, journal: Journal
+) -> GraphCall:
+    """The calling convention around a forward and a backward."""
+    source = emit_differentiable_call(split.forward, split.backward, needs)
+    return _load(source, {"forward_graph": forward, "backward_graph": backward}, journal)
+
+
+def _load(source: Source, graphs: dict[str, object], journal: Journal) -> GraphCall:
+    journal.state("source_call", lambda: source.text)
+    return load(source.text, {**source.namespace, **graphs}, "call")
+
+
+def _needs(call: Call) -> AmbientNeeds:
+    """Kernels run below autograd and autocast: both are in the graph already."""
+    ambient = Ambient.now()
+    return AmbientNeeds(
+        grad_off=ambient.grad and any(leaf.requires_grad for leaf in call.leaves), autocast_off=bool(ambient.autocast)
+    )

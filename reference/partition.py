@@ -1,0 +1,77 @@
+"""Every cut of a small joint graph, tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+from typing import Any
+
+import torch
+from torch import fx
+
+from compiler.ir.roles import Gradient, Program, Tangent
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Values that forward saves; backward computes everything else that it needs from them and the tangents."""
+
+    saved: frozenset[str]
+    saved_bytes: int
+
+
+def cuts(joint: Program, *, most: int = 16) -> Iterator[Cut]:
+    """Every set of forward values from which, with the tangents, all gradients can be computed.
+
+    Raises: ValueError for more than `most` candidate values: there are 2**n cuts.
+    """
+    tangents = {node for role, node in _inputs(joint) if isinstance(role, Tangent)}
+    dependent = _dependents(joint, tangents)
+    candidates = [n for n in joint.module.graph.nodes if n not in dependent and _is_tensor(n)]
+    if len(candidates) > most:
+        raise ValueError(f"cuts: {len(candidates)} values make too many cuts; the limit is {most}")
+    for chosen in _subsets(candidates):
+        saved = frozenset(node.name for node in chosen)
+        if _reaches(joint, set(chosen) | tangents):
+            yield Cut(saved, sum(_bytes(node) for node in chosen))
+
+
+def cheapest(joint: Program) -> Cut:
+    """The cut that saves the fewest bytes."""
+    return min(cuts(joint), key=lambda cut: (cut.saved_bytes, len(cut.saved), sorted(cut.saved)))
+
+
+def _inputs(joint: Program) -> Iterator[tuple[Any, fx.Node]]:
+    return zip(joint.signature.inputs, joint.placeholders, strict=True)
+
+
+def _dependents(joint: Program, sources: set[fx.Node]) -> set[fx.Node]:
+    found = set(sources)
+    for node in joint.module.graph.nodes:
+        if any(argument in found for argument in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _reaches(joint: Program, given: set[fx.Node]) -> bool:
+    """Whether all gradients follow from `given` without any input of the call."""
+    known = set(given)
+    for node in joint.module.graph.nodes:
+        if node.op != "placeholder" and all(argument in known for argument in node.all_input_nodes):
+            known.add(node)
+    wanted = zip(joint.signature.outputs, joint.returned, strict=True)
+    return all(node in known for role, node in wanted if isinstance(role, Gradient) and isinstance(node, fx.Node))
+
+
+def _subsets(nodes: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
+    return chain.from_iterable(combinations(nodes, size) for size in range(len(nodes) + 1))
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _bytes(node: fx.Node) -> int:
+    value = node.meta["val"]
+    return int(value.numel() * value.element_size())

@@ -1,0 +1,121 @@
+"""The same compile in its simplest form, as a torch.compile backend: `backend="assay_reference"`.
+
+    record the call on real tensors, functionalized, with its gradients; run the graph node by node
+
+It compiles nothing, keeps everything for backward and records again on every call, so there is little to get wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from reference.effects import Effects, effects
+from reference.evaluate import evaluate
+
+Flat = Callable[..., Sequence[Any]]
+
+
+def assay_reference(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Flat:
+    """A Dynamo graph, recorded and evaluated anew on each call."""
+
+    def call(*args: Any) -> Sequence[Any]:
+        found = effects(gm, _copies(args))
+        if found.metadata or torch.is_inference_mode_enabled():
+            return gm(*args)  # type: ignore[no-any-return]
+        if torch.is_grad_enabled() and any(_needs_grad(value) for value in args):
+            return gm(*args) if found.data else _with_gradients(gm, args, found)
+        return _without_gradients(gm, args, found)
+
+    return call
+
+
+def _without_gradients(gm: fx.GraphModule, args: Sequence[Any], found: Effects) -> Sequence[Any]:
+    graph = record(gm, args)
+    copies = _copies(args)
+    results = evaluate(graph, copies)
+    for position in found.data:
+        args[position].copy_(copies[position])
+    return [_aliased(index, results, args, found) for index in range(len(results))]
+
+
+def _with_gradients(gm: fx.GraphModule, args: Sequence[Any], found: Effects) -> Sequence[Any]:
+    """Outputs from the recorded call; each gradient from a recording of the call followed by `autograd.grad`."""
+    results = list(_Recorded.apply(gm, *args))
+    return [_aliased(index, results, args, found) for index in range(len(results))]
+
+
+class _Recorded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gm: fx.GraphModule, *args: Any) -> tuple[Any, ...]:
+        ctx.gm, ctx.state = gm, torch.get_rng_state()
+        ctx.save_for_backward(*[value for value in args if isinstance(value, torch.Tensor)])
+        ctx.others = [None if isinstance(value, torch.Tensor) else value for value in args]
+        results = evaluate(record(gm, args), args)
+        with torch.enable_grad():
+            after = torch.get_rng_state()
+            torch.set_rng_state(ctx.state)
+            ctx.flows = [_needs_grad(value) for value in gm(*_copies(args))]
+            torch.set_rng_state(after)
+        ctx.mark_non_differentiable(
+            *[r for r, flows in zip(results, ctx.flows, strict=True) if isinstance(r, torch.Tensor) and not flows]
+        )
+        return tuple(results)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        saved = iter(ctx.saved_tensors)
+        args = [next(saved) if value is None else value for value in ctx.others]
+        leaves = [i for i, value in enumerate(args) if _needs_grad(value)]
+
+        def joint(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+            results = ctx.gm(*values)
+            flowing = [r for r, flows in zip(results, ctx.flows, strict=True) if flows]
+            return list(torch.autograd.grad(flowing, [values[i] for i in leaves], given, allow_unused=True))
+
+        wanted = [t for t, flows in zip(tangents, ctx.flows, strict=True) if flows]
+        after = torch.get_rng_state()
+        torch.set_rng_state(ctx.state)
+        with torch.enable_grad():
+            grads = joint(_copies(args), wanted)
+        torch.set_rng_state(after)
+        by_leaf = dict(zip(leaves, grads, strict=True))
+        return (None, *(by_leaf.get(i) for i in range(len(args))))
+
+
+def record(gm: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModule:
+    """The functional ATen graph of a call; writes of inputs stand at its end as `copy_`."""
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        graph = make_fx(torch.func.functionalize(gm, remove="mutations"))(*_copies(args))
+    torch.set_rng_state(state)
+    return graph
+
+
+def _aliased(index: int, results: Sequence[Any], args: Sequence[Any], found: Effects) -> Any:
+    """Result `index`, made the alias that it is in eager."""
+    relation, value = found.results[index], results[index]
+    if relation[0] in ("input", "result"):
+        return (args if relation[0] == "input" else results)[relation[1]]
+    if relation[0] in ("input view", "result view"):
+        base = (args if relation[0] == "input view" else results)[relation[1]]
+        return torch.as_strided(base, value.shape, value.stride(), value.storage_offset())
+    return value
+
+
+def _copies(args: Sequence[Any]) -> list[Any]:
+    return [
+        value.detach().clone().requires_grad_(value.requires_grad) + 0
+        if _needs_grad(value)
+        else (value.clone() if isinstance(value, torch.Tensor) else value)
+        for value in args
+    ]
+
+
+def _needs_grad(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -1,0 +1,123 @@
+"""The ahead-of-time front door: signatures, caching, identities, shapes, partitions."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx, nn
+
+from compiler.aot import aot_function, aot_module, aot_module_simplified, default_partition, make_boxed_func
+
+
+class Recorder:
+    """A graph compiler that keeps the graphs it was given and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs: list[fx.GraphModule] = []
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: object) -> fx.GraphModule:
+        self.graphs.append(gm)
+        return gm
+
+
+def test_aot_function_gives_eagers_values_and_gradients() -> None:
+    forward, backward = Recorder(), Recorder()
+    compiled = aot_function(lambda x, w: {"y": torch.sin(x @ w), "n": None, "k": 3}, forward, backward)
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    out = compiled(x, w=w)
+    assert out["n"] is None and out["k"] == 3
+    torch.testing.assert_close(out["y"], torch.sin(x @ w))
+    assert not backward.graphs, "backward is built when it first runs"
+    got = torch.autograd.grad(out["y"].sum(), (x, w))
+    want = torch.autograd.grad(torch.sin(x @ w).sum(), (x, w))
+    torch.testing.assert_close(got, want)
+    assert len(forward.graphs) == len(backward.graphs) == 1
+
+
+def test_aot_function_specialises_on_shape_and_reuses_a_compile() -> None:
+    forward = Recorder()
+    compiled = aot_function(lambda x: x * x.shape[0], forward)
+    for rows in (2, 3, 2, 3):
+        x = torch.randn(rows, 2)
+        torch.testing.assert_close(compiled(x), x * rows)
+    assert len(forward.graphs) == 2
+
+
+def test_aot_function_with_dynamic_sizes_compiles_once() -> None:
+    forward = Recorder()
+    compiled = aot_function(lambda x: (x * x.shape[0]).view(-1), forward, dynamic=True)
+    for rows in (2, 3, 5, 7):
+        x = torch.randn(rows, 2)
+        torch.testing.assert_close(compiled(x), (x * rows).view(-1))
+    assert len(forward.graphs) == 1
+
+
+def test_aot_function_keeps_one_tensor_in_two_slots_one_tensor() -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return a * b
+
+    compiled = aot_function(f, Recorder())
+    x, y = torch.ones(3), torch.ones(3)
+    torch.testing.assert_close(compiled(x, x), torch.full((3,), 4.0))
+    torch.testing.assert_close(compiled(y, torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_aot_function_runs_eager_when_a_written_input_overlaps_another() -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    base = torch.zeros(4)
+    torch.testing.assert_close(aot_function(f, Recorder())(base[:3], base[1:]), torch.tensor([2.0, 2.0, 0.0]))
+
+
+def test_aot_module_and_simplified_agree_with_eager() -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    x = torch.randn(6, 4)
+    other = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    other.load_state_dict(module.state_dict())
+    want = other(x)
+    want.sum().backward()
+    got = aot_module(module, Recorder())(x)
+    got.sum().backward()
+    torch.testing.assert_close(got, want)
+    for mine, theirs in zip(module.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    torch.testing.assert_close(dict(module.named_buffers()), dict(other.named_buffers()))
+    gm = fx.symbolic_trace(nn.Sequential(nn.Linear(4, 3), nn.Tanh()))
+    simplified = aot_module_simplified(gm, [x], Recorder())
+    torch.testing.assert_close(simplified(x), gm(x))
+
+
+def test_default_partition_splits_a_joint_module_by_names() -> None:
+    def joint(primals_1: torch.Tensor, tangents_1: torch.Tensor) -> list[torch.Tensor]:
+        y = torch.ops.aten.exp.default(primals_1)
+        return [y, torch.ops.aten.mul.Tensor(tangents_1, y)]
+
+    gm = torch.fx.experimental.proxy_tensor.make_fx(joint)(torch.randn(3), torch.randn(3))
+    for node, name in zip(list(gm.graph.nodes)[:2], ("primals_1", "tangents_1"), strict=True):
+        node.name = node.target = name
+    forward, backward = default_partition(gm, None, num_fwd_outputs=1)
+    x, t = torch.randn(3), torch.randn(3)
+    y, saved = forward(x)
+    torch.testing.assert_close(y, x.exp())
+    torch.testing.assert_close(backward(saved, t)[0], t * y)
+
+
+def test_aot_function_takes_a_users_partitioner() -> None:
+    seen: list[int] = []
+
+    def partition(joint: fx.GraphModule, inputs: object, *, num_fwd_outputs: int) -> object:
+        seen.append(num_fwd_outputs)
+        return default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+
+    x = torch.randn(3, requires_grad=True)
+    aot_function(lambda v: v.exp().sin(), Recorder(), partition_fn=partition)(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.autograd.grad(x.exp().sin().sum(), x)[0])
+    assert seen == [1]
+
+
+def test_make_boxed_func_empties_its_list() -> None:
+    args: list[object] = [2, 3]
+    assert make_boxed_func(lambda a, b: (a * b,))(args) == (6,)
+    assert args == []
