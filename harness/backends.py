@@ -44,7 +44,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the compiler's own journal counted since it was last asked."""
+    """What the compiler's own journal counted."""
 
     nodes: int
     nodes_generated: int
@@ -75,6 +75,18 @@ def statistics(backend: str) -> Statistics | None:
         return None
     totals = importlib.import_module("compiler.journal").totals()
     return Statistics(totals["nodes"], totals["nodes_generated"], dict(totals["fallbacks"]))
+
+
+def counted_since(before: Statistics | None, now: Statistics | None) -> Statistics | None:
+    """What was counted between two readings of the journal."""
+    if before is None or now is None:
+        return None
+    grown = {name: count - before.fallbacks.get(name, 0) for name, count in now.fallbacks.items()}
+    return Statistics(
+        now.nodes - before.nodes,
+        now.nodes_generated - before.nodes_generated,
+        {name: count for name, count in grown.items() if count},
+    )
 
 
 def _target(name: str) -> Any:

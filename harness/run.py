@@ -1,10 +1,59 @@
-"""Runs one case against eager: `run_case` is the whole of the harness for one row of the report."""
+"""Runs one case against eager: `run_case` is the whole of the harness for one row of the report.
+
+A case is made once, from the seed. Every run gets a copy of its own: eager twice, eager in float64, then the backend.
+What follows from the comparison is one verdict, the first of these that applies:
+
+    no-oracle            the case could not be made or copied: there is nothing to compare with
+    unsupported          the backend declined the program, by Unsupported, or NotImplementedError while compiling
+    crash                the backend raised where eager did not
+    diverged             a field differs; `differences` names it
+    reference-unstable   eager differs from itself in a field; the rest is the same
+    no-oracle            a field cannot be judged because the backend draws its own random numbers; the rest is the same
+    same
+
+`timeout`, and `crash` by a signal, come from `harness.isolate`. Eager that raises is no obstacle: a backend that
+raises the same class is `same`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import statistics as means
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch._dynamo.utils import counters
+
+from harness import backends
 from harness.backends import Backend
 from harness.case import Case
-from harness.outcome import Result
+from harness.clone import Call, CloneError, Convert, copy_call, nudged, widened
+from harness.compare import Comparison, compare
+from harness.errors import is_refusal, name_of, place_of, unwrapped
+from harness.float64 import NARROW, Float64
+from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
+from harness.oracle import Oracle, Run, takes_path_of
+from harness.outcome import Difference, Result
+from harness.tree import walk_call
+
+ROUNDS = 5
+TIMING_BUDGET_S = 1.0
+
+
+class CaseError(ValueError):
+    """A case that cannot be made; the message says what its function did, where, and what it should return."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    eager_ms: float | None = None
+    ms: float | None = None
 
 
 def run_case(
@@ -17,5 +66,236 @@ def run_case(
     device: str = "cpu",
     timed: bool = True,
 ) -> Result:
-    """One case in one mode on one backend, observed over two steps and held against eager."""
-    raise NotImplementedError
+    """One case in one mode on one backend, observed over two steps and held against eager.
+
+    Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
+    Whatever the case or the backend raises is a verdict.
+    """
+    resolved = backends.resolve(backend) if isinstance(backend, str) else backend
+    if mode not in case.modes:
+        raise ValueError(f"{case.name} has no mode {mode!r}; it has {', '.join(case.modes)}")
+    torch._dynamo.reset()
+    counters.clear()
+    try:
+        call = made_call(case, size, seed, device)
+        return _Trial(case, mode, resolved, call, seed).result(timed)
+    except (CaseError, CloneError) as error:
+        return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
+    finally:
+        torch._dynamo.reset()
+
+
+def made_call(case: Case, size: str, seed: int, device: str) -> Call:
+    """The case's callable and arguments, made from the seed, on the device.
+
+    Raises: CaseError if its function raises or does not return `(callable, args, kwargs)`.
+    """
+    seed_all(seed)
+    try:
+        made = case.make(size)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise CaseError(
+            f"case {case.name}: making it failed at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"
+        ) from error
+    if (wrong := _wrong_with(made)) is not None:
+        code = case.function.__code__
+        raise CaseError(
+            f"case {case.name} ({code.co_filename}:{code.co_firstlineno}) {wrong}; "
+            "its function must return (callable, args, kwargs), a tuple of a callable, a tuple and a dict"
+        )
+    function, args, kwargs = made
+    return copy_call(Call(function, args, kwargs), device=None if device == "cpu" else device)
+
+
+def _wrong_with(made: object) -> str | None:
+    if not isinstance(made, tuple) or len(made) != 3:
+        length = f" of {len(made)}" if isinstance(made, tuple) else ""
+        return f"returned a {type(made).__name__}{length}"
+    function, args, kwargs = made
+    if not callable(function):
+        return f"returned a {type(function).__name__} in the place of the callable"
+    if not isinstance(args, tuple):
+        return f"returned a {type(args).__name__} in the place of the args"
+    return None if isinstance(kwargs, dict) else f"returned a {type(kwargs).__name__} in the place of the kwargs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A case in a mode on a backend, with its pristine call: what every run of it is copied from."""
+
+    case: Case
+    mode: str
+    backend: Backend
+    call: Call
+    seed: int
+
+    def result(self, timed: bool) -> Result:
+        oracle = self._oracle()
+        before = backends.statistics(self.backend.name)
+        with self.backend.ambient():
+            calls = self._copies()
+            compiled = _compiled(self.backend, calls[0].function)
+            ours = observe(calls, self.mode, self.seed, compiled)
+            timing = (
+                self._timing(calls[-1], compiled) if timed and _is_timable(oracle.eager, ours, calls) else _Timing()
+            )
+        comparison = compare(
+            oracle,
+            ours,
+            own_random_stream=self.backend.has_own_random_stream,
+            with_hooks="hooks" in self.case.tags,
+        )
+        return self._row(*_verdict(oracle.eager, ours, comparison), comparison, ours, timing, before)
+
+    def _row(
+        self,
+        verdict: str,
+        detail: str,
+        comparison: Comparison,
+        ours: Run,
+        timing: _Timing,
+        before: backends.Statistics | None,
+    ) -> Result:
+        counted = backends.counted_since(before, backends.statistics(self.backend.name))
+        return Result(
+            case=self.case.name,
+            mode=self.mode,
+            backend=self.backend.name,
+            verdict=verdict,
+            differences=_reported(comparison),
+            eager_ms=timing.eager_ms,
+            ms=timing.ms,
+            compile_s=ours[0].seconds if ours[0].error is None else None,
+            nodes=counted.nodes if counted else None,
+            nodes_generated=counted.nodes_generated if counted else None,
+            fallbacks=counted.fallbacks if counted else {},
+            graph_breaks=sum(counters["graph_break"].values()),
+            detail="; ".join(part for part in (detail, *comparison.notes) if part),
+        )
+
+    def _oracle(self) -> Oracle:
+        eager = observe(self._copies(), self.mode, self.seed)
+        again = observe(self._copies(), self.mode, self.seed)
+        return Oracle(eager, again, self._wide(eager), self._nudged)
+
+    def _wide(self, eager: Run) -> Run | str:
+        """The float64 run, or why it is no anchor."""
+        try:
+            calls = self._copies(widened)
+        except CloneError as error:
+            return str(error)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with Float64(_narrow_dtype(self.call)):
+                wide = observe(calls, self.mode, self.seed)
+        finally:
+            torch.set_default_dtype(default)
+        for got, reference in zip(wide, eager, strict=True):
+            if got.error is not None and reference.error is None:
+                return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
+        return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
+
+    def _nudged(self, index: int) -> Run:
+        return observe(self._copies(nudged(self.seed + index + 1)), self.mode, self.seed)
+
+    def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
+        """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh."""
+        first = copy_call(self.call, convert)
+        if self.mode == "infer" or not first.leaves:
+            return (first,) * STEPS
+        later = [copy_call(self.call, convert) for _ in range(STEPS - 1)]
+        return (first, *(Call(first.function, call.args, call.kwargs, first.leaves | call.leaves) for call in later))
+
+    def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
+        """Medians of alternating calls; nothing where a further call fails, which the observed steps did not."""
+        (eager, *_) = self._copies()
+        set_mode(eager, self.mode)
+        try:
+            one_step(eager, eager.function, self.mode, self.seed)
+            times = _alternate(
+                lambda: one_step(eager, eager.function, self.mode, self.seed),
+                lambda: one_step(ours, compiled, self.mode, self.seed),
+            )
+        except Exception:
+            return _Timing()
+        return _Timing(*(1e3 * means.median(measured) for measured in times))
+
+
+def _alternate(*functions: Callable[[], None]) -> tuple[list[float], ...]:
+    """The seconds of each function in each round, within the budget; at least one round."""
+    times: tuple[list[float], ...] = tuple([] for _ in functions)
+    deadline = time.perf_counter() + TIMING_BUDGET_S
+    for _ in range(ROUNDS):
+        for function, measured in zip(functions, times, strict=True):
+            start = time.perf_counter()
+            function()
+            measured.append(time.perf_counter() - start)
+        if time.perf_counter() > deadline:
+            break
+    return times
+
+
+def _compiled(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiled callable; one that raises at its first call, if compiling raises before any call."""
+    try:
+        return backend.wrap(function)
+    except Exception as error:
+        failure = error  # the name `error` ends with this block
+
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            raise failure
+
+        return fail
+
+
+def _is_timable(eager: Run, ours: Run, calls: Sequence[Call]) -> bool:
+    """Whether more calls on the same objects make sense: nothing raised, and no input's graph is used up."""
+    return all(step.error is None for step in (*eager, *ours)) and all(call is calls[0] for call in calls)
+
+
+def _narrow_dtype(call: Call) -> torch.dtype:
+    """The floating dtype that most of the call's tensors have; the default one where there is none."""
+    tensors = walk_call(call.function, call.args, call.kwargs).tensors.values()
+    found = Counter(tensor.dtype for tensor in tensors if tensor.dtype in NARROW)
+    return found.most_common(1)[0][0] if found else torch.get_default_dtype()
+
+
+def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
+    for index, (reference, got) in enumerate(zip(eager, ours, strict=True), 1):
+        if got.error is not None and reference.error is None:
+            return _verdict_of_error(index, got.error)
+    if comparison.different:
+        return "diverged", ""
+    if comparison.unstable:
+        return "reference-unstable", "eager differs from itself"
+    return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
+
+
+def _verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
+    error = raised.error
+    if is_refusal(error):
+        return "unsupported", f"step {step}, {raised.during}: {name_of(error)}: {_first_lines(unwrapped(error)[-1])}"
+    place = f" at {where}" if (where := place_of(error)) else ""
+    return "crash", f"step {step}, {raised.during}: {name_of(error)}{place}: {_first_lines(unwrapped(error)[-1])}"
+
+
+def _said_by_eager(eager: Run) -> str:
+    raised = next((step.error for step in eager if step.error is not None), None)
+    return f"both raise {name_of(raised.error)}" if raised else ""
+
+
+def _first_lines(error: BaseException) -> str:
+    return " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
+
+
+def _reported(comparison: Comparison) -> tuple[Difference, ...]:
+    """What differs, then what is unstable and what has no oracle, each saying so."""
+    unstable = (
+        dataclasses.replace(difference, detail=f"reference-unstable: of two eager runs, {difference.detail}")
+        for difference in comparison.unstable
+    )
+    return (*comparison.different, *unstable, *comparison.unjudged)

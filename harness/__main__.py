@@ -1,0 +1,19 @@
+"""`python -m harness` and the command `assay`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from harness.cli import commands
+
+
+def main() -> None:
+    """Runs the command line; modules of the working directory can be named on it, as with `python -m`."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    commands(prog_name="assay")
+
+
+if __name__ == "__main__":
+    main()

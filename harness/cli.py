@@ -1,0 +1,314 @@
+"""The command line: what a user may type, checked before anything runs.
+
+assay run      hold programs against eager          exit 0: all as eager (or in the ledger); 1: not all
+assay bench    time a backend against others        2: bad usage, with the valid choices named
+assay compare  what changed between two reports     130: interrupted; the report holds what had ended
+assay list     the cases of a suite
+assay env      what a report says of this machine
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import torch
+from rich.console import Console
+
+from harness import bench as benching
+from harness import ledger, progress, report, triage
+from harness.backends import BackendError, resolve
+from harness.bench_worker import EAGER
+from harness.case import MODES, SIZES, Case
+from harness.discover import DiscoverError, discover, suite_names
+from harness.environment import environment
+from harness.isolate import run_isolated
+from harness.outcome import Result
+from harness.report import Row
+from harness.run import run_case
+
+INTERRUPTED = 130
+DEFAULT_TIMEOUT_S = 600.0
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="assay", prog_name="assay")
+def commands() -> None:
+    """Does this compiled program do everything that eager does? And how fast?"""
+
+
+def together(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Several decorators as one, in the order in which they would be written."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+CHOOSE_CASES = together(
+    click.argument("names", nargs=-1, metavar="[SUITE|FILE]..."),
+    click.option("--filter", "text", default="", metavar="TEXT", help="Only cases whose name contains TEXT."),
+    click.option("--mode", type=click.Choice([*MODES, "both"]), default="both", show_default=True),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seeds weights, inputs and cotangents."),
+    click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
+    click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="PATH", help="Write the report here."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One row to run."""
+
+    case: Case
+    mode: str
+    backend: str
+    size: str
+
+    @property
+    def label(self) -> str:
+        return progress.label(self.case.name, self.mode, self.backend)
+
+
+@commands.command()
+@CHOOSE_CASES
+@click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
+@click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
+@click.option("--isolate", is_flag=True, help="Each case in a process of its own.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
+              help="Seconds that a case may take; implies --isolate.")  # fmt: skip
+@click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+def run(
+    names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
+    backends: tuple[str, ...], size: str, isolate: bool, timeout_s: float | None, html_directory: Path | None,
+) -> None:  # fmt: skip
+    """Run cases on a backend and hold everything that they do against eager.
+
+    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases.
+    """
+    check_writable(json_path, html_directory)
+    check_device(device)
+    check_backends(backends)
+    known = read_ledger()
+    pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)
+    limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
+    console, rows, interrupted = progress.terminal(), [], False
+    try:
+        for row in run_pieces(console, pieces, known, seed=seed, device=device, limit_s=limit_s):
+            rows.append(row)
+    except KeyboardInterrupt:
+        interrupted = True
+    facts = environment(device) | {"size": size, "seed": seed}
+    write_reports(rows, facts, interrupted, json_path, html_directory)
+    show_results(console, rows, interrupted)
+    sys.exit(INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1)
+
+
+def run_pieces(
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], *, seed: int, device: str,
+    limit_s: float | None,
+) -> Iterator[Row]:  # fmt: skip
+    """Runs each piece and gives its row as it ends; isolated where there is a limit."""
+    today = datetime.date.today()
+    with progress.progress(console, len(pieces)) as shown:
+        for piece in pieces:
+            shown.begin(piece.label)
+            result = run_piece(piece, seed=seed, device=device, limit_s=limit_s)
+            row = Row(result, ledger.judge(result, known, today))
+            shown.end(progress.result_line(row))
+            yield row
+
+
+def run_piece(piece: Piece, *, seed: int, device: str, limit_s: float | None) -> Result:
+    case, mode, backend, size = piece.case, piece.mode, piece.backend, piece.size
+    if limit_s is None:
+        return run_case(case, mode, backend, size=size, seed=seed, device=device)
+    return run_isolated(case, mode, backend, size=size, seed=seed, device=device, timeout_s=limit_s)
+
+
+def show_results(console: Console, rows: Sequence[Row], interrupted: bool) -> None:
+    console.print(progress.results_table(rows))
+    for line in progress.difference_lines(rows):
+        console.print(line, soft_wrap=True)
+    console.print(progress.totals_line(report.total(rows)), soft_wrap=True)
+    if interrupted:
+        console.print("Interrupted; only the cases that had ended are reported.", style="bold yellow")
+
+
+def write_reports(
+    rows: Sequence[Row], facts: Mapping[str, Any], interrupted: bool, json_path: Path | None, html: Path | None
+) -> None:
+    if json_path is not None:
+        report.write_json(json_path, report.document(rows, facts, interrupted=interrupted))
+    if html is not None:
+        report.write_html(html, report.render_html(rows, facts, interrupted=interrupted))
+
+
+@commands.command("list")
+@click.argument("names", nargs=-1, metavar="[SUITE|FILE]...")
+@click.option("--filter", "text", default="", metavar="TEXT", help="Only cases whose name contains TEXT.")
+def list_cases(names: tuple[str, ...], text: str) -> None:
+    """List cases with their modes, sizes and tags."""
+    console = progress.terminal()
+    table = progress.table(("case", "modes", "sizes", "tags", "from"), ())
+    for case in find_cases(names or ("zoo",), text):
+        table.add_row(case.name, " ".join(case.modes), " ".join(case.sizes), " ".join(case.tags), case.origin)
+    console.print(table)
+    console.print(f"Suites: {', '.join(suite_names())}")
+
+
+def show_environment() -> None:
+    """Show what a report says of this machine: versions, compiler, processor, threads."""
+    for name, value in environment("cuda" if torch.cuda.is_available() else "cpu").items():
+        click.echo(f"{name:<14}{value if value is not None else 'none'}")
+
+
+commands.command("env")(show_environment)
+commands.command("show-environment", hidden=True)(show_environment)
+
+
+@commands.command()
+@CHOOSE_CASES
+@click.option("--against", default="inductor", show_default=True, metavar="NAME[,NAME]",
+              help="What to time against; `eager` is the program without torch.compile.")  # fmt: skip
+@click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
+@click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
+              show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
+def bench(
+    names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
+    against: str, backend: str, size: str, rounds: int, timeout_s: float,
+) -> None:  # fmt: skip
+    """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
+
+    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases.
+    """
+    check_writable(json_path, None)
+    check_device(device)
+    rivals = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
+    if not rivals:
+        raise click.UsageError("--against names no backend; for example --against inductor,eager")
+    check_backends((backend, *(name for name in rivals if name != EAGER)))
+    pieces = plan(find_cases(names or ("zoo", "overhead"), text), modes_of(mode), (backend,), size)
+    console = progress.terminal()
+    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s)
+    done = benching.run_bench(console, subjects_of(pieces), settings)
+    facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
+    if json_path is not None:
+        report.write_json(json_path, benching.document(done, facts))
+    benching.show(console, done)
+    sys.exit(INTERRUPTED if done.interrupted else 0 if done.passes else 1)
+
+
+@commands.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option("--tolerance", type=click.FloatRange(min=0), default=0.1, show_default=True,
+              help="How much slower counts, where a report has no spread of its own.")  # fmt: skip
+def compare(before: Path, after: Path, tolerance: float) -> None:
+    """What changed between two reports of `run` or of `bench`; exit 1 if anything got worse."""
+    try:
+        changes = triage.compare(triage.read(before), triage.read(after), tolerance)
+    except triage.ReportError as error:
+        raise click.UsageError(str(error)) from error
+    for change in changes:
+        click.echo(str(change))
+    worse = sum(change.is_worse for change in changes)
+    click.echo(f"{worse} worse, {len(changes) - worse} other changes")
+    sys.exit(1 if worse else 0)
+
+
+def subjects_of(pieces: Sequence[Piece]) -> tuple[benching.Subject, ...]:
+    """The pieces by case, each with its modes."""
+    cases = {piece.case.name: piece for piece in pieces}
+    return tuple(
+        benching.Subject(first.case, tuple(piece.mode for piece in pieces if piece.case.name == name), first.size)
+        for name, first in cases.items()
+    )
+
+
+def modes_of(mode: str) -> tuple[str, ...]:
+    return MODES if mode == "both" else (mode,)
+
+
+def find_cases(names: Sequence[str], text: str) -> tuple[Case, ...]:
+    """Raises: click.UsageError for a name that gives no cases, and for a filter that leaves none."""
+    try:
+        cases = discover(names)
+    except DiscoverError as error:
+        raise click.UsageError(str(error)) from error
+    kept = tuple(case for case in cases if text in case.name)
+    if not kept:
+        raise click.UsageError(f"--filter {text!r} matches no case; the cases are {', '.join(c.name for c in cases)}")
+    return kept
+
+
+def plan(cases: Sequence[Case], modes: Sequence[str], backends: Sequence[str], size: str) -> tuple[Piece, ...]:
+    """Every row to run. A case that does not come in `size` runs in its nearest smaller one.
+
+    Raises: click.UsageError where no case has any of the modes.
+    """
+    pieces = tuple(
+        Piece(case, mode, backend, size_for(case, size))
+        for case in cases
+        for mode in modes
+        if mode in case.modes
+        for backend in backends
+    )
+    if not pieces:
+        has = ", ".join(sorted({mode for case in cases for mode in case.modes}))
+        raise click.UsageError(f"no case has the mode {', '.join(modes)}; they have {has}")
+    return pieces
+
+
+def size_for(case: Case, size: str) -> str:
+    """The size itself where the case comes in it, else the nearest smaller one, else the smallest there is."""
+    has = sorted(case.sizes, key=SIZES.index)
+    smaller = [other for other in has if SIZES.index(other) <= SIZES.index(size)]
+    return smaller[-1] if smaller else has[0]
+
+
+def check_backends(names: Sequence[str]) -> None:
+    """Raises: click.UsageError for a backend that does not exist."""
+    for name in names:
+        try:
+            resolve(name)
+        except BackendError as error:
+            raise click.UsageError(str(error)) from error
+
+
+def check_device(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError("--device cuda: torch sees no CUDA GPU on this machine; use --device cpu")
+
+
+def check_writable(json_path: Path | None, html_directory: Path | None) -> None:
+    """Finds out before the run, not after it, that a report cannot be written. Raises: click.UsageError."""
+    if json_path is not None:
+        _attempt("--json", json_path, lambda: json_path.open("a").close())
+    if html_directory is not None:
+        _attempt("--html", html_directory, lambda: html_directory.mkdir(parents=True, exist_ok=True))
+
+
+def _attempt(option: str, path: Path, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except OSError as error:
+        raise click.UsageError(f"{option} {path}: cannot be written ({error.strerror or error})") from error
+
+
+def read_ledger() -> tuple[ledger.Known, ...]:
+    try:
+        return ledger.read()
+    except ledger.LedgerError as error:
+        raise click.UsageError(str(error)) from error

@@ -1,0 +1,232 @@
+"""Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
+
+Three comparisons are not equality, each for a reason:
+- *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
+  still the same; a mutation written back once counts as the many that eager made.
+- *view*: of which observed tensor an output is a view. Views of memory that nothing observed holds are not compared,
+  because no write can go through their base.
+- *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
+
+The order in which gradients arrive at leaves is compared for cases with the tag `hooks`, and noted for the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from harness.errors import is_same_error, name_of
+from harness.observe import Facts, Observation, Seen
+from harness.oracle import Oracle
+from harness.outcome import Difference
+from harness.tolerance import explain, explain_reals
+
+FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
+"""The fields that follow from random numbers: not judged for a backend that draws its own."""
+FLAGS = ("device", "layout", "stride", "offset", "requires_grad", "is_leaf", "has_grad_fn", "conj", "neg")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs, what eager itself does not settle, what has no oracle, and what is only worth a note."""
+
+    different: tuple[Difference, ...] = ()
+    unstable: tuple[Difference, ...] = ()
+    unjudged: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    oracle: Oracle, ours: Sequence[Observation], *, own_random_stream: bool = False, with_hooks: bool = False
+) -> Comparison:
+    """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
+    found = list(_steps(oracle.eager, ours, oracle, with_hooks))
+    unstable = list(_steps(oracle.eager, oracle.again, oracle, with_hooks))
+    shaky = {(difference.field, difference.path) for difference in unstable}
+    steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
+    draws = own_random_stream and any(step.uses_random for step in oracle.eager)
+    excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
+    different = [difference for difference in steady if difference not in excused]
+    return Comparison(
+        tuple(different), tuple(unstable), _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
+    )
+
+
+def _unjudged(draws: bool, excused: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Says that values which follow from draws were not judged, whether or not any differed."""
+    if not draws:
+        return ()
+    detail = f"no oracle: the backend draws its own random numbers, so {', '.join(FROM_DRAWS)} were not judged"
+    worst = f" ({len(excused)} differ; first {excused[0].path})" if excused else ""
+    return (Difference("random", "run", detail + worst),)
+
+
+def _notes(eager: Sequence[Observation], ours: Sequence[Observation], with_hooks: bool) -> tuple[str, ...]:
+    moved = any(ref.hooks != got.hooks and not got.error for ref, got in zip(eager, ours, strict=True))
+    return ("gradients arrive at leaves in another order than eager's",) if moved and not with_hooks else ()
+
+
+def _steps(
+    eager: Sequence[Observation], ours: Sequence[Observation], oracle: Oracle, with_hooks: bool
+) -> Iterator[Difference]:
+    for index, (reference, got) in enumerate(zip(eager, ours, strict=True)):
+        for difference in _Pair(reference, got, oracle, index, with_hooks).differences():
+            yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One step of eager beside the same step of another run."""
+
+    eager: Observation
+    ours: Observation
+    oracle: Oracle
+    index: int
+    with_hooks: bool
+
+    def differences(self) -> Iterator[Difference]:
+        yield from self._error()
+        if (self.eager.error is None) != (self.ours.error is None):
+            return
+        yield from self._structure()
+        yield from self._scalars()
+        yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
+        yield from self._tensors(self.eager.state, self.ours.state, "mutation")
+        yield from self._gradients()
+        yield from self._versions()
+        yield from self._aliases()
+        yield from self._tensors(self.eager.earlier, self.ours.earlier, "earlier", facts=False)
+        yield from self._ambient()
+
+    def _error(self) -> Iterator[Difference]:
+        eager, ours = self.eager.error, self.ours.error
+        if eager is None and ours is None:
+            return
+        if eager is None or ours is None or not is_same_error(eager.error, ours.error):
+            told = [
+                f"{name_of(raised.error)} in the {raised.during}" if raised else "no error" for raised in (ours, eager)
+            ]
+            said = f" ({ours.error})" if ours else ""
+            yield Difference("error", "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
+
+    def _structure(self) -> Iterator[Difference]:
+        for path in _either(self.eager.kinds, self.ours.kinds):
+            eager, ours = self.eager.kinds.get(path, "nothing"), self.ours.kinds.get(path, "nothing")
+            if eager != ours:
+                yield Difference("structure", path, f"ours is {ours}, eager's {eager}")
+
+    def _scalars(self) -> Iterator[Difference]:
+        for path in self.eager.scalars.keys() & self.ours.scalars.keys():
+            eager, ours = self.eager.scalars[path], self.ours.scalars[path]
+            if type(eager) is float and type(ours) is float:
+                detail = self._explain_number(path, eager, ours)
+            else:
+                detail = None if type(eager) is type(ours) and eager == ours else f"ours is {ours!r}, eager's {eager!r}"
+            if detail is not None and type(eager) is type(ours):
+                yield Difference("values" if path.startswith("output") else "mutation", path, detail)
+
+    def _explain_number(self, path: str, eager: float, ours: float) -> str | None:
+        """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
+        info = torch.finfo(torch.get_default_dtype())
+        evidence = self.oracle.evidence_for_number(self.index, path)
+        numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
+        return explain_reals(
+            numbers[0], numbers[1], evidence.truth, evidence, info.eps, info.smallest_normal * info.eps
+        )
+
+    def _tensors(
+        self, eager: Mapping[str, Seen], ours: Mapping[str, Seen], name: str, facts: bool = True
+    ) -> Iterator[Difference]:
+        for path in eager.keys() & ours.keys():
+            if facts:
+                yield from self._facts(path, eager[path].facts, ours[path].facts)
+            if detail := self._explain(name, path, eager[path], ours[path]):
+                yield Difference(name, path, detail)
+
+    def _gradients(self) -> Iterator[Difference]:
+        for path in _either(self.eager.gradients, self.ours.gradients):
+            eager, ours = self.eager.gradients.get(path), self.ours.gradients.get(path)
+            where = f"{path}.grad"
+            if eager is None or ours is None:
+                if (eager is None) != (ours is None):
+                    told = ["None" if seen is None else "a tensor" for seen in (ours, eager)]
+                    yield Difference("gradient", where, f"ours is {told[0]}, eager's {told[1]}")
+                continue
+            yield from self._facts(where, eager.facts, ours.facts)
+            if detail := self._explain("gradient", path, eager, ours):
+                yield Difference("gradient", where, detail)
+
+    def _facts(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
+        for name in ("shape", "dtype"):
+            if getattr(eager, name) != getattr(ours, name):
+                yield Difference(
+                    name, path, f"ours is {_said(getattr(ours, name))}, eager's {_said(getattr(eager, name))}"
+                )
+        if eager.shape != ours.shape:
+            return
+        for name in FLAGS:
+            if getattr(eager, name) != getattr(ours, name):
+                yield Difference(
+                    name, path, f"ours is {_said(getattr(ours, name))}, eager's {_said(getattr(eager, name))}"
+                )
+        if _observed_base(eager) != _observed_base(ours):
+            told = [facts.view or "nothing" for facts in (ours, eager)]
+            yield Difference("view", path, f"ours is a view of {told[0]}, eager's of {told[1]}")
+
+    def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> str | None:
+        if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
+            return None  # a difference of shape or dtype, said already
+        evidence = self.oracle.evidence(self.index, name, path)
+        return explain(ours.value, eager.value, evidence)
+
+    def _versions(self) -> Iterator[Difference]:
+        for path in self.eager.versions.keys() & self.ours.versions.keys():
+            eager, ours = self.eager.versions[path], self.ours.versions[path]
+            if (eager > 0) != (ours > 0):
+                yield Difference("version", path, f"ours grew by {ours}, eager's by {eager}")
+
+    def _aliases(self) -> Iterator[Difference]:
+        for one, other, kind in sorted(self.eager.aliases - self.ours.aliases):
+            yield Difference("alias", one, f"lost: in eager it {kind} {other}, in ours it does not")
+        for one, other, kind in sorted(self.ours.aliases - self.eager.aliases):
+            yield Difference("alias", one, f"extra: in ours it {kind} {other}, in eager it does not")
+        if self.eager.aliases == self.ours.aliases:
+            yield from self._pokes()
+
+    def _pokes(self) -> Iterator[Difference]:
+        for path in self.eager.pokes.keys() & self.ours.pokes.keys():
+            eager, ours = self.eager.pokes[path], self.ours.pokes[path]
+            if eager != ours:
+                told = [", ".join(changed) or "nothing" for changed in (ours, eager)]
+                yield Difference("poke", path, f"a write to it changes {told[0]} in ours, {told[1]} in eager")
+
+    def _ambient(self) -> Iterator[Difference]:
+        for name, eager in self.eager.random.items():
+            if self.ours.random.get(name) != eager:
+                yield Difference("random", name, "the random state after the call is not eager's")
+        for category in sorted(self._missing_warnings()):
+            yield Difference("warnings", category, "eager warns, ours does not")
+        for category in sorted(self.ours.warnings - self.oracle.any_warnings(self.index)):
+            yield Difference("warnings", category, "ours warns, eager does not")
+        if self.with_hooks and self.eager.hooks != self.ours.hooks:
+            told = [", ".join(hooks) or "none" for hooks in (self.ours.hooks, self.eager.hooks)]
+            yield Difference("hooks", "order", f"gradients arrive in the order {told[0]}; in eager {told[1]}")
+
+    def _missing_warnings(self) -> frozenset[str]:
+        return self.oracle.sure_warnings(self.index) - self.ours.warnings
+
+
+def _observed_base(facts: Facts) -> str:
+    return "" if facts.view == "(unobserved)" else facts.view
+
+
+def _said(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _either(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """The paths of both, in order, each once."""
+    return list(dict.fromkeys([*one, *other]))

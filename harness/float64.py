@@ -1,0 +1,60 @@
+"""Runs a program in float64 although its own lines ask for less: the anchor that rounding errors are measured from.
+
+A dispatch mode replaces every narrower floating dtype that an operator is asked for by float64, and widens what is
+created narrow all the same. Random numbers are drawn in the program's own dtype and then widened, so that dropout
+and noise are those of the eager run; a run whose random state ends elsewhere than eager's is no anchor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map, tree_map_only
+
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+WIDER = {dtype: torch.float64 for dtype in NARROW} | {
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
+aten = torch.ops.aten
+
+
+class Float64(TorchDispatchMode):
+    """Everything in float64; random numbers as they are drawn in `narrow`."""
+
+    def __init__(self, narrow: torch.dtype) -> None:
+        super().__init__()
+        self._narrow = narrow
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is aten.native_dropout.default:
+            return self._dropout(*args)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self._drawn(func, args, kwargs)
+        args, kwargs = tree_map_only(torch.dtype, lambda dtype: WIDER.get(dtype, dtype), (args, kwargs))
+        return tree_map_only(Tensor, _wide, func(*args, **kwargs))
+
+    def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
+        narrow_args, narrow_kwargs = tree_map(self._narrowed, (args, kwargs))
+        if "dtype" in kwargs and kwargs["dtype"] is None and not any(isinstance(arg, Tensor) for arg in args):
+            narrow_kwargs["dtype"] = self._narrow
+        result = func(*narrow_args, **narrow_kwargs)
+        if func._schema.is_mutable and args:
+            return args[0].copy_(result)
+        return tree_map_only(Tensor, _wide, result)
+
+    def _narrowed(self, value: Any) -> Any:
+        return value.to(self._narrow) if isinstance(value, Tensor) and value.dtype == torch.float64 else value
+
+    def _dropout(self, tensor: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+        _, mask = aten.native_dropout.default(tensor.new_ones(tensor.shape, dtype=self._narrow), p, train)
+        kept = mask if train is not False else torch.ones_like(mask)
+        return tensor * kept * (1 / (1 - p) if p < 1 and train is not False else 1.0), mask
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(WIDER[tensor.dtype]) if tensor.dtype in WIDER else tensor

@@ -1,0 +1,210 @@
+"""Timing and memory: two steps against each other in alternating rounds, cold compile time, peak memory.
+
+Every ratio is theirs over ours, so above 1 is better for us. A *step* is a call without arguments that does one
+inference, or one forward and backward.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+Step = Callable[[], object]
+
+SAMPLE_S = 0.02
+"""The least that one sample lasts: short enough for many rounds, long enough to drown the clock and the loop."""
+MEMORY_FLOOR_BYTES = 1 << 20
+"""Peaks under this are allocator noise; no ratio is made of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Milliseconds a call in each round; `ours[i]` and `theirs[i]` were taken one right after the other."""
+
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+
+    @property
+    def ours_ms(self) -> float:
+        return statistics.median(self.ours)
+
+    @property
+    def theirs_ms(self) -> float:
+        return statistics.median(self.theirs)
+
+    @property
+    def ratio(self) -> float:
+        """median(theirs) / median(ours)"""
+        return self.theirs_ms / self.ours_ms
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The quartiles of the ratios of single rounds: half of the rounds lie between them."""
+        return quartiles([theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)])
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The first and third quartile; of one value, that value twice."""
+    if len(values) < 2:
+        return values[0], values[0]
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    """exp(mean(log(values))) of the values that are known and positive; None where there are none."""
+    logs = [math.log(value) for value in values if value is not None and value > 0]
+    return math.exp(statistics.fmean(logs)) if logs else None
+
+
+def ratio(theirs: float | None, ours: float | None) -> float | None:
+    """theirs / ours, or None where either is unknown or nothing was there to measure."""
+    return theirs / ours if theirs and ours else None
+
+
+def synchronize(device: str) -> None:
+    """Waits for the GPU, where there is one to wait for."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def sample_ms(step: Step, calls: int, device: str = "cpu") -> float:
+    """Milliseconds a call, over `calls` calls in a row with Python's garbage collector off, as `timeit` has it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        synchronize(device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            step()
+        synchronize(device)
+        return (time.perf_counter() - start) * 1e3 / calls
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def calibrate(step: Step, device: str = "cpu", sample_s: float = SAMPLE_S) -> int:
+    """How many calls make a sample last at least `sample_s`; the calls made here warm the step up."""
+    calls = 1
+    while True:
+        elapsed_s = sample_ms(step, calls, device) * calls / 1e3
+        if elapsed_s >= sample_s:
+            return calls
+        calls = max(calls + 1, min(calls * 10, math.ceil(calls * 1.2 * sample_s / max(elapsed_s, 1e-7))))
+
+
+def alternate(ours: Step, theirs: Step, *, rounds: int, device: str = "cpu", sample_s: float = SAMPLE_S) -> Rounds:
+    """Times two steps in alternating rounds of one process; who goes first alternates too, so that drift cancels."""
+    calls = (calibrate(ours, device, sample_s), calibrate(theirs, device, sample_s))
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds):
+        gc.collect()
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
+            times[side].append(sample_ms((ours, theirs)[side], calls[side], device))
+    return Rounds(tuple(times[0]), tuple(times[1]))
+
+
+def median_ms(step: Step, *, rounds: int, device: str = "cpu", sample_s: float = SAMPLE_S) -> float:
+    """The median over `rounds` samples of one step alone."""
+    calls = calibrate(step, device, sample_s)
+    return statistics.median(sample_ms(step, calls, device) for _ in range(rounds))
+
+
+def first_call_s(step: Step, device: str = "cpu") -> float:
+    """Seconds that one call takes; of a freshly compiled step, compilation included."""
+    synchronize(device)
+    start = time.perf_counter()
+    step()
+    synchronize(device)
+    return time.perf_counter() - start
+
+
+@dataclass(frozen=True, slots=True)
+class ColdCompile:
+    """First-call times: under the backend, and under Dynamo's own backend "eager", which only traces."""
+
+    total_s: float
+    dynamo_s: float
+
+    @property
+    def compile_s(self) -> float:
+        """What the backend added to Dynamo; zero where that drowns in the noise."""
+        return max(self.total_s - self.dynamo_s, 0.0)
+
+
+def cold_compile(make_step: Callable[[str | Callable[..., object]], Step], backend: str | Callable[..., object],
+                 device: str = "cpu") -> ColdCompile:  # fmt: skip
+    """Compiles afresh with "eager" and with `backend`; `make_step(backend)` gives a step that is not yet compiled.
+
+    The first round is thrown away: it pays for imports that tracing this program needs, which neither side owns.
+    """
+    seconds = []
+    for chosen in ("eager", "eager", backend):
+        torch._dynamo.reset()
+        seconds.append(first_call_s(make_step(chosen), device))
+    return ColdCompile(total_s=seconds[2], dynamo_s=seconds[1])
+
+
+def peak_bytes(step: Step, device: str = "cpu", calls: int = 3) -> int | None:
+    """How far memory rises above its resting level during a warmed-up step; None where the system can't tell.
+
+    CPU: the high-water mark of the resident set, reset before and read after. GPU: torch's allocator statistics.
+    """
+    step()
+    return _peak_bytes_cuda(step, calls) if device == "cuda" else _peak_bytes_cpu(step, calls)
+
+
+def _peak_bytes_cuda(step: Step, calls: int) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    resting = torch.cuda.memory_allocated()
+    for _ in range(calls):
+        step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - resting
+
+
+def _peak_bytes_cpu(step: Step, calls: int) -> int | None:
+    gc.collect()
+    _return_free_memory()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the high-water mark starts again from here
+        resting = _status_bytes("VmRSS")
+        for _ in range(calls):
+            step()
+        return _status_bytes("VmHWM") - resting
+    except OSError:
+        return None
+
+
+def _return_free_memory() -> None:
+    """Gives the C allocator's free pages back, so that the next peak is not hidden in pages that it kept."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status_bytes(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {name}")
+
+
+def memory_ratio(theirs: int | None, ours: int | None) -> float | None:
+    """theirs / ours of two peaks; None where one is unknown or both are too small to say anything.
+
+    A peak below the floor counts as the floor, so that a step which allocates nothing gives a bound, not infinity.
+    """
+    if theirs is None or ours is None or max(theirs, ours) < MEMORY_FLOOR_BYTES:
+        return None
+    return max(theirs, MEMORY_FLOOR_BYTES) / max(ours, MEMORY_FLOOR_BYTES)

@@ -1,0 +1,357 @@
+"""Everything that a program can observe of a call: one `Observation` a step, two steps a run.
+
+A run calls the same objects twice, so that a second call is always seen. Training: the loss is `output.loss` where
+there is one, otherwise every differentiable output gets a cotangent that depends on the seed and its path alone;
+gradients are set to None between the steps. Inference: under `torch.no_grad`.
+
+Cotangents are odd multiples of 1/16 below 2, which every floating dtype represents, so that eager, compiled and
+float64 runs are given the same numbers. Inputs that are not leaves are made afresh for the second step, because a
+graph is freed by its backward; all other objects are the same ones.
+
+Warnings: the categories of Python's `UserWarning` raised by the program count. Those raised from the files of
+torch's compiling packages (`COMPILING`) tell of compilation and are left out. A warning that eager gives in one run
+and not in the next (many are said once a process) is held against nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from harness.clone import Call
+from harness.memory import Alias, aliases, poke
+from harness.tree import Tree, modules_in, walk, walk_call
+
+COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
+TORCH = Path(torch.__file__).parent
+OURS = Path(__file__).parent.parent
+STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a tensor is, its numbers apart. `view` is what it is a view of: a path, `(unobserved)`, or nothing."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    layout: str
+    stride: tuple[int, ...]
+    offset: int
+    requires_grad: bool
+    is_leaf: bool
+    has_grad_fn: bool
+    view: str
+    conj: bool
+    neg: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A tensor as it was at one moment: its facts, and a copy of its numbers."""
+
+    facts: Facts
+    value: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception, and whether the call or the backward raised it."""
+
+    error: BaseException
+    during: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One step. Paths begin with output, input, parameter, buffer, closure or self."""
+
+    kinds: dict[str, str]
+    scalars: dict[str, Any]
+    outputs: dict[str, Seen]
+    state: dict[str, Seen]
+    """Inputs, parameters and buffers after the call."""
+    gradients: dict[str, Seen | None]
+    versions: dict[str, int]
+    """By how much the version of each tensor of the state grew."""
+    aliases: frozenset[Alias]
+    pokes: dict[str, tuple[str, ...]]
+    earlier: dict[str, Seen]
+    """The previous step's outputs, looked at again after this step."""
+    error: Raised | None
+    warnings: frozenset[str]
+    random: dict[str, str]
+    uses_random: bool
+    hooks: tuple[str, ...]
+    """The order in which gradients arrived at leaves."""
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Step:
+    """What one step has produced so far; turned into an `Observation` at its end."""
+
+    output: Any = None
+    outputs: dict[str, Seen] = field(default_factory=dict)
+    tree: Tree = field(default_factory=Tree)
+    aliases: frozenset[Alias] = frozenset()
+    error: Raised | None = None
+    hooks: list[str] = field(default_factory=list)
+    warnings: frozenset[str] = frozenset()
+    seconds: float = 0.0
+
+
+def observe(
+    calls: Sequence[Call], mode: str, seed: int, compiled: Callable[..., Any] | None = None
+) -> tuple[Observation, ...]:
+    """Runs the steps, one for each call of `calls` (the same call twice, as a rule), and watches.
+
+    `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
+    watched either way.
+
+    The random state is reset to `seed` before the first step. The objects of the calls are left as the program
+    leaves them. Raises: KeyboardInterrupt only; whatever else the program raises is observed.
+    """
+    set_mode(calls[0], mode)
+    seed_all(seed)
+    earlier: Tree = Tree()
+    seen = []
+    for index, call in enumerate(calls):
+        is_last = index == len(calls) - 1
+        observation, earlier = _observed_step(call, compiled or call.function, mode, seed, earlier, is_last)
+        seen.append(observation)
+    return tuple(seen)
+
+
+def seed_all(seed: int) -> None:
+    """Resets every random stream that a program may draw from."""
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_state() -> dict[str, str]:
+    """A digest of each random stream."""
+    states: dict[str, Any] = {"torch.cpu": torch.get_rng_state().numpy().tobytes()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            states[f"torch.cuda:{index}"] = state.numpy().tobytes()
+    states["python"] = repr(random.getstate()).encode()
+    states["numpy"] = repr(numpy.random.get_state()).encode()
+    return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}
+
+
+def set_mode(call: Call, mode: str) -> None:
+    """Puts the call's modules into training or evaluation."""
+    for module in modules_in(call.function, call.args, call.kwargs):
+        module.train(mode == "train")
+
+
+def one_step(call: Call, function: Callable[..., Any], mode: str, seed: int) -> None:
+    """The call, and in training its backward, with nothing watched: what a measurement repeats."""
+    with grad_mode(mode):
+        output = function(*call.args, **call.kwargs)
+        if mode == "train":
+            backward(walk(output, "output"), seed)
+
+
+def grad_mode(mode: str) -> contextlib.AbstractContextManager[Any]:
+    """Gradients on for training, off for inference."""
+    return torch.enable_grad() if mode == "train" else torch.no_grad()
+
+
+def backward(output: Tree, seed: int) -> None:
+    """Backward from the loss, or from every differentiable output with its cotangent."""
+    loss = output.tensors.get("output.loss")
+    if loss is not None and loss.requires_grad and loss.numel() == 1:
+        loss.backward()
+        return
+    ends = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
+    if ends:
+        torch.autograd.backward(list(ends.values()), [cotangent(path, end, seed) for path, end in ends.items()])
+
+
+def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
+    """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone."""
+    generator = torch.Generator().manual_seed(zlib.crc32(path.encode()) ^ seed)
+    numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
+    return numbers.to(tensor.device, tensor.dtype)
+
+
+def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
+    """The tensors that receive gradients, by path: leaves of the state, and the leaves hidden behind the rest."""
+    found: dict[str, Tensor] = {}
+    for path, tensor in state.tensors.items():
+        root = tensor if tensor.is_leaf or tensor._base is None else tensor._base
+        leaf = call.leaves.get(id(root), root)
+        if leaf.is_leaf and leaf.requires_grad:
+            found[path if root is tensor else f"{path}._base"] = leaf
+    return found
+
+
+def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
+    """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
+    strided = tensor.layout == torch.strided and not tensor.is_nested
+    facts = Facts(
+        shape=tuple(tensor.shape) if not tensor.is_nested else (),
+        dtype=tensor.dtype,
+        device=str(tensor.device),
+        layout=str(tensor.layout),
+        stride=tuple(tensor.stride()) if strided else (),
+        offset=int(tensor.storage_offset()) if strided else 0,
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        has_grad_fn=tensor.grad_fn is not None,
+        view="" if tensor._base is None else names.get(id(tensor._base), "(unobserved)"),
+        conj=tensor.is_conj(),
+        neg=tensor.is_neg(),
+    )
+    return Seen(facts, _numbers(tensor))
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    with torch.no_grad():
+        plain = tensor.detach()
+        plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
+        plain = plain.values() if plain.is_nested else plain
+        return plain.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def _observed_step(
+    call: Call, function: Callable[..., Any], mode: str, seed: int, earlier: Tree, is_last: bool
+) -> tuple[Observation, Tree]:
+    before = walk_call(call.function, call.args, call.kwargs)
+    leaves = leaves_of(call, before) if mode == "train" else {}
+    for leaf in leaves.values():
+        leaf.grad = None
+    versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
+    random_before = random_state()
+    step = _run_step(call, function, mode, seed, before, leaves)
+    random_after = random_state()
+    after = walk_call(call.function, call.args, call.kwargs)
+    names = _names(before.tensors)
+    watched = after.tensors | step.tree.tensors
+    observation = Observation(
+        kinds=after.kinds | step.tree.kinds,
+        scalars=after.scalars | step.tree.scalars,
+        outputs=step.outputs,
+        state={path: look(tensor, names) for path, tensor in after.tensors.items()},
+        gradients={path: None if leaf.grad is None else look(leaf.grad, {}) for path, leaf in leaves.items()},
+        versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
+        aliases=step.aliases,
+        earlier={path: look(tensor, {}) for path, tensor in earlier.tensors.items()},
+        error=step.error,
+        warnings=step.warnings,
+        random=random_after,
+        uses_random=random_before != random_after,
+        hooks=tuple(step.hooks),
+        pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_last else {},
+        seconds=step.seconds,
+    )
+    return observation, step.tree
+
+
+def _run_step(
+    call: Call, function: Callable[..., Any], mode: str, seed: int, before: Tree, leaves: dict[str, Tensor]
+) -> _Step:
+    step = _Step()
+    during = "call"
+    with _recorded_warnings(step), grad_mode(mode), _stopwatch(step) as timed:
+        try:
+            with timed():
+                step.output = function(*call.args, **call.kwargs)
+            _note_outputs(step, before, call)
+            during = "backward"
+            if mode == "train":
+                with _recorded_arrivals(leaves, step.hooks), timed():
+                    backward(step.tree, seed)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too: whatever the program does, it does not end the run
+            step.error = Raised(error, during)
+    return step
+
+
+def _note_outputs(step: _Step, before: Tree, call: Call) -> None:
+    """Facts of the outputs and the alias graph, before backward frees or changes anything."""
+    step.tree = walk(step.output, "output")
+    watched = before.tensors | step.tree.tensors
+    names = _names(watched)
+    step.outputs = {path: look(tensor, names) for path, tensor in step.tree.tensors.items()}
+    step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
+
+
+def _names(tensors: Mapping[str, Tensor]) -> dict[int, str]:
+    """Paths by the identity of their tensor; the first path where a tensor has several."""
+    return {id(tensor): path for path, tensor in reversed(list(tensors.items()))}
+
+
+def _gradients(leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{path}.grad": leaf.grad for path, leaf in leaves.items() if leaf.grad is not None}
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+@contextlib.contextmanager
+def _stopwatch(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+    """Gives a context that adds the time spent in it to the step's."""
+
+    @contextlib.contextmanager
+    def timed() -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+        finally:
+            step.seconds += time.perf_counter() - start
+
+    yield timed
+
+
+@contextlib.contextmanager
+def _recorded_arrivals(leaves: Mapping[str, Tensor], arrived: list[str]) -> Iterator[None]:
+    """Notes the path of each leaf when its gradient has been accumulated."""
+    unique = {id(leaf): (path, leaf) for path, leaf in reversed(list(leaves.items()))}
+    handles = [
+        leaf.register_post_accumulate_grad_hook(lambda _, path=path: arrived.append(path))
+        for path, leaf in reversed(unique.values())
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _recorded_warnings(step: _Step) -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            step.warnings = frozenset(warning.category.__name__ for warning in caught if _is_of_program(warning))
+
+
+def _is_of_program(warning: warnings.WarningMessage) -> bool:
+    if not issubclass(warning.category, UserWarning):
+        return False
+    place = Path(warning.filename)
+    if place.is_relative_to(TORCH):
+        return place.relative_to(TORCH).parts[0] not in COMPILING
+    return not place.is_relative_to(OURS / "compiler") and not place.is_relative_to(OURS / "harness")

@@ -1,0 +1,123 @@
+"""What eager says about a case, as far as it is asked: two runs, a float64 run, and perturbed runs on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from harness.clone import CloneError
+from harness.observe import Observation, Seen
+from harness.tolerance import Evidence, largest
+
+SAMPLES = 4
+Run = tuple[Observation, ...]
+
+
+@dataclass(slots=True)
+class Oracle:
+    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k)` makes run k with
+    every number of the call moved by one rounding."""
+
+    eager: Run
+    again: Run
+    wide: Run | str
+    nudged: Callable[[int], Run]
+    _samples: list[Run] | None = field(default=None, init=False)
+    _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
+
+    def evidence(self, step: int, kind: str, path: str) -> Evidence:
+        """What the tensor at `path` is judged by. `kind` is values, mutation, gradient or earlier."""
+        seen = _of_kind(self.eager[step], kind)
+        truth, why_not = self._truth(step, kind, path)
+        return Evidence(
+            truth=truth,
+            why_not=why_not,
+            samples=lambda: list(self._sampled(step, kind, path)),
+            scale=self._scale(step, kind),
+            fan_in=self._fan_in(step, seen[path]),
+        )
+
+    def evidence_for_number(self, step: int, path: str) -> Evidence:
+        """What a Python float of the result is judged by."""
+        numbers = [run[step].scalars.get(path) for run in ([] if isinstance(self.wide, str) else [self.wide])]
+        truth = torch.tensor(numbers[0], dtype=torch.float64) if numbers and type(numbers[0]) is float else None
+        why_not = self.wide if isinstance(self.wide, str) else ""
+        return Evidence(truth, why_not, lambda: list(self._sampled_numbers(step, path)))
+
+    def sure_warnings(self, step: int) -> frozenset[str]:
+        """Categories that eager gave in both runs."""
+        return self.eager[step].warnings & self.again[step].warnings
+
+    def any_warnings(self, step: int) -> frozenset[str]:
+        """Categories that eager gave in some run."""
+        return self.eager[step].warnings | self.again[step].warnings
+
+    def _scale(self, step: int, kind: str) -> float:
+        if (step, kind) not in self._scales:
+            seen = _of_kind(self.eager[step], kind).values()
+            self._scales[step, kind] = max((largest(one.value) for one in seen if one is not None), default=0.0)
+        return self._scales[step, kind]
+
+    def _truth(self, step: int, kind: str, path: str) -> tuple[Tensor | None, str]:
+        if isinstance(self.wide, str):
+            return None, self.wide
+        seen = _of_kind(self.wide[step], kind).get(path)
+        return (None, "the float64 run has no such value") if seen is None else (seen.value, "")
+
+    def _sampled(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
+        for run in self._runs():
+            seen = _of_kind(run[step], kind).get(path)
+            if seen is not None:
+                yield seen.value
+
+    def _sampled_numbers(self, step: int, path: str) -> Iterator[Tensor]:
+        for run in self._runs():
+            number = run[step].scalars.get(path)
+            if type(number) is float:
+                yield torch.tensor(number, dtype=torch.float64)
+
+    def _runs(self) -> Sequence[Run]:
+        """The perturbed runs that took eager's path, made when first asked for."""
+        if self._samples is None:
+            self._samples = [run for run in self._made_runs() if takes_path_of(run, self.eager)]
+        return self._samples
+
+    def _made_runs(self) -> Iterator[Run]:
+        for index in range(SAMPLES):
+            try:
+                yield self.nudged(index)
+            except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is
+                return
+
+    def _fan_in(self, step: int, seen: Seen | None) -> float:
+        elements = sum(other.value.numel() for other in self.eager[step].state.values())
+        return max(1.0, elements / max(1, seen.value.numel())) if seen is not None else 1.0
+
+
+def takes_path_of(run: Run, eager: Run) -> bool:
+    """Whether a run is the same computation as eager's, as far as exact values tell: integers, booleans, random
+    state, structure and errors are equal."""
+    return all(_is_same_path(got, reference) for got, reference in zip(run, eager, strict=True))
+
+
+def _is_same_path(got: Observation, reference: Observation) -> bool:
+    if (got.error is None) != (reference.error is None) or got.random != reference.random:
+        return False
+    return got.kinds.keys() == reference.kinds.keys() and all(
+        torch.equal(got.outputs[path].value, seen.value)
+        for path, seen in reference.outputs.items()
+        if not (seen.value.is_floating_point() or seen.value.is_complex()) and path in got.outputs
+    )
+
+
+def _of_kind(observation: Observation, kind: str) -> Mapping[str, Seen | None]:
+    kinds: dict[str, Mapping[str, Seen | None]] = {
+        "values": observation.outputs,
+        "mutation": observation.state,
+        "gradient": observation.gradients,
+        "earlier": observation.earlier,
+    }
+    return kinds[kind]

@@ -1,0 +1,220 @@
+"""Decides whether two tensors hold the same numbers, up to the rounding that eager itself shows.
+
+Exact kinds (integers, booleans, index-valued outputs with them) must be equal. For floating numbers:
+
+*Non-finite.* NaN and each infinity stand where eager's stand.
+
+*Bitwise.* Equal bits are the same. If nothing but signs of zeros differs, that is a difference wherever the float64
+run has a zero of eager's sign too (without a float64 run: everywhere): such a result did eager's arithmetic and then
+lost a sign, which `1 / x` shows. Where other bits differ, rounding may have moved the zeros: no judgement of signs.
+
+*Anchored.* The anchor `t` is the same program in float64, on the same numbers. Eager's error `e - t` has two
+envelopes, one absolute and one relative to magnitude:
+
+    A = max_j |e_j - t_j|            R = max_j |e_j - t_j| / (|t_j| + s)         s = median of the |t_j| that are not 0
+    bound_i = 4 * min(A, R * (|t_i| + s)) + 4 ulps of t_i
+
+Every element must satisfy |o_i - t_i| <= bound_i. It is a maximum over elements, never a mean, so one bad element in
+a million is seen. The smaller envelope keeps a large element's error from excusing a small one. The factor 4 is for
+another order of summation, which draws another error of the same size; 4 ulps is for eager being exact by luck.
+
+*Sampled.* Where eager is lucky on few elements (a gradient that is zero but for rounding; a scalar), its one error says
+little about the size of the error. So a difference is said only after up to four more eager runs, each with every input
+and parameter moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs change by that
+took another path, and is not counted.
+
+*Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
+(its exact outputs differ, or eager is further from it than the square root of the precision, measured against the
+largest number of the same kind: outputs, state or gradients). Then eager is the centre, the samples give `A` and `R`,
+and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for each element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+FACTOR = 4.0
+FLOOR_ULPS = 4.0
+
+Samples = Callable[[], Sequence[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the judgement of one tensor rests on.
+
+    `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of perturbed
+    eager runs, asked for only when needed. `scale` is the largest magnitude among tensors of the same kind,
+    `fan_in` how many input elements there are for each element of this tensor.
+    """
+
+    truth: Tensor | None = None
+    why_not: str = ""
+    samples: Samples = tuple
+    scale: float = 0.0
+    fan_in: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A bound for every element, around a centre, with the rule that made it."""
+
+    centre: Tensor
+    bound: Tensor
+    rule: str
+
+
+def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
+    """Why the numbers of `ours` are not those of `eager`: the worst element and the rule; None if they are.
+
+    Both have the same shape and dtype.
+    """
+    if not (eager.is_floating_point() or eager.is_complex()):
+        return _explain_exact(ours, eager)
+    epsilon = torch.finfo(eager.dtype).eps
+    smallest = torch.finfo(eager.dtype).smallest_normal * epsilon
+    truth = None if evidence.truth is None else _real(evidence.truth)
+    return explain_reals(_real(ours), _real(eager), truth, evidence, epsilon, smallest)
+
+
+def explain_reals(
+    ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evidence, epsilon: float, smallest: float
+) -> str | None:
+    """`explain` for numbers that are in float64 already, of a precision given by `epsilon`."""
+    if (found := _explain_nonfinite(ours, eager)) is not None:
+        return found
+    finite = torch.isfinite(eager)
+    if torch.equal(ours[finite], eager[finite]):
+        return _explain_zeros(ours, eager, truth)
+    truth, why_not = _usable(truth, evidence.why_not, eager, finite, evidence.scale, epsilon)
+    ours_, eager_ = torch.where(finite, ours, 0.0), torch.where(finite, eager, 0.0)
+    truth_ = None if truth is None else torch.where(finite, truth, 0.0)
+    made = _bound(eager_, truth_, (), why_not, evidence, epsilon, smallest)
+    if bool(((ours_ - made.centre).abs() <= made.bound).all()):
+        return None
+    samples = [torch.where(finite, _real(sample), 0.0) for sample in evidence.samples()]
+    made = _bound(
+        eager_,
+        truth_,
+        [sample for sample in samples if bool(sample.isfinite().all())],
+        why_not,
+        evidence,
+        epsilon,
+        smallest,
+    )
+    excess = (ours_ - made.centre).abs() - made.bound
+    return None if bool((excess <= 0).all()) else _worst(ours_, eager_, made, excess)
+
+
+def largest(tensor: Tensor) -> float:
+    """The largest finite magnitude in a tensor; 0 for one without numbers."""
+    if tensor.numel() == 0 or not (tensor.is_floating_point() or tensor.is_complex()):
+        return 0.0
+    return float(torch.nan_to_num(_real(tensor), 0.0, 0.0, 0.0).abs().max())
+
+
+def _real(tensor: Tensor) -> Tensor:
+    """The numbers in float64, complex ones as pairs."""
+    plain = torch.view_as_real(tensor.to(torch.complex128)) if tensor.is_complex() else tensor
+    return plain.to(torch.float64)
+
+
+def _explain_exact(ours: Tensor, eager: Tensor) -> str | None:
+    wrong = ours != eager
+    if not bool(wrong.any()):
+        return None
+    index = _index(wrong.to(torch.uint8))
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} elements differ; at {list(index)} ours is {ours[index].item()}, "
+        f"eager's {eager[index].item()}. Rule: {eager.dtype} is exact"
+    )
+
+
+def _explain_nonfinite(ours: Tensor, eager: Tensor) -> str | None:
+    either = ~(torch.isfinite(ours) & torch.isfinite(eager))
+    wrong = either & ~((ours == eager) | (ours.isnan() & eager.isnan()))
+    if not bool(wrong.any()):
+        return None
+    index = _index(wrong.to(torch.uint8))
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} elements; at {list(index)} ours is {ours[index].item()}, eager's "
+        f"{eager[index].item()}. Rule: NaN and infinities stand where eager's stand"
+    )
+
+
+def _explain_zeros(ours: Tensor, eager: Tensor, truth: Tensor | None) -> str | None:
+    wrong = (eager == 0) & (ours == 0) & (ours.signbit() != eager.signbit())
+    if truth is not None:
+        wrong &= (truth == 0) & (truth.signbit() == eager.signbit())
+    if not bool(wrong.any()):
+        return None
+    index = _index(wrong.to(torch.uint8))
+    return (
+        f"the sign of zero differs in {int(wrong.sum())} of {wrong.numel()} elements; at {list(index)} ours is "
+        f"{ours[index].item()}, eager's {eager[index].item()}. Rule: all other bits are equal, so the sign must be"
+    )
+
+
+def _usable(
+    truth: Tensor | None, why_not: str, eager: Tensor, finite: Tensor, scale: float, epsilon: float
+) -> tuple[Tensor | None, str]:
+    """The anchor if it is close enough to eager to be the same program; otherwise None and the reason."""
+    if truth is None:
+        return None, why_not or "there is no float64 run"
+    if truth.shape != eager.shape:
+        return None, f"the float64 run has shape {list(truth.shape)}"
+    if not bool(torch.isfinite(truth[finite]).all()):
+        return None, "the float64 run is not finite where eager is"
+    error = float((eager[finite] - truth[finite]).abs().max())
+    reach = math.sqrt(epsilon) * max(scale, float(truth[finite].abs().max()))
+    if error > reach:
+        return None, f"eager is {error:.3g} from the float64 run, further than {reach:.3g}: it took another path"
+    return truth, ""
+
+
+def _bound(
+    eager: Tensor,
+    truth: Tensor | None,
+    samples: Sequence[Tensor],
+    why_not: str,
+    evidence: Evidence,
+    epsilon: float,
+    smallest: float,
+) -> _Bound:
+    centre = eager if truth is None else truth
+    magnitude = centre.abs()
+    typical = float(magnitude[magnitude > 0].median()) if bool((magnitude > 0).any()) else 0.0
+    runs = [*([] if truth is None else [eager]), *(sample for sample in samples if sample.shape == eager.shape)]
+    errors = [(run - centre).abs() for run in runs]
+    absolute = max((float(error.max()) for error in errors), default=0.0)
+    relative = max((float((error / (magnitude + typical + smallest)).max()) for error in errors), default=0.0)
+    envelope = torch.clamp(relative * (magnitude + typical + smallest), max=absolute)
+    if truth is None:
+        floor = FLOOR_ULPS * epsilon * math.sqrt(evidence.fan_in) * (magnitude + typical)
+        floor_said = f"{FLOOR_ULPS:g} ulps * sqrt({evidence.fan_in:.3g})"
+        rule = f"unanchored ({why_not}): {FACTOR:g} * eager's own spread + {floor_said}"
+    else:
+        floor = FLOOR_ULPS * epsilon * magnitude
+        rule = f"anchored on float64: {FACTOR:g} * eager's own error + {FLOOR_ULPS:g} ulps"
+    counted = f"; eager's error from {len(runs)} runs, at most {absolute:.3g}"
+    return _Bound(centre, FACTOR * envelope + floor + FLOOR_ULPS * smallest, rule + counted)
+
+
+def _worst(ours: Tensor, eager: Tensor, made: _Bound, excess: Tensor) -> str:
+    index = _index(torch.nan_to_num((ours - made.centre).abs() / made.bound, posinf=torch.finfo(torch.float64).max))
+    off, bound = float((ours[index] - made.centre[index]).abs()), float(made.bound[index])
+    return (
+        f"{int((excess > 0).sum())} of {excess.numel()} elements; the worst at {list(index)}: "
+        f"ours {ours[index].item():.9g}, eager {eager[index].item():.9g}, centre {made.centre[index].item():.9g}, off by {off:.3g}, "
+        f"bound {bound:.3g}. Rule: {made.rule}"
+    )
+
+
+def _index(weights: Tensor) -> tuple[int, ...]:
+    """Where the largest element is."""
+    return tuple(int(part) for part in torch.unravel_index(weights.argmax(), weights.shape)) if weights.dim() else ()

@@ -1,0 +1,150 @@
+"""`harness.measure`: rounds, ratios and their spread, cold compile time, peak memory."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from harness import measure
+from harness.measure import Rounds
+
+
+class Clock:
+    """A clock that only `spend` moves, so that no test depends on how busy the machine is."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def spend(self, seconds: float) -> Callable[[], None]:
+        def step() -> None:
+            self.now_s += seconds
+
+        return step
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(measure, "time", made)
+    return made
+
+
+def test_rounds_ratio_is_theirs_over_ours() -> None:
+    rounds = Rounds(ours=(1.0, 2.0, 3.0), theirs=(2.0, 4.0, 12.0))
+    assert (rounds.ours_ms, rounds.theirs_ms, rounds.ratio) == (2.0, 4.0, 2.0)
+
+
+def test_rounds_spread_is_of_single_rounds_and_holds_half_of_them() -> None:
+    rounds = Rounds(ours=(1.0,) * 5, theirs=(1.0, 2.0, 3.0, 4.0, 100.0))
+    assert rounds.spread == (2.0, 4.0)
+    assert Rounds((2.0,), (3.0,)).spread == (1.5, 1.5)
+
+
+def test_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
+    assert measure.geometric_mean([4.0, 0.25, None]) == pytest.approx(1.0)
+    assert measure.geometric_mean([None]) is None
+    assert measure.geometric_mean([]) is None
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(None, 1.0), (1.0, None), (0.0, 1.0), (1.0, 0.0)])
+def test_ratio_of_an_unknown_is_unknown(theirs: float | None, ours: float | None) -> None:
+    assert measure.ratio(theirs, ours) is None
+
+
+def test_calibrate_fills_the_sample(clock: Clock) -> None:
+    assert 5 <= measure.calibrate(clock.spend(0.001), sample_s=0.005) <= 10
+    assert measure.calibrate(clock.spend(0.02), sample_s=0.005) == 1
+
+
+def test_calibrate_ends_where_the_clock_is_too_coarse_to_see_one_call(clock: Clock) -> None:
+    calls_s = 1e-9
+    assert measure.calibrate(clock.spend(calls_s), sample_s=0.005) * calls_s >= 0.005 * 0.999
+
+
+def test_alternate_measures_both_and_swaps_who_is_first(clock: Clock) -> None:
+    order: list[str] = []
+
+    def stepper(name: str, seconds: float) -> Callable[[], None]:
+        def step() -> None:
+            order.append(name)
+            clock.now_s += seconds
+
+        return step
+
+    rounds = measure.alternate(stepper("ours", 0.002), stepper("theirs", 0.006), rounds=4, sample_s=0.001)
+    assert order[-8:] == ["ours", "theirs", "theirs", "ours"] * 2
+    assert rounds.ours == pytest.approx((2.0,) * 4)
+    assert rounds.theirs == pytest.approx((6.0,) * 4)
+    assert rounds.ratio == pytest.approx(3.0)
+
+
+def test_a_sample_is_a_mean_over_its_calls(clock: Clock) -> None:
+    assert measure.sample_ms(clock.spend(0.002), calls=10) == pytest.approx(2.0)
+    assert measure.median_ms(clock.spend(0.004), rounds=3, sample_s=0.02) == pytest.approx(4.0)
+
+
+def test_sample_leaves_the_garbage_collector_as_it_was_even_when_the_step_raises() -> None:
+    def fails() -> None:
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        measure.sample_ms(fails, 1)
+    assert gc.isenabled()
+
+
+def test_cold_compile_is_total_less_dynamo(clock: Clock) -> None:
+    made: list[object] = []
+
+    def make_step(backend: object) -> Callable[[], None]:
+        made.append(backend)
+        return clock.spend(0.03 if backend == "slow" else 0.01)
+
+    cold = measure.cold_compile(make_step, "slow")
+    assert made == ["eager", "eager", "slow"]
+    assert cold.compile_s == pytest.approx(0.02)
+    assert (cold.total_s, cold.dynamo_s) == pytest.approx((0.03, 0.01))
+
+
+def test_cold_compile_is_never_negative() -> None:
+    assert measure.ColdCompile(total_s=1.0, dynamo_s=1.5).compile_s == 0.0
+
+
+def test_cold_compile_of_a_slow_backend_is_its_own_time() -> None:
+    def slow_backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
+        time.sleep(0.2)
+        return graph.forward
+
+    def make_step(backend: str | Callable[..., object]) -> Callable[[], object]:
+        compiled = torch.compile(lambda x: x.sin() + 1, backend=backend)
+        x = torch.ones(3)
+        return lambda: compiled(x)
+
+    cold = measure.cold_compile(make_step, slow_backend)
+    assert cold.compile_s > 0.15
+
+
+def test_peak_sees_a_temporary_and_not_what_was_there() -> None:
+    resting = torch.ones(8 << 20)
+    peak = measure.peak_bytes(lambda: (resting[: 4 << 20] * 2).sum())
+    assert peak is not None
+    assert 12 << 20 < peak < 28 << 20
+
+
+def test_memory_ratio_is_of_peaks_above_the_floor() -> None:
+    mega = 1 << 20
+    assert measure.memory_ratio(30 * mega, 10 * mega) == 3.0
+    assert measure.memory_ratio(10 * mega, 0) == 10.0
+    assert measure.memory_ratio(mega // 2, mega // 4) is None
+    assert measure.memory_ratio(None, mega) is None
+
+
+def test_first_call_takes_as_long_as_the_call(clock: Clock) -> None:
+    assert measure.first_call_s(clock.spend(0.02)) == pytest.approx(0.02)
