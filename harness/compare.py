@@ -2,7 +2,8 @@
 
 Three comparisons are not equality, each for a reason:
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
-  still the same; a mutation written back once counts as the many that eager made.
+  still the same; a mutation written back once counts as the many that eager made. A tensor that eager changes
+  without its version growing (the running statistics of batch norm) is not compared.
 - *view*: of which observed tensor an output is a view. Views of memory that nothing observed holds are not compared,
   because no write can go through their base.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
@@ -185,7 +186,8 @@ class _Pair:
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.versions.keys() & self.ours.versions.keys():
             eager, ours = self.eager.versions[path], self.ours.versions[path]
-            if (eager > 0) != (ours > 0):
+            is_unmarked = eager == 0 and path in self.eager.written
+            if (eager > 0) != (ours > 0) and not is_unmarked:
                 yield Difference("version", path, f"ours grew by {ours}, eager's by {eager}")
 
     def _aliases(self) -> Iterator[Difference]:

@@ -52,11 +52,11 @@ def poke(outputs: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[s
 
 def _changed_by_writing(path: str, tensor: Tensor, watched: Mapping[str, Tensor]) -> tuple[str, ...]:
     others = {name: other for name, other in watched.items() if name != path and has_memory(other)}
-    before = {name: _bits(other).clone() for name, other in others.items()}
+    before = {name: bits(other).clone() for name, other in others.items()}
     kept = tensor.detach().clone()
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.copy_(_other_values(kept))
-    changed = tuple(sorted(name for name, other in others.items() if not torch.equal(_bits(other), before[name])))
+    changed = tuple(sorted(name for name, other in others.items() if not torch.equal(bits(other), before[name])))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.copy_(kept)
     return changed
@@ -66,11 +66,11 @@ def _other_values(tensor: Tensor) -> Tensor:
     """Values of which every byte pattern differs from the tensor's."""
     if tensor.dtype == torch.bool:
         return ~tensor
-    flipped = _bits(tensor.contiguous()) ^ 1
+    flipped = bits(tensor.contiguous()) ^ 1
     return flipped.view(tensor.dtype) if not tensor.is_complex() else flipped.view(tensor.dtype).view(tensor.shape)
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def bits(tensor: Tensor) -> Tensor:
     """The tensor's bytes as integers, so that NaN equals itself; the same memory, never a copy of it."""
     plain = tensor.detach()
     if _has_lazy_bits(plain):

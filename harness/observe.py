@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from harness.clone import Call
-from harness.memory import Alias, aliases, poke
+from harness.memory import Alias, aliases, bits, poke
 from harness.tree import Tree, modules_in, walk, walk_call
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
@@ -86,6 +86,8 @@ class Observation:
     gradients: dict[str, Seen | None]
     versions: dict[str, int]
     """By how much the version of each tensor of the state grew."""
+    written: frozenset[str]
+    """The tensors of the state whose numbers the step changed, whatever their versions say."""
     aliases: frozenset[Alias]
     pokes: dict[str, tuple[str, ...]]
     earlier: dict[str, Seen]
@@ -229,6 +231,13 @@ def _numbers(tensor: Tensor) -> Tensor:
         return plain.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
+def _has_bits(seen: Seen | None, value: Tensor) -> bool:
+    """Whether a tensor still holds these numbers, bit for bit."""
+    if seen is None or (seen.value.shape, seen.value.dtype) != (value.shape, value.dtype):
+        return False
+    return torch.equal(bits(seen.value), bits(value))
+
+
 def _observed_step(
     call: Call, function: Callable[..., Any], mode: str, seed: int, earlier: Tree, is_last: bool
 ) -> tuple[Observation, Tree]:
@@ -237,19 +246,22 @@ def _observed_step(
     for leaf in leaves.values():
         leaf.grad = None
     versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
+    numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
     random_before = random_state()
     step = _run_step(call, function, mode, seed, before, leaves)
     random_after = random_state()
     after = walk_call(call.function, call.args, call.kwargs)
     names = _names(before.tensors)
     watched = after.tensors | step.tree.tensors
+    state = {path: look(tensor, names) for path, tensor in after.tensors.items()}
     observation = Observation(
         kinds=after.kinds | step.tree.kinds,
         scalars=after.scalars | step.tree.scalars,
         outputs=step.outputs,
-        state={path: look(tensor, names) for path, tensor in after.tensors.items()},
+        state=state,
         gradients={path: None if leaf.grad is None else look(leaf.grad, {}) for path, leaf in leaves.items()},
         versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
+        written=frozenset(path for path, value in numbers.items() if not _has_bits(state.get(path), value)),
         aliases=step.aliases,
         earlier={path: look(tensor, {}) for path, tensor in earlier.tensors.items()},
         error=step.error,

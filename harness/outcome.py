@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 VERDICTS = ("same", "diverged", "reference-unstable", "no-oracle", "unsupported", "timeout", "crash")
 
@@ -35,3 +36,9 @@ class Result:
     fallbacks: dict[str, int] = field(default_factory=dict)
     graph_breaks: int | None = None
     detail: str = ""
+
+
+def read(row: dict[str, Any]) -> Result:
+    """The result of which `row` is the JSON form."""
+    differences = tuple(Difference(**difference) for difference in row["differences"])
+    return Result(**{**row, "differences": differences})

@@ -210,8 +210,8 @@ def _worst(ours: Tensor, eager: Tensor, made: _Bound, excess: Tensor) -> str:
     off, bound = float((ours[index] - made.centre[index]).abs()), float(made.bound[index])
     return (
         f"{int((excess > 0).sum())} of {excess.numel()} elements; the worst at {list(index)}: "
-        f"ours {ours[index].item():.9g}, eager {eager[index].item():.9g}, centre {made.centre[index].item():.9g}, off by {off:.3g}, "
-        f"bound {bound:.3g}. Rule: {made.rule}"
+        f"ours {ours[index].item():.9g}, eager {eager[index].item():.9g}, "
+        f"centre {made.centre[index].item():.9g}, off by {off:.3g}, bound {bound:.3g}. Rule: {made.rule}"
     )
 
 
