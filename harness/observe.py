@@ -132,7 +132,8 @@ def observe(
     seen = []
     for index, call in enumerate(calls):
         is_last = index == len(calls) - 1
-        observation, earlier = _observed_step(call, compiled or call.function, mode, seed, earlier, is_last)
+        function = call.function if compiled is None else compiled
+        observation, earlier = _observed_step(call, function, mode, seed, earlier, is_last)
         seen.append(observation)
     return tuple(seen)
 
