@@ -99,14 +99,15 @@ def aot_function(
     return _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
 
 
-def aot_module(mod: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`."""
     named = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
 
     def functional(state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return torch.func.functional_call(mod, state, inputs, keywords)
 
-    compiled = aot_function(functional, *args, num_params_buffers=len(named), **kwargs)
+    kwargs["num_params_buffers"] = len(named)
+    compiled = aot_function(functional, fw_compiler, *args, **kwargs)
 
     class AOTModule(nn.Module):
         def __init__(self) -> None:
@@ -139,9 +140,13 @@ def aot_module_simplified(
     roles = [_named_role(index, name, value) for index, (name, value) in enumerate(named.items())]
     leaves = [*named.values(), *args]
 
+    out_spec: list[pytree.TreeSpec] = []
+
     def function(flat: list[object]) -> Sequence[object]:
         state = dict(zip(named, flat, strict=False))
-        return torch.func.functional_call(mod, state, tuple(flat[len(named) :]))  # type: ignore[arg-type, no-any-return]
+        results, spec = pytree.tree_flatten(torch.func.functional_call(mod, state, tuple(flat[len(named) :])))  # type: ignore[arg-type]
+        out_spec[:] = [spec]
+        return results
 
     fake_mode = detect_fake_mode(args) or FakeTensorMode()
     inputs = [*roles, *(UserInput(index) for index in range(len(named), len(leaves)))]
@@ -149,8 +154,8 @@ def aot_module_simplified(
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compiled = compile(call, compilers, Journal.open(Options.of(None, None)))
 
-    def forward(*runtime_args: object) -> Sequence[object]:
-        return compiled([*named.values(), *runtime_args])
+    def forward(*runtime_args: object) -> Any:
+        return pytree.tree_unflatten(list(compiled([*named.values(), *runtime_args])), out_spec[0])
 
     return forward
 
@@ -238,7 +243,9 @@ def _leaves(
 
 def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMode) -> CallLeaf:
     dims = [DimDynamic.DYNAMIC] * value.dim()
-    context = StatelessSymbolicContext(dynamic_sizes=dims, constraint_sizes=[None] * value.dim())
+    context: StatelessSymbolicContext = StatelessSymbolicContext(
+        dynamic_sizes=dims, constraint_sizes=[None] * value.dim()
+    )
     fake = fake_mode.from_tensor(value, source=ConstantSource(f"input_{role.index}"), symbolic_context=context)
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
 
@@ -251,7 +258,7 @@ def _guards(
     fakes = [leaf.fake for leaf in leaves]
 
     def holds(flat: list[object]) -> bool:
-        return bool(shape_env.evaluate_guards_for_args(fakes, [flat[position] for position in unique]))
+        return bool(shape_env.evaluate_guards_for_args(fakes, [flat[position] for position in unique]))  # type: ignore[arg-type, misc]
 
     return holds
 

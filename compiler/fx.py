@@ -51,7 +51,7 @@ def compile_fx(
         return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
-    return _unboxed(compile(_call(model_, example_inputs_), Compilers(*[build_inner] * 3), journal))
+    return _unboxed(compile(_call(model_, example_inputs_), Compilers(build_inner, build_inner, build_inner), journal))
 
 
 def compile_fx_inner(

@@ -31,7 +31,7 @@ class Totals:
     kernels: int = 0
     eager_graphs: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 _totals = Totals()
@@ -89,7 +89,7 @@ class Journal:
         try:
             yield
         finally:
-            _totals.seconds[name] += time.perf_counter() - start
+            _totals.seconds[name] = _totals.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def state(self, name: str, text: Callable[[], str]) -> None:
         """Records an intermediate state, whose text is made only when somebody reads it."""

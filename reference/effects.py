@@ -29,9 +29,9 @@ def effects(function: Callable[..., Any], args: Sequence[Any]) -> Effects:
     before = [_snapshot(value) for value in args]
     results = pytree.tree_leaves(function(*args), is_leaf=lambda value: value is None)
     after = [_snapshot(value) for value in args]
-    pairs = list(enumerate(zip(before, after, strict=True)))
-    data = frozenset(i for i, (b, a) in pairs if b is not None and not _same_data(b, a))
-    metadata = frozenset(i for i, (b, a) in pairs if b is not None and b[1] != a[1])
+    pairs = [(i, b, a) for i, (b, a) in enumerate(zip(before, after, strict=True)) if b is not None and a is not None]
+    data = frozenset(i for i, b, a in pairs if not _same_data(b, a))
+    metadata = frozenset(i for i, b, a in pairs if b[1] != a[1])
     return Effects(data, metadata, tuple(_relation(i, results, args) for i in range(len(results))))
 
 

@@ -41,10 +41,10 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     before = ancestors(kept.values()) | {node for node in order if is_random(node)}
     before |= ancestors(before)
     after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
-    saved_roles = {Saved(node.name): node for node in sorted(saved, key=order.__getitem__)}
+    saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
-    taken: dict[object, fx.Node] = {**saved_roles, **_placeholders(joint, tangents)}
+    taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None)  # type: ignore[arg-type]
     return Split(forward, backward)
 

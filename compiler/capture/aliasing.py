@@ -9,6 +9,7 @@ none is exactly how eager made it. Replaying that chain on the real base gives e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import torch
 from torch import fx
@@ -29,9 +30,9 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
-from compiler.ir.trace import SYMBOLIC, Trace, producer
+from compiler.ir.trace import SYMBOLIC, Symbolic, Trace, producer
 
-Returned = torch.Tensor | torch.SymInt | fx.Node
+Returned = torch.Tensor | Symbolic | fx.Node
 
 
 @dataclass(slots=True)
@@ -82,9 +83,10 @@ class Aliases:
             return Same(first)
         if node in self.owners:
             return Input(self.owners[node])
-        return self._homes[node] if node in self._homes else self._view(node, value)  # type: ignore[return-value]
+        home = self._homes.get(node)
+        return home if isinstance(home, UserOutput) else self._view(node, value)
 
-    def _size(self, node: fx.Node, value: torch.SymInt | fx.Node) -> Size:
+    def _size(self, node: fx.Node, value: Returned) -> Size:
         role = Size(node.name)
         self.returned.setdefault(role, value)
         return role
@@ -121,7 +123,7 @@ class Aliases:
     def _step(self, call: fx.Node, item: int | None) -> ViewStep:
         if call.kwargs:
             raise Unsupported(f"the program returns a view made by {call.target} with keyword arguments")
-        arguments = fx.map_arg(call.args[1:], lambda node: self._size(node, node))
+        arguments: object = fx.map_arg(call.args[1:], lambda node: self._size(node, node))  # type: ignore[arg-type, return-value]
         return ViewStep(call.target, tuple(arguments), item)  # type: ignore[arg-type]
 
 
@@ -130,7 +132,7 @@ def is_view(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
-def _is_recorded(value: object) -> bool:
+def _is_recorded(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and torch._is_functional_tensor(getattr(value, "elem", value))
 
 
@@ -145,7 +147,7 @@ def written(argument: torch.Tensor) -> bool:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
     if torch._functionalize_has_metadata_mutation(elem):
         raise Unsupported("the program changes the shape or strides of an input in place")
-    return bool(torch._functionalize_has_data_mutation(elem))
+    return bool(torch._functionalize_has_data_mutation(elem))  # type: ignore[attr-defined]
 
 
 def mutation_of(role: CallInput, argument: torch.Tensor, version_before: int) -> Mutation:

@@ -13,29 +13,29 @@ from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 
-DECOMPOSITIONS: Decompositions = get_decompositions(
-    [
-        aten._native_batch_norm_legit_functional,
-        aten.native_batch_norm_backward,
-        aten.mse_loss,
-        aten.mse_loss_backward,
-        aten.nll_loss_forward,
-        aten.nll_loss_backward,
-        aten.addcmul,
-        aten.addcdiv,
-        aten.lerp,
-        aten.hardsigmoid_backward,
-        aten.hardswish_backward,
-        aten.hardtanh_backward,
-        aten.softplus_backward,
-        aten.elu_backward,
-        aten.leaky_relu_backward,
-        aten.slice_backward,
-        aten.select_backward,
-        aten.new_zeros,
-        aten.new_ones,
-        aten.new_full,
-        aten.masked_fill,
-        aten.native_dropout_backward,
-    ]
-)
+CHOSEN = [
+    aten._native_batch_norm_legit_functional,
+    aten.native_batch_norm_backward,
+    aten.mse_loss,
+    aten.mse_loss_backward,
+    aten.nll_loss_forward,
+    aten.nll_loss_backward,
+    aten.addcmul,
+    aten.addcdiv,
+    aten.lerp,
+    aten.hardsigmoid_backward,
+    aten.hardswish_backward,
+    aten.hardtanh_backward,
+    aten.softplus_backward,
+    aten.elu_backward,
+    aten.leaky_relu_backward,
+    aten.slice_backward,
+    aten.select_backward,
+    aten.new_zeros,
+    aten.new_ones,
+    aten.new_full,
+    aten.masked_fill,
+    aten.native_dropout_backward,
+]
+
+DECOMPOSITIONS: Decompositions = get_decompositions(CHOSEN)  # type: ignore[assignment]

@@ -263,10 +263,11 @@ def _backward_argument(source: Source, backward: Program, role: object) -> str:
 
 def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function that gives a tangent the strides that the backward graph was recorded with."""
-    order = sorted(range(expected.dim()), key=lambda dim: (-_hint(expected.stride(dim)), dim))
+    strides: tuple[int | torch.SymInt, ...] = expected.stride()
+    order = sorted(range(expected.dim()), key=lambda dim: (-_hint(strides[dim]), dim))
     inverse = [order.index(dim) for dim in range(expected.dim())]
     ordered = order == list(range(expected.dim()))
-    stride = None if any(isinstance(s, torch.SymInt) for s in expected.stride()) else tuple(expected.stride())
+    stride = None if any(isinstance(s, torch.SymInt) for s in strides) else tuple(strides)
 
     def laid_out(tangent: torch.Tensor) -> torch.Tensor:
         if stride is not None and tangent.stride() == stride:

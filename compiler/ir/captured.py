@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from compiler.ir.roles import CallInput, OutputRole, Program, Signature
-from compiler.ir.trace import Trace
+from compiler.ir.trace import Symbolic, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Captured:
     trace: Trace
     signature: Signature
     leaves: dict[CallInput, torch.Tensor]
-    returned: dict[OutputRole, torch.Tensor | torch.SymInt | torch.fx.Node]
+    returned: dict[OutputRole, torch.Tensor | Symbolic | torch.fx.Node]
 
     @property
     def needs_gradient(self) -> bool:
@@ -33,5 +33,5 @@ class Captured:
         return Program(self.trace.finish(nodes), self.signature)
 
 
-def as_node(trace: Trace, value: torch.Tensor | torch.SymInt | torch.fx.Node) -> torch.fx.Node:
+def as_node(trace: Trace, value: torch.Tensor | Symbolic | torch.fx.Node) -> torch.fx.Node:
     return value if isinstance(value, torch.fx.Node) else trace.node_of(value)

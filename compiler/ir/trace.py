@@ -28,8 +28,9 @@ from torch.fx.experimental.proxy_tensor import (
 from compiler.errors import Unsupported
 from compiler.torch_compat import Decompositions, decomposing, proxy_mode
 
-Value = TypeVar("Value", torch.Tensor, torch.SymInt)
+Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 
+Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -100,7 +101,7 @@ class Trace:
         inner: torch.Tensor = torch._from_functional_tensor(value.elem)
         return inner
 
-    def node_of(self, value: torch.Tensor | torch.SymInt) -> fx.Node:
+    def node_of(self, value: torch.Tensor | Symbolic) -> fx.Node:
         """The node that computes `value`.
 
         Raises: Unsupported for a tensor that this trace did not make (a captured real tensor).
@@ -124,9 +125,9 @@ class Trace:
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
         graph = self.graph
-        first_call = next((node for node in graph.nodes if node.op != "placeholder"), None)
-        for node in self._inputs if first_call is not None else ():
-            first_call.prepend(node)
+        calls = [node for node in graph.nodes if node.op != "placeholder"]
+        for node in self._inputs if calls else ():
+            calls[0].prepend(node)
         for copy, original in self._same_as.items():
             copy.replace_all_uses_with(original)
             graph.erase_node(copy)

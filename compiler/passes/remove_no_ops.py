@@ -32,16 +32,19 @@ def remove_no_ops(program: Program) -> int:
 def _is_no_op(node: fx.Node) -> bool:
     if node.target in IDENTITIES:
         return True
-    return node.target in RESHAPES and _same_layout(node.args[0].meta["val"], node.meta["val"])
+    source = node.args[0]
+    if node.target not in RESHAPES or not isinstance(source, fx.Node):
+        return False
+    return _same_layout(source.meta["val"], node.meta["val"])
 
 
 def _same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two values have one size, stride and offset, without guarding on symbolic ones."""
     if a.dim() != b.dim() or a.dtype != b.dtype:
         return False
-    pairs = [*zip(a.shape, b.shape, strict=True), *zip(a.stride(), b.stride(), strict=True)]
-    pairs.append((a.storage_offset(), b.storage_offset()))
-    return all(_is_same(x, y) for x, y in pairs)
+    mine = (*a.shape, *a.stride(), a.storage_offset())
+    theirs = (*b.shape, *b.stride(), b.storage_offset())
+    return all(_is_same(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
 def _is_same(x: int | torch.SymInt, y: int | torch.SymInt) -> bool:
