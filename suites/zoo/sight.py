@@ -94,7 +94,13 @@ segformer = model(
     scenes,
     tags=("image", "encoder", "buffers"),
     always={"drop_path_rate": 0.0, "classifier_dropout_prob": 0.0},
-    tiny={**_TINY, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 3, 4]},
+    tiny={
+        **_TINY,
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1, 1, 1, 1],
+        "num_attention_heads": [1, 2, 3, 4],
+        "decoder_hidden_size": 32,
+    },
     small={"image_size": 128, "num_labels": 20, "depths": [1, 1, 1, 1]},
     full={"image_size": 512, "num_labels": 150},
 )
