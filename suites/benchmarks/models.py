@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from harness.measure import Step, cold_compile, first_call_s, peak_bytes
 
-from .subject import BACKENDS, EAGER, MODES, Subject, empty_caches, require_same, verdicts
+from .subject import BACKENDS, EAGER, MODES, Results, Subject, empty_caches, require_same, results
 
 MODELS = ("zoo.bert", "zoo.llama", "zoo.resnet")
 COMPILERS = tuple(backend for backend in BACKENDS if backend != EAGER)
-
-
-def proven() -> dict[Subject, str]:
-    """The verdicts of all that is measured here; asv runs it once and hands the result to every `setup`."""
-    return verdicts(MODELS)
 
 
 class Proven:
@@ -22,8 +17,9 @@ class Proven:
     param_names = ("model", "mode", "backend")
     params: tuple[tuple[str, ...], ...] = (MODELS, MODES, BACKENDS)
 
-    def setup_cache(self) -> dict[Subject, str]:
-        return proven()
+    def setup_cache(self) -> Results:
+        """Runs once for both; asv hands what it returns to every `setup`."""
+        return results(MODELS)
 
     setup_cache.timeout = 1800  # type: ignore[attr-defined]
 
@@ -33,17 +29,17 @@ class SteadyState(Proven):
 
     step: Step
 
-    def setup(self, found: dict[Subject, str], model: str, mode: str, backend: str) -> None:
+    def setup(self, found: Results, model: str, mode: str, backend: str) -> None:
         subject = Subject(model, mode, backend)
         require_same(found, subject)
         self.step = subject.step()
         for _ in range(3):
             self.step()
 
-    def time_step(self, found: dict[Subject, str], model: str, mode: str, backend: str) -> None:
+    def time_step(self, found: Results, model: str, mode: str, backend: str) -> None:
         self.step()
 
-    def track_peak_bytes(self, found: dict[Subject, str], model: str, mode: str, backend: str) -> float:
+    def track_peak_bytes(self, found: Results, model: str, mode: str, backend: str) -> float:
         """How far memory rises above its resting level within a step; not a number where the system can't tell."""
         peak = peak_bytes(self.step)
         return float("nan") if peak is None else float(peak)
@@ -56,15 +52,15 @@ class ColdCompile(Proven):
 
     params = (MODELS, MODES, COMPILERS)
 
-    def setup(self, found: dict[Subject, str], model: str, mode: str, backend: str) -> None:
+    def setup(self, found: Results, model: str, mode: str, backend: str) -> None:
         subject = Subject(model, mode, backend)
         require_same(found, subject)
         with empty_caches():  # what importing a backend costs belongs to no model
             first_call_s(Subject("overhead.tiny_function", mode, backend).step())
 
-    def track_compile_s(self, found: dict[Subject, str], model: str, mode: str, backend: str) -> float:
+    def track_compile_s(self, found: Results, model: str, mode: str, backend: str) -> float:
         subject = Subject(model, mode, backend)
         with empty_caches():
-            return cold_compile(lambda chosen: subject.step(str(chosen)), backend).compile_s
+            return cold_compile(lambda chosen: subject.step_under(str(chosen)), backend).compile_s
 
     track_compile_s.unit = "s"  # type: ignore[attr-defined]

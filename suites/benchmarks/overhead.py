@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.measure import Step
 
-from .subject import BACKENDS, MODES, Subject, require_same, verdicts
+from .subject import BACKENDS, MODES, Results, Subject, require_same, results
 
 FUNCTIONS = ("overhead.tiny_function", "overhead.tiny_module")
 
@@ -17,17 +17,17 @@ class Overhead:
     params = (FUNCTIONS, MODES, BACKENDS)
     step: Step
 
-    def setup_cache(self) -> dict[Subject, str]:
-        return verdicts(FUNCTIONS)
+    def setup_cache(self) -> Results:
+        return results(FUNCTIONS)
 
     setup_cache.timeout = 900  # type: ignore[attr-defined]
 
-    def setup(self, found: dict[Subject, str], function: str, mode: str, backend: str) -> None:
+    def setup(self, found: Results, function: str, mode: str, backend: str) -> None:
         subject = Subject(function, mode, backend)
         require_same(found, subject)
         self.step = subject.step()
         for _ in range(3):
             self.step()
 
-    def time_call(self, found: dict[Subject, str], function: str, mode: str, backend: str) -> None:
+    def time_call(self, found: Results, function: str, mode: str, backend: str) -> None:
         self.step()

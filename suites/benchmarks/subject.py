@@ -13,6 +13,7 @@ import torch
 from harness.backends import resolve
 from harness.discover import discover
 from harness.measure import Step
+from harness.outcome import Result
 from harness.run import run_case
 from harness.steps import make_step
 
@@ -22,6 +23,9 @@ BACKENDS = ("assay", "inductor", EAGER)
 MODES = ("infer", "train")
 SEED = 0
 CACHES = ("ASSAY_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+Results = dict["Subject", Result]
 
 
 class NotSame(AssertionError):
@@ -36,33 +40,38 @@ class Subject:
     mode: str
     backend: str
 
-    def step(self, backend: str = "") -> Step:
-        """A step made afresh; nothing is compiled before its first call. `backend` stands in for the subject's own."""
+    def step(self) -> Step:
+        """A step made afresh; nothing is compiled before its first call."""
+        return self.step_under(self._harness_name(self.backend))
+
+    def step_under(self, backend: str) -> Step:
+        """The same on a backend by its name in the harness, whatever the subject's own is."""
         (case,) = discover([self.case])
-        name = backend or self.backend
-        wrap = resolve("eager-none" if name == EAGER and not backend else name).wrap
         torch._dynamo.reset()
-        return make_step(case, self.mode, wrap, size="tiny", seed=SEED, device="cpu")
+        return make_step(case, self.mode, resolve(backend).wrap, size="tiny", seed=SEED, device="cpu")
 
-    def verdict(self) -> str:
-        """`same`, or the verdict with the fields that differ."""
+    def result(self) -> Result:
+        """What the harness finds when it holds the subject against eager."""
         (case,) = discover([self.case])
-        name = "eager-none" if self.backend == EAGER else self.backend
-        result = run_case(case, self.mode, name, seed=SEED, timed=False)
-        fields = sorted({difference.field for difference in result.differences})
-        return " ".join([result.verdict, *fields, result.detail]).strip()
+        return run_case(case, self.mode, self._harness_name(self.backend), seed=SEED, timed=False)
+
+    @staticmethod
+    def _harness_name(backend: str) -> str:
+        return "eager-none" if backend == EAGER else backend
 
 
-def verdicts(cases: tuple[str, ...]) -> dict[Subject, str]:
-    """The verdict of every subject, found once for all benchmarks that measure it."""
+def results(cases: tuple[str, ...]) -> Results:
+    """The result of every subject, found once for all benchmarks that measure it."""
     subjects = (Subject(case, mode, backend) for case in cases for mode in MODES for backend in BACKENDS)
-    return {subject: subject.verdict() for subject in subjects}
+    return {subject: subject.result() for subject in subjects}
 
 
-def require_same(found: dict[Subject, str], subject: Subject) -> None:
+def require_same(found: Results, subject: Subject) -> None:
     """Raises: NotSame, which fails the benchmark, unless the subject's verdict is `same`."""
-    if found[subject] != "same":
-        raise NotSame(f"{subject.case} {subject.mode} on {subject.backend}: {found[subject]}")
+    result = found[subject]
+    if result.verdict != "same":
+        fields = ", ".join(sorted({difference.field for difference in result.differences}))
+        raise NotSame(f"{subject}: {result.verdict} {fields} {result.detail}".rstrip())
 
 
 @contextmanager
