@@ -25,9 +25,6 @@ SEED = 0
 CACHES = ("ASSAY_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-Results = dict["Subject", Result]
-
-
 class NotSame(AssertionError):
     """A benchmark whose result is not eager's; it has no time to report."""
 
@@ -58,6 +55,9 @@ class Subject:
     @staticmethod
     def _harness_name(backend: str) -> str:
         return "eager-none" if backend == EAGER else backend
+
+
+Results = dict[Subject, Result]
 
 
 def results(cases: tuple[str, ...]) -> Results:
