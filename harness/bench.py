@@ -140,10 +140,13 @@ def run_bench(console: Console, subjects: Sequence[Subject], settings: Settings)
 def measure_subject(shown: progress.Progress, subject: Subject, settings: Settings) -> Iterator[tuple[BenchRow, str]]:
     """The rows of one case, each with the reason why it would count in no mean."""
     steady = asked(shown, steady_request(subject, settings), settings.timeout_s)
-    cold = {
-        (request.backend, request.modes[0]): asked(shown, request, settings.timeout_s)
-        for request in cold_requests(subject, settings)
-    }
+    cold: dict[tuple[str, str], Answer] = {}
+    for request in cold_requests(subject, settings):
+        (mode,) = request.modes
+        if steady.by_mode.get(mode, {}).get("pairs"):
+            cold[request.backend, mode] = asked(shown, request, settings.timeout_s)
+        else:
+            shown.skip()  # the program does not run at all, and its row counts in no mean
     for mode in subject.modes:
         for against in settings.against:
             yield assemble(subject.case.name, mode, against, settings, steady, cold)
@@ -173,7 +176,7 @@ def assemble(
     verdict, detail = (said["verdict"], said["detail"]) if said else steady.failure or ("crash", "no answer")
     pair = said.get("pairs", {}).get(against, {})
     compile_s = compile_seconds(cold.get((settings.backend, mode)), mode)
-    against_compile_s = compile_seconds(cold.get((against, mode)), mode)
+    against_compile_s = None if against == EAGER else compile_seconds(cold.get((against, mode)), mode)
     row = BenchRow(
         case, mode, settings.backend, against,
         pair.get("ms"), pair.get("against_ms"), pair.get("speed_ratio"), pair.get("speed_spread"),

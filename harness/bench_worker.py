@@ -24,6 +24,7 @@ from harness import measure
 from harness.backends import resolve
 from harness.case import Case
 from harness.discover import discover
+from harness.outcome import Result
 from harness.run import run_case
 from harness.steps import Wrap, make_step
 
@@ -70,14 +71,22 @@ def find(request: Request) -> Case:
 
 def steady(request: Request, case: Case, mode: str) -> dict[str, Any]:
     """The verdict first; then, where the program ran at all, its times beside each other's."""
-    result = run_case(
-        case, mode, request.backend, size=request.size, seed=request.seed, device=request.device, timed=False
-    )
+    result = judged(request, case, mode)
     fields = ", ".join(sorted({difference.field for difference in result.differences}))
     answer = {"mode": mode, "verdict": result.verdict, "detail": fields or result.detail.strip(), "pairs": {}}
     if result.verdict not in ("unsupported", "timeout", "crash"):
         answer["pairs"] = {name: dataclasses.asdict(pair(request, case, mode, name)) for name in request.against}
     return answer
+
+
+def judged(request: Request, case: Case, mode: str) -> Result:
+    """What the harness says of the case. What the harness itself trips over is a crash of that mode alone."""
+    try:
+        return run_case(
+            case, mode, request.backend, size=request.size, seed=request.seed, device=request.device, timed=False
+        )
+    except Exception as error:
+        return Result(case.name, mode, request.backend, "crash", detail=f"in the harness: {said(error)}")
 
 
 def pair(request: Request, case: Case, mode: str, against: str) -> Pair:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ class Piece:
 @CHOOSE_CASES
 @click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
-@click.option("--isolate", is_flag=True, help="Each case in a process of its own.")
+@click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
@@ -101,13 +102,14 @@ def run(
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
+    facts = environment(device) | {"size": size, "seed": seed}
     console, rows, interrupted = progress.terminal(), [], False
     try:
         for row in run_pieces(console, pieces, known, seed=seed, device=device, limit_s=limit_s):
             rows.append(row)
+            write_reports(rows, facts, True, json_path, None)  # should a later case end this process, it holds these
     except KeyboardInterrupt:
         interrupted = True
-    facts = environment(device) | {"size": size, "seed": seed}
     write_reports(rows, facts, interrupted, json_path, html_directory)
     show_results(console, rows, interrupted)
     sys.exit(INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1)
@@ -129,10 +131,14 @@ def run_pieces(
 
 
 def run_piece(piece: Piece, *, seed: int, device: str, limit_s: float | None) -> Result:
+    """The piece's result. What the harness itself trips over is a crash of that row, and the run goes on."""
     case, mode, backend, size = piece.case, piece.mode, piece.backend, piece.size
-    if limit_s is None:
-        return run_case(case, mode, backend, size=size, seed=seed, device=device)
-    return run_isolated(case, mode, backend, size=size, seed=seed, device=device, timeout_s=limit_s)
+    try:
+        if limit_s is None:
+            return run_case(case, mode, backend, size=size, seed=seed, device=device)
+        return run_isolated(case, mode, backend, size=size, seed=seed, device=device, timeout_s=limit_s)
+    except Exception:
+        return Result(case.name, mode, backend, "crash", detail=f"in the harness:\n{traceback.format_exc()}")
 
 
 def show_results(console: Console, rows: Sequence[Row], interrupted: bool) -> None:

@@ -38,6 +38,9 @@ class Progress(Protocol):
 
     def end(self, line: Text) -> None: ...
 
+    def skip(self) -> None:
+        """One piece fewer to do."""
+
     def __enter__(self) -> Progress: ...
 
     def __exit__(
@@ -53,6 +56,7 @@ class LiveProgress:
     """A spinner, a bar and what runs now, under the lines of what has ended."""
 
     def __init__(self, console: Console, pieces: int) -> None:
+        self._pieces = pieces
         self._bar = RichProgress(
             SpinnerColumn(),
             BarColumn(bar_width=24),
@@ -70,6 +74,10 @@ class LiveProgress:
     def end(self, line: Text) -> None:
         self._bar.console.print(line)
         self._bar.advance(self._task)
+
+    def skip(self) -> None:
+        self._pieces -= 1
+        self._bar.update(self._task, total=self._pieces)
 
     def __enter__(self) -> LiveProgress:
         self._bar.start()
@@ -99,6 +107,9 @@ class PlainProgress:
         place = f"[{self._ended:>{len(str(self._pieces))}}/{self._pieces}] "
         self._console.print(Text(place) + line + Text(f"  ({took_s:.1f} s)"), soft_wrap=True)
         self._console.file.flush()
+
+    def skip(self) -> None:
+        self._pieces -= 1
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -133,11 +144,11 @@ def result_line(row: Row) -> Text:
 
 
 def first_reason(result: Result) -> str:
-    """The first difference or the first line of the detail: enough to know where to look."""
+    """The first difference, or the last line of the detail, where a traceback has its message."""
     if result.differences:
         first = result.differences[0]
         return f"{first.field} at {first.path}"
-    return result.detail.strip().partition("\n")[0]
+    return result.detail.strip().rpartition("\n")[2]
 
 
 NUMBER_COLUMNS = ("eager ms", "ms", "speed", "compile s", "generated", "breaks")

@@ -14,41 +14,27 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.case import Case, Made
+from harness.case import Case
+from harness.clone import Call
 from harness.measure import Step
+from harness.observe import set_mode
+from harness.run import made_call
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def make_step(case: Case, mode: str, wrap: Wrap, *, size: str, seed: int, device: str) -> Step:
-    """A step of a case made afresh from `seed`, its callable compiled by `wrap`; nothing is compiled before it runs."""
-    made = make_on(case, size, seed, device)
-    return inference_step(made, wrap) if mode == "infer" else training_step(made, wrap, seed)
+    """A step of a case made afresh from `seed`, its callable compiled by `wrap`; nothing is compiled before it runs.
+
+    Raises: CaseError if the case cannot be made; ValueError for training where nothing requires a gradient.
+    """
+    call = made_call(case, size, seed, device)
+    set_mode(call, mode)
+    return inference_step(call, wrap) if mode == "infer" else training_step(call, wrap, seed)
 
 
-def make_on(case: Case, size: str, seed: int, device: str) -> Made:
-    """What the case makes, seeded, on `device`: what it creates by factories is created there, the rest is moved."""
-    torch.manual_seed(seed)
-    if device == "cpu":
-        return case.make(size)
-    with torch.device(device):
-        function, args, kwargs = case.make(size)
-    if isinstance(function, torch.nn.Module):
-        function = function.to(device)
-    args, kwargs = pytree.tree_map_only(Tensor, lambda tensor: _moved(tensor, device), (args, kwargs))
-    return function, args, kwargs
-
-
-def _moved(tensor: Tensor, device: str) -> Tensor:
-    """A leaf stays a leaf, and a tensor that is there already stays itself."""
-    if tensor.device.type == device:
-        return tensor
-    return tensor.detach().to(device).requires_grad_(tensor.requires_grad)
-
-
-def inference_step(made: Made, wrap: Wrap) -> Step:
-    function, args, kwargs = made
-    compiled = wrap(function)
+def inference_step(call: Call, wrap: Wrap) -> Step:
+    compiled, args, kwargs = wrap(call.function), call.args, call.kwargs
 
     def step() -> Any:
         with torch.no_grad():
@@ -65,11 +51,11 @@ class Backward:
     leaves: tuple[Tensor, ...]
 
 
-def training_step(made: Made, wrap: Wrap, seed: int) -> Step:
+def training_step(call: Call, wrap: Wrap, seed: int) -> Step:
     """One forward and backward. The program runs once without `wrap` here, to learn its outputs and leaves."""
-    function, args, kwargs = made
-    backward = learn_backward(differentiable(function(*args, **kwargs)), seed)
-    compiled = wrap(function)
+    args, kwargs = call.args, call.kwargs
+    backward = learn_backward(differentiable(call.function(*args, **kwargs)), seed)
+    compiled = wrap(call.function)
 
     def step() -> None:
         torch.autograd.backward(differentiable(compiled(*args, **kwargs)), backward.cotangents)

@@ -38,6 +38,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.memory import bits
+
 FACTOR = 4.0
 FLOOR_ULPS = 4.0
 
@@ -76,6 +78,8 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
     """
     if not (eager.is_floating_point() or eager.is_complex()):
         return _explain_exact(ours, eager)
+    if torch.equal(bits(ours), bits(eager)):
+        return None
     epsilon = torch.finfo(eager.dtype).eps
     smallest = torch.finfo(eager.dtype).smallest_normal * epsilon
     truth = None if evidence.truth is None else _real(evidence.truth)
@@ -86,29 +90,32 @@ def explain_reals(
     ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evidence, epsilon: float, smallest: float
 ) -> str | None:
     """`explain` for numbers that are in float64 already, of a precision given by `epsilon`."""
-    if (found := _explain_nonfinite(ours, eager)) is not None:
-        return found
     finite = torch.isfinite(eager)
-    if torch.equal(ours[finite], eager[finite]):
+    if not bool(finite.all()) or not bool(torch.isfinite(ours).all()):
+        if (found := _explain_nonfinite(ours, eager)) is not None:
+            return found
+    if torch.equal(_at(ours, finite), _at(eager, finite)):
         return _explain_zeros(ours, eager, truth)
     truth, why_not = _usable(truth, evidence.why_not, eager, finite, evidence.scale, epsilon)
-    ours_, eager_ = torch.where(finite, ours, 0.0), torch.where(finite, eager, 0.0)
-    truth_ = None if truth is None else torch.where(finite, truth, 0.0)
-    made = _bound(eager_, truth_, (), why_not, evidence, epsilon, smallest)
-    if bool(((ours_ - made.centre).abs() <= made.bound).all()):
+    ours, eager, truth = _at(ours, finite), _at(eager, finite), None if truth is None else _at(truth, finite)
+    rule = _Rule(evidence, why_not, epsilon, smallest)
+    if bool(((ours - (made := rule.bound(eager, truth, ())).centre).abs() <= made.bound).all()):
         return None
-    samples = [torch.where(finite, _real(sample), 0.0) for sample in evidence.samples()]
-    made = _bound(
-        eager_,
-        truth_,
-        [sample for sample in samples if bool(sample.isfinite().all())],
-        why_not,
-        evidence,
-        epsilon,
-        smallest,
-    )
-    excess = (ours_ - made.centre).abs() - made.bound
-    return None if bool((excess <= 0).all()) else _worst(ours_, eager_, made, excess)
+    samples = [
+        _at(_real(sample), finite) for sample in evidence.samples() if sample.numel() * _pairs(sample) == finite.numel()
+    ]
+    made = rule.bound(eager, truth, [sample for sample in samples if bool(sample.isfinite().all())])
+    excess = (ours - made.centre).abs() - made.bound
+    return None if bool((excess <= 0).all()) else _worst(ours, eager, made, excess)
+
+
+def _pairs(tensor: Tensor) -> int:
+    return 2 if tensor.is_complex() else 1
+
+
+def _at(tensor: Tensor, finite: Tensor) -> Tensor:
+    """The numbers, with zero wherever eager's are not finite: those have been judged."""
+    return torch.where(finite, tensor, 0.0)
 
 
 def largest(tensor: Tensor) -> float:
@@ -177,32 +184,43 @@ def _usable(
     return truth, ""
 
 
-def _bound(
-    eager: Tensor,
-    truth: Tensor | None,
-    samples: Sequence[Tensor],
-    why_not: str,
-    evidence: Evidence,
-    epsilon: float,
-    smallest: float,
-) -> _Bound:
-    centre = eager if truth is None else truth
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What makes bounds for one tensor: its evidence, and the precision and smallest number of its dtype."""
+
+    evidence: Evidence
+    why_not: str
+    epsilon: float
+    smallest: float
+
+    def bound(self, eager: Tensor, truth: Tensor | None, samples: Sequence[Tensor]) -> _Bound:
+        """The bound around the anchor, or around eager where there is none."""
+        centre = eager if truth is None else truth
+        magnitude = centre.abs() + self.smallest
+        typical = _typical(centre)
+        runs = [*([] if truth is None else [eager]), *samples]
+        errors = [(run - centre).abs() for run in runs]
+        absolute = max((float(error.max()) for error in errors), default=0.0)
+        relative = max((float((error / (magnitude + typical)).max()) for error in errors), default=0.0)
+        envelope = torch.clamp(relative * (magnitude + typical), max=absolute)
+        floor = FLOOR_ULPS * self.epsilon * (magnitude if truth is not None else self._roots() * (magnitude + typical))
+        counted = f"; eager's error from {len(runs)} runs, at most {absolute:.3g}"
+        return _Bound(centre, FACTOR * envelope + floor + FLOOR_ULPS * self.smallest, self._said(truth) + counted)
+
+    def _roots(self) -> float:
+        return math.sqrt(self.evidence.fan_in)
+
+    def _said(self, truth: Tensor | None) -> str:
+        if truth is not None:
+            return f"anchored on float64: {FACTOR:g} * eager's own error + {FLOOR_ULPS:g} ulps"
+        floor = f"{FLOOR_ULPS:g} ulps * sqrt({self.evidence.fan_in:.3g})"
+        return f"unanchored ({self.why_not}): {FACTOR:g} * eager's own spread + {floor}"
+
+
+def _typical(centre: Tensor) -> float:
+    """The median magnitude of the numbers that are not zero."""
     magnitude = centre.abs()
-    typical = float(magnitude[magnitude > 0].median()) if bool((magnitude > 0).any()) else 0.0
-    runs = [*([] if truth is None else [eager]), *(sample for sample in samples if sample.shape == eager.shape)]
-    errors = [(run - centre).abs() for run in runs]
-    absolute = max((float(error.max()) for error in errors), default=0.0)
-    relative = max((float((error / (magnitude + typical + smallest)).max()) for error in errors), default=0.0)
-    envelope = torch.clamp(relative * (magnitude + typical + smallest), max=absolute)
-    if truth is None:
-        floor = FLOOR_ULPS * epsilon * math.sqrt(evidence.fan_in) * (magnitude + typical)
-        floor_said = f"{FLOOR_ULPS:g} ulps * sqrt({evidence.fan_in:.3g})"
-        rule = f"unanchored ({why_not}): {FACTOR:g} * eager's own spread + {floor_said}"
-    else:
-        floor = FLOOR_ULPS * epsilon * magnitude
-        rule = f"anchored on float64: {FACTOR:g} * eager's own error + {FLOOR_ULPS:g} ulps"
-    counted = f"; eager's error from {len(runs)} runs, at most {absolute:.3g}"
-    return _Bound(centre, FACTOR * envelope + floor + FLOOR_ULPS * smallest, rule + counted)
+    return float(magnitude[magnitude > 0].median()) if bool((magnitude > 0).any()) else 0.0
 
 
 def _worst(ours: Tensor, eager: Tensor, made: _Bound, excess: Tensor) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from harness import steps
 from harness.case import Made, case
+from harness.clone import Call
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,7 +20,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_inference_step_records_no_gradient() -> None:
     module = nn.Linear(3, 2)
-    step = steps.inference_step((module, (torch.ones(1, 3),), {}), plain)
+    step = steps.inference_step(Call(module, (torch.ones(1, 3),), {}), plain)
     output = step()
     assert isinstance(output, Tensor) and not output.requires_grad
 
@@ -30,7 +31,7 @@ def test_training_step_computes_gradients_and_drops_them() -> None:
     reached: list[Tensor] = []
     for leaf in (*module.parameters(), x):
         leaf.register_post_accumulate_grad_hook(lambda leaf: reached.append(leaf.grad.clone()))  # type: ignore[union-attr]
-    step = steps.training_step((module, (x,), {}), plain, seed=0)
+    step = steps.training_step(Call(module, (x,), {}), plain, seed=0)
     step()
     step()
     assert len(reached) == 6
@@ -47,7 +48,7 @@ def sorted_by_size(gradients: list[Tensor]) -> list[Tensor]:
 
 def test_training_step_finds_leaves_that_only_a_closure_holds() -> None:
     weight = torch.ones(3, requires_grad=True)
-    step = steps.training_step((lambda x: x * weight, (torch.ones(3),), {}), plain, seed=0)
+    step = steps.training_step(Call(lambda x: x * weight, (torch.ones(3),), {}), plain, seed=0)
     step()
     assert weight.grad is None
     (leaf,) = steps.leaves_behind([weight * 2])
@@ -79,7 +80,7 @@ def test_differentiable_looks_into_containers_and_skips_what_has_no_gradient() -
 
 def test_training_without_anything_to_train_says_what_to_do() -> None:
     with pytest.raises(ValueError, match="declare the case as infer only"):
-        steps.training_step((lambda x: x + 1, (torch.ones(2),), {}), plain, seed=0)
+        steps.training_step(Call(lambda x: x + 1, (torch.ones(2),), {}), plain, seed=0)
 
 
 def test_make_step_is_the_same_program_for_the_same_seed() -> None:
@@ -94,6 +95,18 @@ def test_make_step_is_the_same_program_for_the_same_seed() -> None:
     assert not torch.equal(made(1), made(2))
 
 
-def test_moved_leaf_stays_a_leaf() -> None:
-    moved = steps._moved(torch.ones(2, requires_grad=True), "meta")
-    assert moved.is_leaf and moved.requires_grad and moved.device.type == "meta"
+@pytest.mark.parametrize(("mode", "training"), [("infer", False), ("train", True)])
+def test_make_step_puts_modules_into_the_mode(mode: str, training: bool) -> None:
+    seen: list[bool] = []
+
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(self.training)
+            return x * 2
+
+    @case()
+    def module() -> Made:
+        return Module(), (torch.ones(2, requires_grad=True),), {}
+
+    steps.make_step(module, mode, plain, size="tiny", seed=0, device="cpu")()
+    assert set(seen) == {training}

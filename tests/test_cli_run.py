@@ -105,6 +105,21 @@ def test_run_exits_one_for_every_verdict_but_same(monkeypatch: pytest.MonkeyPatc
     assert result.exit_code == 1 and verdict in result.output
 
 
+def test_run_goes_on_where_the_harness_itself_raises(
+    monkeypatch: pytest.MonkeyPatch, cases: str, tmp_path: Path
+) -> None:
+    class Raising(FakeRun):
+        def __call__(self, case: Case, mode: str, backend: str, **settings: Any) -> Result:
+            if case.name == "mine.first":
+                raise TypeError("a bug of the harness")
+            return super().__call__(case, mode, backend, **settings)
+
+    path = tmp_path / "report.json"
+    result = run(monkeypatch, Raising(), cases, "--backend", "eager", "--json", str(path))
+    assert result.exit_code == 1 and "TypeError: a bug of the harness" in result.output
+    assert [row["verdict"] for row in json.loads(path.read_text())["results"]] == ["crash", "crash", "same"]
+
+
 def test_run_excuses_what_the_ledger_lists(monkeypatch: pytest.MonkeyPatch, cases: str) -> None:
     tomorrow = datetime.date.today() + datetime.timedelta(1)
     known = ledger.Known("mine.*", "infer", "*", "stride", "a reason", "someone", tomorrow)
