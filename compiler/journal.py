@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compiler.ir.loops import Counts
 from compiler.options import Options
 
 log = logging.getLogger("assay")
@@ -101,14 +102,16 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{self._stage:02d}_{name}.py").write_text(text())
 
-    def count(self, nodes: int, generated: int, kernels: int, fallbacks: dict[str, int]) -> None:
+    def count(self, counts: Counts, kernels: int) -> None:
         """Adds one built graph to the totals."""
-        _totals.nodes += nodes
-        _totals.nodes_generated += generated
+        _totals.nodes += counts.compute
+        _totals.nodes_generated += counts.generated
         _totals.kernels += kernels
-        _totals.fallbacks.update(fallbacks)
+        _totals.fallbacks.update(counts.fallbacks)
         if self.options.debug >= 1:
-            print(f"assay {self.name}: {generated} of {nodes} compute nodes in {kernels} kernels", flush=True)
+            called = ", ".join(f"{name} {count}" for name, count in counts.fallbacks.items())
+            text = f"assay {self.name}: {counts.generated} of {counts.compute} compute nodes in {kernels} kernels"
+            print(text + (f"; called: {called}" if called else ""), flush=True)
 
 
 def count_eager(reason: str) -> None:

@@ -20,11 +20,17 @@ from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call
 from compiler.codegen.convention import AmbientNeeds, Source, emit_call, emit_differentiable_call
-from compiler.codegen.host import load
+from compiler.codegen.host import emit, load
 from compiler.ir.roles import Program
-from compiler.journal import Journal
+from compiler.ir.text import show
+from compiler.journal import Journal, say_once
+from compiler.ops import lower
 from compiler.options import Options
 from compiler.passes import PASSES
+from compiler.runtime.build import find_compiler
+from compiler.runtime.launch import load_kernels
+from compiler.schedule.fuse import fuse
+from compiler.schedule.order import plan
 from compiler.torch_compat import Decompositions
 
 GraphCall = Callable[[list[object]], Sequence[object]]
@@ -63,8 +69,30 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
 
 def build(program: Program, options: Options, journal: Journal) -> GraphCall:
     """A functional graph as one host function over generated kernels and calls to ATen."""
-    journal.state("program", lambda: str(program.module.code))
-    return lambda args: program.module(*args)
+    target = target_of(options)
+    with journal.stage("lower"):
+        lowered = lower(program, generate=target != "aten")
+    with journal.stage("fuse"):
+        fused = fuse(lowered, keep_rounding=options.numerics == "cast")
+    with journal.stage("plan"):
+        schedule = plan(fused)
+    journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
+    with journal.stage("emit"):
+        source = emit(schedule)
+    journal.state("source_graph", lambda: source)
+    with journal.stage("build kernels"):
+        kernels = load_kernels(schedule.kernels, options)
+    journal.count(schedule.counts, len(schedule.kernels))
+    return load(source, {**schedule.constants, **kernels}, "graph")
+
+
+def target_of(options: Options) -> str:
+    """The target that this machine serves: with no C++ compiler all operators are calls to ATen, and that is said."""
+    if options.target == "cpp" and find_compiler(options.cxx) is None:
+        wanted = options.cxx or "g++, c++ or clang++"
+        say_once(f"assay: no C++ compiler runs here ({wanted}): all operators are calls to ATen; set ASSAY_CXX to one")
+        return "aten"
+    return options.target
 
 
 def optimize(program: Program, journal: Journal, name: str) -> Program:

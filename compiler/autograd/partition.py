@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.trace import SYMBOLIC, is_random, producer
 
@@ -38,11 +39,13 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     gradients = {role: node for role, node in roles.items() if isinstance(role, Gradient)}
     kept = {role: node for role, node in roles.items() if role not in gradients}
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
-    before = ancestors(kept.values()) | {node for node in order if is_random(node)}
-    before |= ancestors(before)
+    before = ancestors([*kept.values(), *(node for node in order if is_random(node))])
+    before |= {node for node in order if producer(node)[0] in before}
     after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
     saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
+    if any(is_random(node) for node in after):
+        raise VerifyError("partition: backward would draw random numbers that forward has drawn")
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None)  # type: ignore[arg-type]

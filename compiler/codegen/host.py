@@ -1,4 +1,271 @@
-def load(source, namespace, name):
-    ns = dict(namespace)
-    exec(source, ns)
-    return ns[name]
+"""`emit`: a schedule as the Python function that a call runs, to be read by people; `load` makes it callable.
+
+    def graph(args):
+        x, w = args
+        args.clear()
+        # mm
+        mm = aten_mm(x, w)
+        del x, w
+        # relu, add
+        add = empty((4, 8), (8, 1), float32)
+        kernel_0(mm.data_ptr(), add.data_ptr())
+        return (add,)
+
+Names that the namespace must hold: `kernel_*`, and the constants of the schedule. All others are bound in the source.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from compiler.errors import Unsupported
+from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands, symbols
+from compiler.ir.loops import (
+    Allocate,
+    CallAten,
+    Expect,
+    Free,
+    Launch,
+    Ref,
+    Reinterpret,
+    Reuse,
+    Schedule,
+    Step,
+)
+
+HEADER = """import math
+import operator
+
+import torch
+from torch import inf, nan
+from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
+"""
+RESTRIDE = """
+
+def restride(tensor, size, stride):
+    \"\"\"The tensor in the layout that the code after it was made for.\"\"\"
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+"""
+
+
+def emit(schedule: Schedule) -> str:
+    """The source of a module with `graph(args)`, which takes a list, empties it, and returns a tuple."""
+    return _Emitter(schedule).source()
+
+
+def load(source: str, namespace: Mapping[str, Any], function: str = "graph") -> Callable[[list[Any]], Any]:
+    """The `function` that a source defines; `namespace` holds its kernels and constants by name.
+
+    Tracebacks through it show its lines.
+    """
+    name = f"<assay {function} {abs(hash(source)):x}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    module = dict(namespace)
+    exec(compile(source, name, "exec"), module)
+    loaded: Callable[[list[Any]], Any] = module[function]
+    return loaded
+
+
+def index_text(index: Index) -> str:
+    """An index as a Python expression."""
+    if isinstance(index, Int):
+        return str(index.value)
+    if isinstance(index, Symbol):
+        return index.name
+    texts = [index_text(part) for part in operands(index)]
+    if isinstance(index, Min | Max):
+        return f"{'min' if isinstance(index, Min) else 'max'}({', '.join(texts)})"
+    if isinstance(index, Product):
+        return "*".join(
+            t if isinstance(p, Int | Symbol) else f"({t})" for p, t in zip(index.factors, texts, strict=True)
+        )
+    if isinstance(index, Sum):
+        return " + ".join(texts)
+    sign = "//" if isinstance(index, FloorDiv) else "%"
+    assert isinstance(index, FloorDiv | Mod)
+    return f"(({texts[0]}) {sign} ({texts[1]}))"
+
+
+def tuple_text(parts: Iterator[str] | list[str]) -> str:
+    """A tuple display."""
+    items = list(parts)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def target_text(target: Any) -> str | None:
+    """Where an operator is found: `torch.ops.aten.mm.default`, `operator.mul`; None where it has no name."""
+    if isinstance(target, torch._ops.OpOverload):
+        namespace, name = target._schema.name.split("::")
+        return f"torch.ops.{namespace}.{name}.{target._overloadname}"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        known = getattr(torch.ops.higher_order, target.__name__, None) is target
+        return f"torch.ops.higher_order.{target.__name__}" if known else None
+    name = getattr(target, "__name__", "")
+    for module in (operator, math, torch):
+        if getattr(module, name, None) is target:
+            return f"{module.__name__}.{name}"
+    return None
+
+
+class _Emitter:
+    """Writes one function; remembers which outside names it has bound."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.bound: dict[str, str] = {}
+        self.taken = {*schedule.inputs, *schedule.constants, *(name for step in schedule.steps for name in _made(step))}
+
+    def source(self) -> str:
+        body = [line for step in self.schedule.steps for line in self.step(step)]
+        result = tuple_text([self.argument(output) for output in self.schedule.outputs])
+        lines = [*self.prologue(), *body, f"return {result}"]
+        bindings = "".join(f"{name} = {text}\n" for text, name in self.bound.items())
+        restride = RESTRIDE if any(isinstance(step, Expect) for step in self.schedule.steps) else ""
+        function = "".join(f"    {line}\n" for line in lines)
+        return f"{HEADER}\n{bindings}{restride}\n\ndef graph(args):\n{function}"
+
+    def prologue(self) -> Iterator[str]:
+        inputs = self.schedule.inputs
+        if inputs:
+            yield f"{', '.join(inputs)}{',' if len(inputs) == 1 else ''} = args"
+        yield "args.clear()"
+        used = _used_sizes(self.schedule)
+        for symbol, name, dim in self.schedule.symbols:
+            if symbol in used:
+                yield f"{symbol} = {name}" if dim is None else f"{symbol} = {name}.size({dim})"
+
+    # ---- steps
+
+    def step(self, step: Step) -> list[str]:
+        if isinstance(step, Allocate):
+            return [self.allocate(step)]
+        if isinstance(step, Reuse):
+            return [f"{step.name} = {step.of}"]
+        if isinstance(step, Launch):
+            return self.launch(step)
+        if isinstance(step, CallAten):
+            return [f"{step.name} = {self.call(step)}"]
+        if isinstance(step, Reinterpret):
+            size, stride = self.sizes(step.size), self.sizes(step.stride)
+            return [f"{step.name} = reinterpret({step.base}, {size}, {stride}, {index_text(step.offset)})"]
+        if isinstance(step, Expect):
+            stride = self.sizes(step.stride)
+            return [
+                f"if {step.name}.stride() != {stride}:",
+                f"    {step.name} = restride({step.name}, {self.sizes(step.size)}, {stride})",
+            ]
+        return [f"del {', '.join(step.names)}"] if step.names else []
+
+    def sizes(self, sizes: tuple[Index, ...]) -> str:
+        return tuple_text([index_text(size) for size in sizes])
+
+    def allocate(self, step: Allocate) -> str:
+        size, stride, dtype = self.sizes(step.size), self.sizes(step.stride), self.bind(str(step.dtype))
+        if step.device.type == "cpu":
+            return f"{step.name} = empty_cpu({size}, {stride}, {dtype})"
+        device = self.bind(f"torch.device({str(step.device)!r})")
+        return f"{step.name} = torch.empty_strided({size}, {stride}, dtype={dtype}, device={device})"
+
+    def launch(self, step: Launch) -> list[str]:
+        pointers = [f"{name}.data_ptr()" for name in step.arguments]
+        arguments = ", ".join([*pointers, *(index_text(size) for size in step.sizes)])
+        return [f"# {', '.join(dict.fromkeys(step.origins))}", f"{step.kernel.name}({arguments})"]
+
+    def call(self, step: CallAten) -> str:
+        if step.target is operator.getitem:
+            return f"{self.argument(step.args[0])}[{self.argument(step.args[1])}]"
+        given = [self.argument(argument) for argument in step.args]
+        given += [f"{name}={self.argument(argument)}" for name, argument in step.kwargs.items()]
+        return f"{self.target(step)}({', '.join(given)})"
+
+    def target(self, step: CallAten) -> str:
+        text = target_text(step.target)
+        if text is None:
+            raise Unsupported(f"assay: node {step.name} calls {step.target!r}, which no generated code can name")
+        return self.bind(text)
+
+    # ---- arguments
+
+    def bind(self, text: str) -> str:
+        """A short name for something outside the function, bound once."""
+        if text not in self.bound:
+            short = text.removeprefix("torch.").removeprefix("ops.").removesuffix(".default")
+            name = "".join(c if c.isalnum() else "_" for c in short).strip("_")
+            while name in self.taken:
+                name += "_"
+            self.taken.add(name)
+            self.bound[text] = name
+        return self.bound[text]
+
+    def argument(self, value: Any) -> str:
+        """An argument as a Python expression. Raises: Unsupported for an object that has no literal."""
+        if isinstance(value, Ref):
+            return value.name
+        if isinstance(value, Index):
+            return index_text(value)
+        if isinstance(value, torch.SymInt):
+            return self.symbolic(value)
+        if isinstance(value, list | tuple):
+            items = [self.argument(item) for item in value]
+            return f"[{', '.join(items)}]" if isinstance(value, list) else tuple_text(items)
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key!r}: {self.argument(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, slice):
+            return f"slice({', '.join(self.argument(p) for p in (value.start, value.stop, value.step))})"
+        return self.literal(value)
+
+    def symbolic(self, value: torch.SymInt) -> str:
+        raise Unsupported(f"assay: the size {value} reached the host function without a name")
+
+    def literal(self, value: Any) -> str:
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return self.bind(str(value))
+        if isinstance(value, torch.device):
+            return self.bind(f"torch.device({str(value)!r})")
+        if value is None or isinstance(value, bool | int | float | complex | str):
+            return repr(value)
+        raise Unsupported(f"assay: the constant {value!r} has no literal in generated code")
+
+
+def _made(step: Step) -> tuple[str, ...]:
+    if isinstance(step, Launch):
+        return (step.kernel.name,)
+    return () if isinstance(step, Free) else (step.name,)
+
+
+def _used_sizes(schedule: Schedule) -> set[str]:
+    """The sizes that some step or output mentions."""
+    found: set[str] = set()
+    for step in schedule.steps:
+        found.update(*(symbols(index) for index in _indices_of(step)))
+    found.update(*(symbols(index) for index in _indices_in(schedule.outputs)))
+    return found
+
+
+def _indices_of(step: Step) -> Iterator[Index]:
+    if isinstance(step, Allocate | Expect | Reinterpret):
+        yield from (*step.size, *step.stride)
+    if isinstance(step, Reinterpret):
+        yield step.offset
+    if isinstance(step, Launch):
+        yield from step.sizes
+    if isinstance(step, CallAten):
+        yield from _indices_in((step.args, step.kwargs))
+
+
+def _indices_in(value: object) -> Iterator[Index]:
+    if isinstance(value, Index):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _indices_in(item)
+    elif isinstance(value, dict):
+        yield from _indices_in(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from _indices_in((value.start, value.stop, value.step))

@@ -4,7 +4,10 @@
     Loop   := var in [0, extent)
     Store  := buffer[index] (= | +=) expr                       executed once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
-            | Reduce(op, loops, body, dtype) | AsValue(index, dtype)
+            | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at)     Element: before layout only
+
+    Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
+    Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
 
 Meaning. `index` is a flat element offset from the buffer's `data_ptr` (strides and storage offset are folded in).
 An expression is a pure function of the loop variables free in it: `Reduce` binds its own loops, so a row softmax is
@@ -19,16 +22,21 @@ construction: a load in the arm of a `where` has its index clamped by `Min`/`Max
 Arithmetic. A `Call` computes in its dtype, its arguments already cast by the lowering; `Load` of bfloat16 or float16
 has that dtype and is followed by a `Cast` to float32 before arithmetic. Loops of a kernel are independent of each
 other: no store's buffer is loaded at another index in the same kernel.
+
+Expressions are interned: equal means identical, so a value used twice is one object and sharing is by identity. Bound
+variables are named by the nesting height of their `Reduce` (`r0_0` innermost), so equal reductions are identical too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 
 from compiler.ir.index import Index
+from compiler.ir.intern import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +56,21 @@ class Loop:
     extent: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Load(Shared):
     buffer: str
     index: Index
     dtype: torch.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Const:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Const(Shared):
     value: bool | int | float
     dtype: torch.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Call(Shared):
     """`op` names an entry of the tables in `codegen/expr.py` (add, mul, exp, where, lt, ...)."""
 
     op: str
@@ -70,8 +78,8 @@ class Call:
     dtype: torch.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Cast(Shared):
     expr: Expr
     dtype: torch.dtype
 
@@ -79,8 +87,8 @@ class Cast:
 ReduceOp: TypeAlias = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Reduce(Shared):
     """`op` over all points of `loops`. max/min propagate NaN; argmax/argmin give the first linear position (int64)."""
 
     op: ReduceOp
@@ -89,15 +97,24 @@ class Reduce:
     dtype: torch.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class AsValue:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class AsValue(Shared):
     """An index expression as a number of `dtype`."""
 
     index: Index
     dtype: torch.dtype
 
 
-Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Element(Shared):
+    """`tensor[at]` by coordinates, where layout is not decided yet. No kernel contains one."""
+
+    tensor: str
+    at: tuple[Index, ...]
+    dtype: torch.dtype
+
+
+Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +138,112 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     symbols: tuple[str, ...]
     origins: tuple[str, ...]
+
+
+# ---- schedules: what the generated host function does, step by step --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value of the host function, by name, inside the arguments of a call or the outputs."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`name = empty(size, stride)`."""
+
+    name: str
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """`name = of`: the same memory under a new name; `of` is dead and every write is at the index of its read."""
+
+    name: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Runs a kernel; `arguments` are tensors in the order of `kernel.buffers`, `sizes` of `kernel.symbols`."""
+
+    kernel: Kernel
+    arguments: tuple[str, ...]
+    sizes: tuple[Index, ...]
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallAten:
+    """`name = target(*args, **kwargs)`; arguments hold `Ref` for values and `Index` for sizes, else constants."""
+
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reinterpret:
+    """`name` = the elements of `base` from `offset` (relative to its first) with another size and stride."""
+
+    name: str
+    base: str
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    offset: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Makes sure that a result of ATen has the strides that kernels and views were made for; copies it if not."""
+
+    name: str
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drops the last references to values."""
+
+    names: tuple[str, ...]
+
+
+Step: TypeAlias = Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`compute`: nodes apart from views, contractions, getitem and sizes; `generated`: those in kernels;
+    `fallbacks`: the others, by ATen name."""
+
+    compute: int
+    generated: int
+    fallbacks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`symbols` says where each size comes from: `(symbol, input, dimension)`, dimension None for an integer input.
+
+    `outputs` holds `Ref`, `Index`, or a constant such as None. `constants` are the objects that the graph carries.
+    """
+
+    inputs: tuple[str, ...]
+    symbols: tuple[tuple[str, str, int | None], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Any, ...]
+    constants: Mapping[str, Any]
+    counts: Counts
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels, in order of first launch."""
+        return tuple({id(s.kernel): s.kernel for s in self.steps if isinstance(s, Launch)}.values())

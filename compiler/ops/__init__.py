@@ -1,0 +1,22 @@
+"""The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
+
+from compiler.ops import composite, contraction, creation, indexing, pointwise, random, reduction, views
+from compiler.ops.lower import kind_of, lower
+from compiler.ops.registry import OPERATORS, Kind, Op, record
+
+__all__ = [
+    "OPERATORS",
+    "Kind",
+    "Op",
+    "composite",
+    "contraction",
+    "creation",
+    "indexing",
+    "kind_of",
+    "lower",
+    "pointwise",
+    "random",
+    "record",
+    "reduction",
+    "views",
+]

@@ -1,0 +1,830 @@
+"""Kernel -> C++ function.
+
+    extern "C" void name(f32* y, const f32* x, i64 n)      buffers in order, then symbols
+
+Each nest of the kernel is written in one of two ways. By rows: a reduction runs along its own innermost loop with
+`omp simd reduction`, and the innermost kernel loop is the simd loop of the stores. By lanes: a tile of the lane loop
+runs side by side through the reductions, which keep an array of accumulators. In both, whatever does not depend on a
+loop is computed outside of it, and a costly value that two loops of a row need is kept in a row of scratch.
+
+Sums of float32 run in blocks of at most `BLOCK` terms a lane, added up in float64, so a long sum is at least as exact
+as eager's. A reduction over everything is cut into a fixed number of parts, combined in order: the result does not
+depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from compiler.codegen import affine
+from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
+from compiler.codegen.nest import Interner, Nest, Renamer, cost, loops_of, normalize, operands, subexpressions
+from compiler.errors import VerifyError
+from compiler.ir.index import Index, Int, Symbol
+from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Store
+
+PARALLEL_WORK = 1 << 16
+"""Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""
+
+PARTS = 64
+"""Into how many parts a reduction over everything is cut, whatever the number of threads."""
+
+BLOCK = 2048
+"""Terms of a float32 sum that are added up in float32 before they go to the float64 total."""
+
+ROW_BLOCK = 64
+"""The same for a reduction by lanes, where a lane adds its terms one after the other."""
+
+LANES = 256
+"""Iterations of the lane loop that run side by side."""
+
+TILE = 32
+"""Side of the square tiles in which a transposing nest runs."""
+
+SCRATCH_BYTES = 1 << 17
+"""The longest row of scratch, which is on the stack."""
+
+_KEYWORDS = frozenset(
+    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
+    "explicit export extern false float for friend goto if inline int long main namespace new not operator or private "
+    "protected public register restrict return short signed sizeof static struct switch template this throw true try "
+    "typedef typename union unsigned using virtual void volatile while xor m f16 f32 f64 bf16 i8 i16 i32 i64 u8 u32 "
+    "u64 bits".split()
+)
+_OURS = re.compile(r"(t|acc|total|part|row|lane|tile|end|block|span|first|last)\d*")
+
+
+def identifier(name: str) -> str:
+    """The name as C++ can have it, apart from those that the emitter makes."""
+    plain = re.sub(r"\W", "_", name)
+    return f"{plain}_" if plain in _KEYWORDS or _OURS.fullmatch(plain) or plain[:1].isdigit() else plain
+
+
+@functools.cache
+def prelude() -> str:
+    """The text of `math.h`, which every unit starts with."""
+    return Path(__file__).with_name("math.h").read_text()
+
+
+def emit_kernel(kernel: Kernel) -> str:
+    """The C++ function of one kernel; it needs `prelude` before it.
+
+    Raises: Unsupported for an operator that C++ has no text for.
+    """
+    writer = _Writer()
+    stored = {store.buffer for store in kernel.stores}
+    for origin in kernel.origins:
+        writer.line("// " + origin.replace("\n", " ").replace("\\", "/"))
+    pointers = [
+        f"{'' if b.name in stored else 'const '}{memory_type(b.dtype)}* {identifier(b.name)}" for b in kernel.buffers
+    ]
+    arguments = [*pointers, *(f"i64 {identifier(symbol)}" for symbol in kernel.symbols)]
+    intern, nests = normalize(_with_identifiers(kernel))
+    with writer.block(f'extern "C" void {kernel.name}({", ".join(arguments)})'):
+        for nest in nests:
+            with writer.block("") if len(nests) > 1 else _nothing():
+                _Emitter(writer, intern, nest).run()
+    return writer.text()
+
+
+def emit_unit(kernels: Sequence[Kernel]) -> str:
+    """One translation unit: the prelude and the functions of the kernels."""
+    return "\n".join([prelude(), *(emit_kernel(kernel) for kernel in kernels)])
+
+
+def _with_identifiers(kernel: Kernel) -> Kernel:
+    """The kernel with every loop variable, symbol and buffer under the name that C++ gives it."""
+    symbols = {s: Symbol(identifier(s)) for s in kernel.symbols if identifier(s) != s}
+    symbols |= {loop.var: Symbol(identifier(loop.var)) for loop in kernel.loops if identifier(loop.var) != loop.var}
+    if not symbols and all(identifier(b.name) == b.name for b in kernel.buffers):
+        return kernel
+    rename = functools.partial(affine.substitute, environment=symbols)
+
+    def walk(expr: Expr) -> Expr:
+        match expr:
+            case Load():
+                return replace(expr, buffer=identifier(expr.buffer), index=rename(expr.index))
+            case AsValue():
+                return replace(expr, index=rename(expr.index))
+            case Call():
+                return replace(expr, args=tuple(map(walk, expr.args)))
+            case Cast():
+                return replace(expr, expr=walk(expr.expr))
+            case Reduce():
+                return replace(expr, loops=_rename_loops(expr.loops, symbols), body=walk(expr.body))
+        return expr
+
+    stores = tuple(
+        replace(s, buffer=identifier(s.buffer), index=rename(s.index), expr=walk(s.expr)) for s in kernel.stores
+    )
+    return replace(kernel, loops=_rename_loops(kernel.loops, symbols), stores=stores)
+
+
+def _rename_loops(loops: Sequence[Loop], symbols: dict[str, Symbol]) -> tuple[Loop, ...]:
+    return tuple(
+        Loop(symbols[loop.var].name if loop.var in symbols else loop.var, affine.substitute(loop.extent, symbols))
+        for loop in loops
+    )
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def line(self, text: str) -> None:
+        self._lines.append("  " * self._depth + text)
+
+    def pragma(self, text: str) -> None:
+        self.line(f"#pragma omp {text}")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.line(f"{head} {{".lstrip())
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """How a reduction starts, takes a value in, and joins two partial results."""
+
+    start: str
+    take: str
+    clause: str
+
+
+def _operator(op: str, dtype: torch.dtype) -> _Operator:
+    if op in ("any", "all"):
+        return _Operator("0", "{0} |= {1} != 0", "|") if op == "any" else _Operator("1", "{0} &= {1} != 0", "&")
+    if op in ("sum", "prod"):
+        sign = "+" if op == "sum" else "*"
+        return _Operator("0" if op == "sum" else "1", f"{{0}} {sign}= {{1}}", sign)
+    name = "maximum" if op == "max" else "minimum"
+    return _Operator(_extreme(dtype, op == "max"), f"{{0}} = m::{name}({{1}}, {{0}})", name)
+
+
+def _extreme(dtype: torch.dtype, lowest: bool) -> str:
+    if dtype.is_floating_point:
+        return constant(float("-inf") if lowest else float("inf"), torch.float32 if dtype in HALVES else dtype)
+    if dtype == torch.bool:
+        return "0" if lowest else "1"
+    info = torch.iinfo(dtype)
+    return constant(info.min if lowest else info.max, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """A reduction on its way: `name` takes values in, `total` (or none) takes its blocks in, wider."""
+
+    reduce: Reduce
+    name: str
+    total: str | None
+    narrow: str
+    wide: str
+    operator: _Operator
+
+
+class _Emitter:
+    """Writes one nest. `names` maps an expression's id to the text of its value in the scopes that are open."""
+
+    def __init__(self, writer: _Writer, intern: Interner, nest: Nest) -> None:
+        self.writer, self.intern, self.nest = writer, intern, nest
+        self.names: list[dict[int, str]] = [{}]
+        self.kept: list[Expr] = []  # so that the ids in `names` stay taken
+        self.bound: frozenset[str] = frozenset()
+        self.extents: dict[str, Index] = {loop.var: loop.extent for loop in nest.loops}
+        self.ranges: dict[str, tuple[str, str]] = {}
+        self.count = itertools.count()
+        self.parallel = False
+        self.tile: _Tile | None = None
+        self.independent = all(_is_injective(store, nest.loops, intern) for store in nest.stores)
+        self.reductions = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Reduce)]
+        self.loop_names = frozenset(self.extents).union(*({v.var for v in r.loops} for r in self.reductions))
+
+    # ---- scopes ----
+
+    @contextmanager
+    def scope(self, *loops: Loop) -> Iterator[None]:
+        """The loops are open: their variables are bound, and what is named inside is forgotten at the end."""
+        before = self.bound, self.extents
+        self.bound = self.bound | {loop.var for loop in loops}
+        self.extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
+        self.names.append({})
+        yield
+        self.names.pop()
+        self.bound, self.extents = before
+
+    def known(self, expr: Expr) -> str | None:
+        return next((scope[id(expr)] for scope in reversed(self.names) if id(expr) in scope), None)
+
+    def name(self, expr: Expr, text: str) -> None:
+        self.kept.append(expr)
+        self.names[-1][id(expr)] = text
+
+    def fresh(self, prefix: str) -> str:
+        return f"{prefix}{next(self.count)}"
+
+    def is_bound(self, expr: Expr, hidden: frozenset[str] = frozenset()) -> bool:
+        """Whether every loop that the value depends on is open here, and none of `hidden`, bound between, is among."""
+        needed = self.intern.free(expr) & self.loop_names
+        return needed <= self.bound and not needed & hidden
+
+    def index(self, index: Index) -> str:
+        return affine.text(index, self.extents)
+
+    # ---- values ----
+
+    def value(self, expr: Expr) -> str:
+        """The text of the value here: a literal, or the name of a constant that this line or an earlier one made."""
+        if isinstance(expr, Const):
+            return constant(expr.value, expr.dtype)
+        known = self.known(expr)
+        if known is None:
+            known = self.fresh("t")
+            text = self._text(expr)
+            self.writer.line(f"const {C_TYPES[expr.dtype]} {known} = {text};")
+            self.name(expr, known)
+        return known
+
+    def _text(self, expr: Expr) -> str:
+        match expr:
+            case Load(buffer, index, dtype):
+                return f"{buffer}[{self.index(index)}]" + (" != 0" if dtype == torch.bool else "")
+            case AsValue(index, dtype):
+                return cast(f"(i64)({self.index(index)})", torch.int64, dtype)
+            case Cast(inner, dtype):
+                return cast(self.value(inner), inner.dtype, dtype)
+            case Call(_, args):
+                return call(expr, [self.value(arg) for arg in args])
+        raise VerifyError(f"assay: {expr} is used where its loops are not open")
+
+    def hoist(self, roots: Iterable[Expr]) -> None:
+        """Makes, here, the largest values under the roots that no further loop changes."""
+        self.reduce(roots)
+        for expr in self._settled(roots):
+            if not isinstance(expr, Const):
+                self.value(expr)
+
+    def _settled(self, roots: Iterable[Expr]) -> list[Expr]:
+        found: list[Expr] = []
+        seen: set[tuple[int, frozenset[str]]] = set()
+
+        def visit(expr: Expr, hidden: frozenset[str]) -> None:
+            if (id(expr), hidden) in seen or self.known(expr) is not None:
+                return
+            seen.add((id(expr), hidden))
+            if self.is_bound(expr, hidden):
+                found.append(expr)
+                return
+            inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
+            for operand in operands(expr):
+                visit(operand, inner)
+
+        for root in roots:
+            visit(root, frozenset())
+        return found
+
+    # ---- reductions ----
+
+    def reduce(self, roots: Iterable[Expr]) -> None:
+        """Writes every reduction under the roots that can be computed here, those over equal loops together."""
+        roots = list(roots)
+        stages = self._stages(roots)
+        for stage in sorted({level for level, _ in stages.values()}):
+            groups: dict[tuple[Loop, ...], list[Reduce]] = {}
+            for level, expr in stages.values():
+                if level == stage and self.known(expr) is None:
+                    groups.setdefault(expr.loops, []).append(expr)
+            for group in groups.values():
+                self.group(group, roots)
+
+    def _stages(self, roots: Iterable[Expr]) -> dict[int, tuple[int, Reduce]]:
+        """The reductions to write here, each with the number of others that must be finished before it."""
+        stages: dict[int, tuple[int, Reduce]] = {}
+        done: dict[tuple[int, frozenset[str]], int] = {}
+
+        def visit(expr: Expr, hidden: frozenset[str]) -> int:
+            """The first stage at which the operands of `expr` are there."""
+            if self.known(expr) is not None:
+                return 0
+            if (id(expr), hidden) not in done:
+                inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
+                here = isinstance(expr, Reduce) and self.is_bound(expr, hidden)
+                below = inner - hidden if here else inner
+                stage = max((visit(operand, below) for operand in operands(expr)), default=0)
+                if here and isinstance(expr, Reduce):
+                    stages[id(expr)] = (stage, expr)
+                done[id(expr), hidden] = stage + 1 if here else stage
+            return done[id(expr), hidden]
+
+        for root in roots:
+            visit(root, frozenset())
+        return stages
+
+    def group(self, group: Sequence[Reduce], roots: Sequence[Expr]) -> None:
+        """One pass over the loops that the reductions share."""
+        loops, bodies = self._own_loops(group)
+        accumulators = [self._accumulator(r, loops) for r in group]
+        takes = list(zip(accumulators, bodies, strict=True))
+        if self.tile is not None:
+            self._by_lanes(takes, loops)
+        elif not self.bound and not self.parallel and not _is_small(self._work(loops, bodies)):
+            self._in_parts(takes, loops)
+        else:
+            self._by_row(takes, loops, self._shared(group, bodies, loops, roots))
+            self._finish(takes)
+
+    def _own_loops(self, group: Sequence[Reduce]) -> tuple[tuple[Loop, ...], list[Expr]]:
+        """The loops, contiguous one last, and the bodies; under other names where an open loop has a name of theirs."""
+        loops, bodies = group[0].loops, [r.body for r in group]
+        clash = {loop.var: self.fresh("q") for loop in loops if loop.var in self.bound}
+        if clash:
+            loops = tuple(Loop(clash.get(loop.var, loop.var), loop.extent) for loop in loops)
+            self.loop_names |= set(clash.values())
+            environment = {old: Symbol(new) for old, new in clash.items()}
+            extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
+            bodies = [Renamer(self.intern, environment, extents)(body) for body in bodies]
+        return _contiguous_last(loops, bodies), bodies
+
+    def _accumulator(self, reduce: Reduce, loops: Sequence[Loop]) -> _Accumulator:
+        dtype = torch.float32 if reduce.dtype in HALVES else reduce.dtype
+        narrow = C_TYPES[dtype]
+        if dtype == torch.bool:
+            narrow = "i32" if reduce.op in ("any", "all") else "u8"
+        limit = ROW_BLOCK if self.tile is not None else BLOCK
+        is_long = len(loops) > 1 or not isinstance(loops[0].extent, Int) or loops[0].extent.value > limit
+        is_wide = narrow == "f32" and reduce.op in ("sum", "prod") and is_long
+        number = next(self.count)
+        return _Accumulator(
+            reduce,
+            f"acc{number}",
+            f"total{number}" if is_wide else None,
+            narrow,
+            "f64" if is_wide else narrow,
+            _operator(reduce.op, dtype),
+        )
+
+    def _taken(self, accumulator: _Accumulator, body: Expr) -> str:
+        text = self.value(body)
+        if accumulator.reduce.op in ("any", "all"):
+            return text
+        return cast(text, body.dtype, _dtype_of(accumulator.narrow))
+
+    def _finish(self, takes: Sequence[tuple[_Accumulator, Expr]], suffix: str = "") -> None:
+        for accumulator, _ in takes:
+            self.name(accumulator.reduce, _result(accumulator, f"{accumulator.total or accumulator.name}{suffix}"))
+
+    def _work(self, loops: Sequence[Loop], roots: Iterable[Expr]) -> Index:
+        total: Index = Int(cost(roots))
+        for loop in loops:
+            total = total * loop.extent
+        return total
+
+    def head(self, loop: Loop, step: str = "") -> str:
+        first, last = self.ranges.get(loop.var, ("0", self.index(loop.extent)))
+        return f"for (i64 {loop.var} = {first}; {loop.var} < {last}; {loop.var}{step or '++'})"
+
+    # ---- reductions by rows ----
+
+    def _by_row(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop], shared: list[Expr]) -> None:
+        rows = [self._row(expr, loops[-1]) for expr in shared]
+        for accumulator, _ in takes:
+            name = accumulator.total or accumulator.name
+            self.writer.line(f"{accumulator.wide} {name} = {accumulator.operator.start};")
+        self._row_loops(takes, loops, list(zip(rows, shared, strict=True)))
+        for row, expr in zip(rows, shared, strict=True):
+            self.name(expr, f"{row}[{loops[-1].var}]")
+
+    def _row(self, expr: Expr, loop: Loop) -> str:
+        row = self.fresh("row")
+        self.writer.line(f"alignas(64) {C_TYPES[expr.dtype]} {row}[{self.index(loop.extent)}];")
+        return row
+
+    def _row_loops(
+        self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop], shared: list[tuple[str, Expr]]
+    ) -> None:
+        if len(loops) == 1:
+            self._row_blocks(takes, loops[0], shared)
+            return
+        with self.writer.block(self.head(loops[0])), self.scope(loops[0]):
+            self.hoist(body for _, body in takes)
+            self._row_loops(takes, loops[1:], shared)
+
+    def _row_blocks(
+        self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]
+    ) -> None:
+        wide = [accumulator for accumulator, _ in takes if accumulator.total]
+        if not wide:
+            self._row_loop(takes, loop, shared)
+            return
+        with self._blocks(loop, BLOCK):
+            for accumulator in wide:
+                self.writer.line(f"{accumulator.narrow} {accumulator.name} = {accumulator.operator.start};")
+            self._row_loop(takes, loop, shared)
+            for accumulator in wide:
+                self.writer.line(accumulator.operator.take.format(accumulator.total, accumulator.name) + ";")
+
+    @contextmanager
+    def _blocks(self, loop: Loop, size: int) -> Iterator[None]:
+        """A scope in which the loop runs over one block of its range."""
+        before = self.ranges
+        first, last = before.get(loop.var, ("0", self.index(loop.extent)))
+        if loop.var not in before and isinstance(loop.extent, Int) and loop.extent.value <= size:
+            with self.writer.block(""):
+                yield
+            return
+        block, end = self.fresh("block"), self.fresh("end")
+        with self.writer.block(f"for (i64 {block} = {first}; {block} < {last}; {block} += {size})"):
+            self.writer.line(f"const i64 {end} = m::least({block} + {size}, {last});")
+            self.ranges = {**before, loop.var: (block, end)}
+            yield
+        self.ranges = before
+
+    def _row_loop(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
+        bodies = [body for _, body in takes]
+        self.hoist(bodies)
+        clauses: dict[str, list[str]] = {}
+        for accumulator, _ in takes:
+            clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
+        reductions = " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
+        self.writer.pragma(f"simd {reductions}")
+        with self.writer.block(self.head(loop)), self.scope(loop):
+            self.reduce(bodies)
+            for row, expr in shared:
+                self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
+            for accumulator, body in takes:
+                taken = self._taken(accumulator, body)
+                self.writer.line(accumulator.operator.take.format(accumulator.name, taken) + ";")
+
+    def _shared(
+        self, group: Sequence[Reduce], bodies: Sequence[Expr], loops: Sequence[Loop], roots: Sequence[Expr]
+    ) -> list[Expr]:
+        """The costly values of this pass that a later pass over the same loop needs: worth a row of scratch."""
+        loop = loops[-1]
+        if len(loops) > 1 or loop.var in self.ranges or not isinstance(loop.extent, Int):
+            return []
+        later = self._reach(roots, {id(r) for r in group})
+        found: list[Expr] = []
+        seen: set[int] = set()
+
+        def visit(expr: Expr) -> None:
+            if id(expr) in seen or self.known(expr) is not None or isinstance(expr, Reduce | Const):
+                return
+            seen.add(id(expr))
+            needed = self.intern.free(expr) & self.loop_names
+            if id(expr) in later and loop.var in needed and needed <= self.bound | {loop.var} and _is_costly(expr):
+                found.append(expr)
+                return
+            for operand in operands(expr):
+                visit(operand)
+
+        for body in bodies:
+            visit(body)
+        size = loop.extent.value
+        return [e for e in found if size * e.dtype.itemsize <= SCRATCH_BYTES][:2]
+
+    def _reach(self, roots: Sequence[Expr], stop: set[int]) -> set[int]:
+        """The expressions under the roots that are not only in the reductions of `stop`."""
+        seen: set[int] = set()
+        stack = list(roots)
+        while stack:
+            expr = stack.pop()
+            if id(expr) not in seen and id(expr) not in stop and self.known(expr) is None:
+                seen.add(id(expr))
+                stack += operands(expr)
+        return seen
+
+    # ---- reductions over everything, in parts ----
+
+    def _in_parts(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop]) -> None:
+        """Each part of the outermost loop on some thread; the partial results joined in order."""
+        span, first, last = self.fresh("span"), self.fresh("first"), self.fresh("last")
+        extent = self.index(loops[0].extent)
+        self.hoist([])
+        for accumulator, _ in takes:
+            self.writer.line(f"{accumulator.wide} part_{accumulator.name}[{PARTS}];")
+        self.writer.line(f"const i64 {span} = ({extent} + {PARTS - 1}) / {PARTS};")
+        self.writer.pragma("parallel for" + self._condition(self._work(loops, [body for _, body in takes])))
+        with self.writer.block(f"for (i64 part = 0; part < {PARTS}; part++)"), self.scope():
+            self.parallel = True
+            self.writer.line(f"const i64 {first} = m::least(part * {span}, {extent});")
+            self.writer.line(f"const i64 {last} = m::least({first} + {span}, {extent});")
+            self.ranges = {loops[0].var: (first, last)}
+            self._by_row(takes, loops, [])
+            self.ranges = {}
+            for accumulator, _ in takes:
+                self.writer.line(f"part_{accumulator.name}[part] = {accumulator.total or accumulator.name};")
+        self.parallel = False
+        self._join_parts(takes)
+        self._finish(takes)
+
+    def _join_parts(self, takes: Sequence[tuple[_Accumulator, Expr]]) -> None:
+        for accumulator, _ in takes:
+            name = accumulator.total or accumulator.name
+            self.writer.line(f"{accumulator.wide} {name} = {accumulator.operator.start};")
+            taken = accumulator.operator.take.format(name, f"part_{accumulator.name}[part]")
+            self.writer.line(f"for (i64 part = 0; part < {PARTS}; part++) {taken};")
+
+    def _condition(self, work: Index) -> str:
+        return "" if isinstance(work, Int) else f" if ({self.index(work)} > {PARALLEL_WORK})"
+
+    # ---- reductions by lanes ----
+
+    @contextmanager
+    def lanes(self) -> Iterator[None]:
+        """A simd loop over the lanes of the open tile."""
+        tile = self.tile
+        assert tile is not None
+        self.writer.pragma("simd")
+        with self.writer.block(f"for (i64 lane = 0; lane < {tile.length}; lane++)"):
+            self.tile = None
+            with self.scope(tile.loop):
+                self.writer.line(f"const i64 {tile.loop.var} = {tile.first} + lane;")
+                yield
+            self.tile = tile
+
+    def _by_lanes(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop]) -> None:
+        tile = self.tile
+        assert tile is not None
+        before = self.bound
+        self.bound = before - {tile.loop.var}
+        for accumulator, _ in takes:
+            self._start_lanes(accumulator.wide, accumulator.total or accumulator.name, accumulator, declare=True)
+        for accumulator, _ in takes:
+            if accumulator.total:
+                self.writer.line(f"alignas(64) {accumulator.narrow} {accumulator.name}[{tile.capacity}];")
+        self._lane_loops(takes, loops)
+        self.bound = before
+        self._finish(takes, "[lane]")
+
+    def _start_lanes(self, kind: str, name: str, accumulator: _Accumulator, declare: bool) -> None:
+        assert self.tile is not None
+        if declare:
+            self.writer.line(f"alignas(64) {kind} {name}[{self.tile.capacity}];")
+        start = accumulator.operator.start
+        self.writer.line(f"for (i64 lane = 0; lane < {self.tile.length}; lane++) {name}[lane] = {start};")
+
+    def _lane_loops(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop]) -> None:
+        if len(loops) == 1:
+            self._lane_blocks(takes, loops[0])
+            return
+        with self.writer.block(self.head(loops[0])), self.scope(loops[0]):
+            self.hoist(body for _, body in takes)
+            self._lane_loops(takes, loops[1:])
+
+    def _lane_blocks(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop) -> None:
+        assert self.tile is not None
+        wide = [accumulator for accumulator, _ in takes if accumulator.total]
+        if not wide:
+            self._lane_loop(takes, loop)
+            return
+        with self._blocks(loop, ROW_BLOCK):
+            for accumulator in wide:
+                self._start_lanes(accumulator.narrow, accumulator.name, accumulator, declare=False)
+            self._lane_loop(takes, loop)
+            for accumulator in wide:
+                taken = accumulator.operator.take.format(f"{accumulator.total}[lane]", f"{accumulator.name}[lane]")
+                self.writer.line(f"for (i64 lane = 0; lane < {self.tile.length}; lane++) {taken};")
+
+    def _lane_loop(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop) -> None:
+        bodies = [body for _, body in takes]
+        with self.writer.block(self.head(loop)), self.scope(loop):
+            self.hoist(bodies)
+            with self.lanes():
+                self.reduce(bodies)
+                for accumulator, body in takes:
+                    taken = self._taken(accumulator, body)
+                    self.writer.line(accumulator.operator.take.format(f"{accumulator.name}[lane]", taken) + ";")
+
+    # ---- kernel loops ----
+
+    def run(self) -> None:
+        self.level(0)
+
+    def depth_of(self, needed: frozenset[str]) -> int:
+        """How many of the loops, from the outermost, must be open for these variables to be bound."""
+        loops = self.nest.loops
+        return max((at + 1 for at, loop in enumerate(loops) if loop.var in needed), default=0)
+
+    def stores_at(self, depth: int) -> list[Store]:
+        loops = self.nest.loops
+        return [s for s in self.nest.stores if self.depth_of(loops_of(self.intern, s, loops)) == depth]
+
+    def level(self, depth: int) -> None:
+        """What happens inside the first `depth` loops."""
+        deeper = [s for d in range(depth, len(self.nest.loops) + 1) for s in self.stores_at(d)]
+        roots = [store.expr for store in deeper]
+        if self.tile is not None:
+            self._level_of_tile(roots)
+        self.hoist(roots)
+        stores = self.stores_at(depth)
+        if stores and self.tile is not None:
+            with self.lanes():
+                self.reduce(s.expr for s in stores)
+                self.store(stores)
+        else:
+            self.store(stores)
+        if depth < len(self.nest.loops):
+            self.descend(depth)
+
+    def _level_of_tile(self, roots: Sequence[Expr]) -> None:
+        """The reductions of the tile's lanes that can be computed here."""
+        assert self.tile is not None
+        self.bound |= {self.tile.loop.var}
+        self.reduce(roots)
+        self.bound -= {self.tile.loop.var}
+
+    def store(self, stores: Sequence[Store]) -> None:
+        values = [self.value(store.expr) for store in stores]
+        for store, text in zip(stores, values, strict=True):
+            place = f"{store.buffer}[{self.index(store.index)}]"
+            if store.mode == "accumulate":
+                text = self._accumulated(place, text, store.expr.dtype)
+            self.writer.line(f"{place} = {text};")
+
+    def _accumulated(self, place: str, text: str, dtype: torch.dtype) -> str:
+        held = Const(0, dtype)
+        present = f"({place} != 0)" if dtype == torch.bool else place
+        return call(Call("add", (held, held), dtype), [present, text])
+
+    def descend(self, depth: int) -> None:
+        """The next loops, in parallel where nothing outside is."""
+        loop = self.nest.loops[depth]
+        if loop.var == self.nest.lane:
+            self._descend_by_tile(depth, self._pragma_of(depth, 1))
+        elif self._is_leaf(depth):
+            self._leaf(depth)
+        else:
+            self._descend_plain(depth)
+
+    def _is_leaf(self, depth: int) -> bool:
+        """Whether the loop is the innermost one and holds no reduction: a simd loop."""
+        loops = self.nest.loops
+        if depth != len(loops) - 1 or self.tile is not None:
+            return False
+        return all(self.depth_of(self.intern.free(r)) != len(loops) for r in self.reductions)
+
+    def _leaf(self, depth: int) -> None:
+        if self.independent:
+            self.writer.pragma(self._pragma_of(depth, 1, "simd") or "simd")
+        with self._parallel(), self.writer.block(self.head(self.nest.loops[depth])):
+            with self.scope(self.nest.loops[depth]):
+                self.level(depth + 1)
+
+    def _descend_plain(self, depth: int) -> None:
+        width = self._width(depth) if not self.parallel else 1
+        pragma = self._pragma_of(depth, width)
+        if pragma:
+            self.writer.pragma(pragma)
+        with self._parallel():
+            self._nested(depth, width)
+
+    def _nested(self, depth: int, width: int) -> None:
+        loop = self.nest.loops[depth]
+        with self.writer.block(self.head(loop)), self.scope(loop):
+            if width > 1:
+                self._nested(depth + 1, width - 1)
+            else:
+                self.level(depth + 1)
+
+    def _width(self, depth: int) -> int:
+        """How many loops from here have nothing between them, up to some hundred iterations in all."""
+        busy = {self.depth_of(self.intern.free(r)) for r in self.reductions}
+        busy |= {self.depth_of(loops_of(self.intern, s, self.nest.loops)) for s in self.nest.stores}
+        width, count = 1, self._count(self.nest.loops[depth])
+        while count < 256 and depth + width not in busy and depth + width < len(self.nest.loops):
+            loop = self.nest.loops[depth + width]
+            if loop.var == self.nest.lane or self._is_leaf(depth + width):
+                break
+            width, count = width + 1, count * self._count(loop)
+        return width
+
+    def _count(self, loop: Loop) -> int:
+        return loop.extent.value if isinstance(loop.extent, Int) else 1
+
+    @contextmanager
+    def _parallel(self) -> Iterator[None]:
+        before = self.parallel
+        self.parallel = True
+        yield
+        self.parallel = before
+
+    def _pragma_of(self, depth: int, width: int, also: str = "") -> str:
+        """The `parallel for` of the loops from `depth`, or none where one is open or the work is little."""
+        roots = [store.expr for store in self.nest.stores]
+        work = self._work(self.nest.loops, roots)
+        for loops in {r.loops for r in self.reductions}:
+            outer = self.nest.loops[: self.depth_of(self._free_of(loops))]
+            work = work + self._work([*outer, *loops], [r.body for r in self.reductions if r.loops == loops])
+        if self.parallel or not self.independent or _is_small(work):
+            return ""
+        collapse = f" collapse({width})" if width > 1 else ""
+        return f"parallel for {also}".rstrip() + collapse + self._condition(work)
+
+    def _free_of(self, loops: tuple[Loop, ...]) -> frozenset[str]:
+        return frozenset().union(*(self.intern.free(r) for r in self.reductions if r.loops == loops))
+
+    def _descend_by_tile(self, depth: int, pragma: str) -> None:
+        loop = self.nest.loops[depth]
+        extent = self.index(loop.extent)
+        lanes = _lanes(loop.extent)
+        if pragma:
+            self.writer.pragma(pragma)
+        with self._parallel(), self.writer.block(f"for (i64 tile = 0; tile < {extent}; tile += {lanes})"):
+            self.writer.line(f"const i64 width = m::least({lanes}, {extent} - tile);")
+            self.tile = _Tile(loop, "tile", "width", lanes)
+            with self.scope():
+                self.level(depth + 1)
+            self.tile = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """`length` <= `capacity` iterations of a loop, from `first` on, side by side."""
+
+    loop: Loop
+    first: str
+    length: str
+    capacity: int
+
+
+def _lanes(extent: Index) -> int:
+    """So many lanes that there are some tiles to share among threads, but no lane fewer than a row of vectors."""
+    if not isinstance(extent, Int):
+        return LANES
+    fitting = (extent.value // 4 + 63) // 64 * 64
+    return max(64, min(LANES, fitting))
+
+
+def _is_small(work: Index) -> bool:
+    return isinstance(work, Int) and work.value < PARALLEL_WORK
+
+
+def _is_costly(expr: Expr) -> bool:
+    return any(isinstance(e, Call) and e.op in COSTLY for e in _without_reductions(expr))
+
+
+def _without_reductions(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    if not isinstance(expr, Reduce):
+        for operand in operands(expr):
+            yield from _without_reductions(operand)
+
+
+def _contiguous_last(loops: tuple[Loop, ...], bodies: Sequence[Expr]) -> tuple[Loop, ...]:
+    loads = [e.index for e in subexpressions(bodies) if isinstance(e, Load)]
+    score = {loop.var: sum(affine.stride(i, loop.var) == Int(1) for i in loads) for loop in loops}
+    last = max(reversed(loops), key=lambda loop: score[loop.var])
+    return (*(loop for loop in loops if loop is not last), last)
+
+
+_DTYPES = {text: dtype for dtype, text in C_TYPES.items()}
+
+
+def _dtype_of(c_type: str) -> torch.dtype:
+    return _DTYPES[c_type]
+
+
+def _result(accumulator: _Accumulator, text: str) -> str:
+    """The finished accumulator as the type of its reduction."""
+    dtype = accumulator.reduce.dtype
+    if dtype == torch.bool:
+        return f"({text} != 0)"
+    narrowed = f"(f32){text}" if accumulator.total else text
+    return f"({cast(narrowed, torch.float32, dtype)})" if dtype in HALVES else f"({narrowed})"
+
+
+def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
+    """Whether no two iterations of the store touch one element, so that they may run in any order.
+
+    A `write` is so by the meaning of a kernel; an `accumulate` must show it by its strides.
+    """
+    if store.mode == "write":
+        return True
+    mine = [loop for loop in loops if loop.var in loops_of(intern, store, loops)]
+    steps = [(affine.stride(store.index, loop.var), loop.extent) for loop in mine]
+    known = [(s.value, e.value) for s, e in steps if isinstance(s, Int) and isinstance(e, Int) and s.value > 0]
+    if len(known) == len(steps):
+        ordered = sorted(known)
+        reach = list(itertools.accumulate((s * (e - 1) for s, e in ordered), initial=0))
+        return all(step > below for (step, _), below in zip(ordered, reach, strict=False))
+    return len(steps) == 1 and steps[0][0] == Int(1)

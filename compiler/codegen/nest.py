@@ -1,0 +1,420 @@
+"""Kernel -> loop nests in the form that the emitter writes down.
+
+    kernel -> normalize -> (Nest, ...)      Nest := loops (outermost first), stores, lane
+
+`normalize` makes equal expressions one object, drops loops of extent 1, splits a loop that is divided by a constant,
+joins loops that every access walks as one, spells argmax as a max and a search, and gives reductions over the extent of
+a kernel loop that loop's name, so that what they share with the stores is the same expression. A nest holds stores
+whose sets of loops are ordered by inclusion, so that each belongs to one depth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from compiler.codegen import affine
+from compiler.codegen.expr import COSTLY
+from compiler.ir.index import FloorDiv, Index, Int, Mod, Symbol
+from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Store
+
+SMALLEST_SPLIT = 8
+"""A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """`loops` outermost first; `lane` is the loop whose iterations run side by side through the reductions, if any."""
+
+    loops: tuple[Loop, ...]
+    stores: tuple[Store, ...]
+    lane: str | None
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    match expr:
+        case Call(_, args):
+            return args
+        case Cast(inner):
+            return (inner,)
+        case Reduce(_, _, body):
+            return (body,)
+    return ()
+
+
+class Interner:
+    """Makes structurally equal expressions one object; what it returned may be compared and keyed by `id`."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Expr] = {}
+        self._free: dict[int, frozenset[str]] = {}
+
+    def __call__(self, expr: Expr) -> Expr:
+        """The one object for `expr`, whose operands were interned before."""
+        match expr:
+            case Call(op, args, dtype):
+                key: tuple[object, ...] = ("call", op, tuple(map(id, args)), dtype)
+            case Cast(inner, dtype):
+                key = ("cast", id(inner), dtype)
+            case Reduce(op, loops, body, dtype):
+                key = ("reduce", op, loops, id(body), dtype)
+            case Const(value, dtype):
+                key = ("const", repr(value), dtype)
+            case _:
+                key = (type(expr).__name__, expr)
+        return self._known.setdefault(key, expr)
+
+    def free(self, expr: Expr) -> frozenset[str]:
+        """The loop variables and symbols that the value depends on."""
+        known = self._free.get(id(expr))
+        if known is None:
+            known = self._free[id(expr)] = self._find_free(expr)
+        return known
+
+    def _find_free(self, expr: Expr) -> frozenset[str]:
+        if isinstance(expr, Load | AsValue):
+            return affine.names(expr.index)
+        inside = frozenset[str]().union(*map(self.free, operands(expr)))
+        return inside - {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else inside
+
+
+def subexpressions(roots: Iterable[Expr]) -> Iterator[Expr]:
+    """Every distinct object under the roots, the bodies of reductions included, operands first."""
+    seen: set[int] = set()
+
+    def visit(expr: Expr) -> Iterator[Expr]:
+        if id(expr) not in seen:
+            seen.add(id(expr))
+            for operand in operands(expr):
+                yield from visit(operand)
+            yield expr
+
+    for root in roots:
+        yield from visit(root)
+
+
+def indices(roots: Iterable[Expr]) -> list[Index]:
+    return [e.index for e in subexpressions(roots) if isinstance(e, Load | AsValue)]
+
+
+# ---- one rewrite of indices ----
+
+
+class Renamer:
+    """Applies a substitution to every index of an expression, and simplifies what it gives."""
+
+    def __init__(self, intern: Interner, environment: Mapping[str, Index], extents: affine.Extents) -> None:
+        self.intern, self.environment, self.extents = intern, environment, extents
+        self.done: dict[int, tuple[Expr, Expr]] = {}
+
+    def index(self, index: Index) -> Index:
+        return affine.simplify(affine.substitute(index, self.environment), self.extents)
+
+    def __call__(self, expr: Expr) -> Expr:
+        if id(expr) not in self.done:
+            self.done[id(expr)] = (expr, self.intern(self._rename(expr)))  # kept, so that the id stays taken
+        return self.done[id(expr)][1]
+
+    def _rename(self, expr: Expr) -> Expr:
+        match expr:
+            case Load() | AsValue():
+                return replace(expr, index=self.index(expr.index))
+            case Call():
+                return replace(expr, args=tuple(map(self, expr.args)))
+            case Cast():
+                return replace(expr, expr=self(expr.expr))
+            case Reduce():
+                return self._reduction(expr)
+        return expr
+
+    def _reduction(self, expr: Reduce) -> Expr:
+        bound = {loop.var for loop in expr.loops}
+        outer = {name: value for name, value in self.environment.items() if name not in bound}
+        extents = {**self.extents, **{loop.var: loop.extent for loop in expr.loops}}
+        return replace(expr, body=Renamer(self.intern, outer, extents)(expr.body))
+
+
+# ---- loops of one level: drop, split, join ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """New loops for old, with the old variables in terms of the new."""
+
+    loops: tuple[Loop, ...]
+    environment: Mapping[str, Index]
+
+
+def _drop(loops: Sequence[Loop]) -> _Change | None:
+    gone = {loop.var: Int(0) for loop in loops if loop.extent == Int(1)}
+    return _Change(tuple(loop for loop in loops if loop.var not in gone), gone) if gone else None
+
+
+def _split(loops: Sequence[Loop], accesses: Sequence[Index]) -> _Change | None:
+    """One loop as two at a constant that divides it: i -> i_o*q + i_i."""
+    for at, loop in enumerate(loops):
+        q = _split_point(loop, accesses)
+        if q is not None and isinstance(loop.extent, Int):
+            outer, inner = Loop(f"{loop.var}_o", Int(loop.extent.value // q)), Loop(f"{loop.var}_i", Int(q))
+            value = Symbol(outer.var) * q + Symbol(inner.var)
+            return _Change((*loops[:at], outer, inner, *loops[at + 1 :]), {loop.var: value})
+    return None
+
+
+def _split_point(loop: Loop, accesses: Sequence[Index]) -> int | None:
+    if not isinstance(loop.extent, Int):
+        return None
+    points = set()
+    for index in accesses:
+        for part in affine.walk(index):
+            if isinstance(part, FloorDiv | Mod) and isinstance(part.b, Int):
+                step = affine.stride(part.a, loop.var)
+                if isinstance(step, Int) and step.value > 0 and part.b.value % step.value == 0:
+                    points.add(part.b.value // step.value)
+    fitting = [q for q in points if SMALLEST_SPLIT <= q < loop.extent.value and loop.extent.value % q == 0]
+    return min(fitting, default=None)
+
+
+def _join(loops: Sequence[Loop], accesses: Sequence[Index]) -> _Change | None:
+    """Two loops as one where every access steps through them as through one."""
+    for outer in loops:
+        for inner in loops:
+            if outer is not inner and all(_walks_as_one(index, outer, inner) for index in accesses):
+                joined = Loop(f"{outer.var}{inner.var}", outer.extent * inner.extent)
+                kept = tuple(joined if loop is inner else loop for loop in loops if loop is not outer)
+                return _Change(kept, {outer.var: Int(0), inner.var: Symbol(joined.var)})
+    return None
+
+
+def _walks_as_one(index: Index, outer: Loop, inner: Loop) -> bool:
+    by_outer, by_inner = affine.stride(index, outer.var), affine.stride(index, inner.var)
+    return by_outer is not None and by_inner is not None and by_outer == by_inner * inner.extent
+
+
+# ---- normalize ----
+
+
+class _Normalizer:
+    def __init__(self, kernel: Kernel) -> None:
+        self.intern = Interner()
+        self.kernel = kernel
+        self.fresh = itertools.count()
+        self.loops: tuple[Loop, ...] = ()
+
+    def run(self) -> Kernel:
+        kernel = self.kernel
+        kernel = self._apply(kernel, _Change(kernel.loops, {}))  # interns and simplifies
+        kernel = self._map(kernel, self._expand)
+        change = self._next_change(kernel)
+        while change is not None:
+            kernel = self._apply(kernel, change)
+            change = self._next_change(kernel)
+        self.loops = kernel.loops
+        return self._map(kernel, lambda e: self._reductions(e, kernel.loops))
+
+    def _next_change(self, kernel: Kernel) -> _Change | None:
+        accesses = [*indices(store.expr for store in kernel.stores), *(store.index for store in kernel.stores)]
+        return _drop(kernel.loops) or _split(kernel.loops, accesses) or _join(kernel.loops, accesses)
+
+    def _apply(self, kernel: Kernel, change: _Change) -> Kernel:
+        rename = Renamer(self.intern, change.environment, {loop.var: loop.extent for loop in change.loops})
+        stores = tuple(replace(s, index=rename.index(s.index), expr=rename(s.expr)) for s in kernel.stores)
+        return replace(kernel, loops=change.loops, stores=stores)
+
+    def _map(self, kernel: Kernel, function: Callable[[Expr], Expr]) -> Kernel:
+        return replace(kernel, stores=tuple(replace(s, expr=function(s.expr)) for s in kernel.stores))
+
+    def _rebuild(self, expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr]) -> Expr:
+        """`expr` with `function` applied to every outermost reduction."""
+        if id(expr) not in done:
+            match expr:
+                case Reduce():
+                    result = function(expr)
+                case Call():
+                    result = replace(expr, args=tuple(self._rebuild(a, function, done) for a in expr.args))
+                case Cast():
+                    result = replace(expr, expr=self._rebuild(expr.expr, function, done))
+                case _:
+                    result = expr
+            done[id(expr)] = self.intern(result)
+        return done[id(expr)]
+
+    def _expand(self, expr: Expr) -> Expr:
+        return self._rebuild(expr, self._expand_one, {})
+
+    def _expand_one(self, expr: Expr) -> Expr:
+        """The reduction over loops with names that nothing else has, argmax and argmin spelled out."""
+        assert isinstance(expr, Reduce)
+        loops = tuple(Loop(f"u{next(self.fresh)}", loop.extent) for loop in expr.loops)
+        environment = {old.var: Symbol(new.var) for old, new in zip(expr.loops, loops, strict=True)}
+        body = self._expand(Renamer(self.intern, environment, _extents(loops))(expr.body))
+        if expr.op in ("argmax", "argmin"):
+            return self._position_of_best(expr, loops, body)
+        return replace(expr, loops=loops, body=body)
+
+    def _position_of_best(self, expr: Reduce, loops: tuple[Loop, ...], body: Expr) -> Expr:
+        """argmax(x) -> min(where(x == max(x) | x != x, position, beyond)): two passes that vectorise."""
+        make = self.intern
+        position: Index = Int(0)
+        for loop in loops:
+            position = position * loop.extent + Symbol(loop.var)
+        best = make(Reduce("max" if expr.op == "argmax" else "min", loops, body, body.dtype))
+        hit = make(Call("eq", (body, best), torch.bool))
+        if body.dtype.is_floating_point:
+            missing = make(Call("ne", (body, body), torch.bool))
+            hit = make(Call("logical_or", (hit, missing), torch.bool))
+        here, beyond = make(AsValue(position, torch.int64)), make(Const(2**62, torch.int64))
+        found = make(Call("where", (hit, here, beyond), torch.int64))
+        first = make(Reduce("min", loops, found, torch.int64))
+        return first if expr.dtype == torch.int64 else Cast(first, expr.dtype)
+
+    def _reductions(self, expr: Expr, outside: tuple[Loop, ...]) -> Expr:
+        return self._rebuild(expr, lambda e: self._reduction(e, outside), {})
+
+    def _reduction(self, expr: Expr, outside: tuple[Loop, ...]) -> Expr:
+        """The reduction with its own loops dropped, split, joined and named, its body treated likewise."""
+        assert isinstance(expr, Reduce)
+        loops, body = expr.loops, expr.body
+        around = _extents(outside)
+        change = _drop(loops) or self._change_of(loops, body)
+        while change is not None:
+            loops = change.loops
+            body = Renamer(self.intern, change.environment, {**around, **_extents(loops)})(body)
+            change = _drop(loops) or self._change_of(loops, body)
+        if not loops:
+            return self._reductions(self._of_one(expr, body), outside)
+        names = self._names(loops, body)
+        renamed = tuple(Loop(names[loop.var], loop.extent) for loop in loops)
+        environment = {old: Symbol(new) for old, new in names.items()}
+        body = Renamer(self.intern, environment, {**around, **_extents(renamed)})(body)
+        return Reduce(expr.op, renamed, self._reductions(body, (*outside, *renamed)), expr.dtype)
+
+    def _of_one(self, expr: Reduce, body: Expr) -> Expr:
+        if body.dtype == expr.dtype:
+            return body
+        return self.intern(Cast(body, expr.dtype))
+
+    def _change_of(self, loops: tuple[Loop, ...], body: Expr) -> _Change | None:
+        accesses = indices([body])
+        return _split(loops, accesses) or _join(loops, accesses)
+
+    def _names(self, loops: tuple[Loop, ...], body: Expr) -> dict[str, str]:
+        """For each loop the name of a kernel loop of its extent that the body does not mention, or one of its own.
+
+        The names depend on nothing around the reduction, so equal reductions get equal names.
+        """
+        taken = self.intern.free(body)
+        shared = [loop for loop in self.loops if loop.var not in taken]
+        own = (name for name in map("r{}".format, itertools.count()) if name not in taken)
+        names: dict[str, str] = {}
+        for loop in loops:
+            match = next((c for c in shared if c.extent == loop.extent), None)
+            names[loop.var] = match.var if match else next(own)
+            shared = [c for c in shared if c is not match]
+        return names
+
+
+def _extents(loops: Iterable[Loop]) -> dict[str, Index]:
+    return {loop.var: loop.extent for loop in loops}
+
+
+def normalize(kernel: Kernel) -> tuple[Interner, tuple[Nest, ...]]:
+    """The nests of a kernel, in an order in which they may run, and the interner of their expressions."""
+    normalizer = _Normalizer(kernel)
+    plain = normalizer.run()
+    intern = normalizer.intern
+    return intern, tuple(_arrange(intern, plain.loops, stores) for stores in _chains(intern, plain))
+
+
+# ---- stores to nests ----
+
+
+def loops_of(intern: Interner, store: Store, loops: Iterable[Loop]) -> frozenset[str]:
+    """The loops that a store mentions: it runs once per value of these."""
+    mentioned = affine.names(store.index) | intern.free(store.expr)
+    return frozenset(loop.var for loop in loops if loop.var in mentioned)
+
+
+def _chains(intern: Interner, kernel: Kernel) -> list[list[Store]]:
+    """The stores in groups whose sets of loops are ordered by inclusion."""
+    chains: list[list[Store]] = []
+    sets: list[list[frozenset[str]]] = []
+    by_size = sorted(kernel.stores, key=lambda s: -len(loops_of(intern, s, kernel.loops)))
+    for store in by_size:
+        mine = loops_of(intern, store, kernel.loops)
+        for chain, present in zip(chains, sets, strict=True):
+            if all(mine <= other for other in present):
+                chain.append(store)
+                present.append(mine)
+                break
+        else:
+            chains.append([store])
+            sets.append([mine])
+    return [[store for store in kernel.stores if any(store is s for s in chain)] for chain in chains]
+
+
+def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store]) -> Nest:
+    """The order of the loops: what is needed by outer stores and reductions first, contiguous accesses innermost."""
+    sets = {loops_of(intern, store, loops) for store in stores}
+    used = frozenset[str]().union(*sets)
+    mine = tuple(loop for loop in loops if loop.var in used)
+    reductions = _outer_reductions(stores)
+    inner_sets = {intern.free(reduction) & used for reduction in reductions}
+    lane = _choose_lane(intern, mine, reductions)
+    score = _strides(stores, mine)
+    order: list[Loop] = []
+    for wanted in sorted(sets, key=len):
+        segment = [loop for loop in mine if loop.var in wanted and loop not in order]
+        order += _order(segment, inner_sets, score, lane)
+    return Nest(tuple(order), tuple(stores), lane)
+
+
+def _outer_reductions(stores: Sequence[Store]) -> list[Reduce]:
+    return [e for e in subexpressions(s.expr for s in stores) if isinstance(e, Reduce)]
+
+
+def _choose_lane(intern: Interner, loops: Sequence[Loop], reductions: Sequence[Reduce]) -> str | None:
+    """The kernel loop along which most reductions are contiguous, if more are so along it than along their own."""
+    along: dict[str, int] = {loop.var: 0 for loop in loops}
+    own = 0
+    for reduction in reductions:
+        loads = [index for index in indices([reduction.body])]
+        own += sum(any(affine.stride(i, loop.var) == Int(1) for loop in reduction.loops) for i in loads)
+        for loop in loops:
+            if loop.var in intern.free(reduction):
+                along[loop.var] += sum(affine.stride(i, loop.var) == Int(1) for i in loads)
+    best = max(along, key=lambda var: along[var], default=None)
+    return best if best is not None and along[best] > own else None
+
+
+def _strides(stores: Sequence[Store], loops: Sequence[Loop]) -> dict[str, int]:
+    """How good each loop is as the innermost: stores count twice, contiguous four times, unmoving once."""
+    accesses = [*indices(s.expr for s in stores), *(s.index for s in stores), *(s.index for s in stores)]
+    points = {Int(1): 4, Int(0): 1}
+    return {loop.var: sum(points.get(_constant(affine.stride(i, loop.var)), 0) for i in accesses) for loop in loops}
+
+
+def _constant(step: Index | None) -> Int:
+    return step if isinstance(step, Int) else Int(-1)
+
+
+def _order(
+    loops: Sequence[Loop], sets: Iterable[frozenset[str]], score: Mapping[str, int], lane: str | None
+) -> tuple[Loop, ...]:
+    """Loops by the smallest set that holds them, then as given but for the best one, which goes last in its set."""
+    placed: list[Loop] = []
+    for wanted in [*sorted(sets, key=lambda s: (len(s), sorted(s))), frozenset(loop.var for loop in loops)]:
+        segment = [loop for loop in loops if loop.var in wanted and loop not in placed]
+        if segment:
+            last = next((loop for loop in segment if loop.var == lane), None)
+            last = last or max(reversed(segment), key=lambda loop: score[loop.var])
+            placed += [*(loop for loop in segment if loop is not last), last]
+    return tuple(placed)
+
+
+def cost(roots: Iterable[Expr]) -> int:
+    """A rough price of computing the values once: 1 an operator, 8 a costly one."""
+    return sum(8 if isinstance(e, Call) and e.op in COSTLY else 1 for e in subexpressions(roots))

@@ -1,0 +1,101 @@
+"""Lowered graphs: every node as elements of logical tensors, before anything is fused or laid out.
+
+    Lowered    := inputs, symbols, definitions: (Definition, ...), outputs, constants, counts, hints
+    Definition := Generated(tensor, expr)         tensor[d0, d1, ...] = expr, over `Element`s of other tensors
+                | Viewed(tensor, base, at, call)  tensor[d0, d1, ...] = base[at]
+                | Called(name, tensor, call)      an operator that ATen runs
+                | Sized(name, value)              a size computed from sizes
+
+The coordinates of every tensor are named d0, d1, ...; variables bound by a `Reduce` are unique in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from compiler.ir.index import Index, Symbol
+from compiler.ir.loops import CallAten, Counts, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What is known of a value: its size and the strides and offset that eager gives it."""
+
+    name: str
+    shape: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    offset: Index
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """`is_rounding`: the program itself asks for this dtype (a conversion), so its rounding is never skipped."""
+
+    tensor: Tensor
+    expr: Expr
+    origin: str
+    is_rounding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """A view: where its elements lie in the base, and the call that makes it."""
+
+    tensor: Tensor
+    base: str
+    at: tuple[Index, ...]
+    call: CallAten
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call to ATen; `tensor` is None for results that are not one strided tensor. `has_effect`: never dropped,
+    and in order with the others that have one."""
+
+    name: str
+    tensor: Tensor | None
+    call: CallAten
+    has_effect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    name: str
+    value: Index
+
+
+Definition: TypeAlias = Generated | Viewed | Called | Sized
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """`hints` are the sizes at trace time: for decisions of cost, never of meaning. `is_ordered`: run as written."""
+
+    inputs: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
+    symbols: tuple[tuple[str, str, int | None], ...]
+    definitions: tuple[Definition, ...]
+    outputs: tuple[Any, ...]
+    constants: Mapping[str, Any]
+    counts: Counts
+    hints: Mapping[str, int]
+    is_ordered: bool
+
+
+def coordinates(rank: int) -> tuple[Index, ...]:
+    """d0, d1, ...: the coordinates of a tensor of `rank` dimensions."""
+    return _COORDINATES[:rank] if rank <= len(_COORDINATES) else tuple(Symbol(f"d{i}") for i in range(rank))
+
+
+_COORDINATES: tuple[Index, ...] = tuple(Symbol(f"d{i}") for i in range(16))
+
+
+def ranges_of(shape: tuple[Index, ...]) -> dict[str, Index]:
+    """The ranges of the coordinates of a tensor."""
+    return {f"d{i}": extent for i, extent in enumerate(shape)}

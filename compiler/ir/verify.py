@@ -1,0 +1,155 @@
+"""The rules of the loop IR, checked. A state that breaks one is a bug of the compiler: `VerifyError` says which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from compiler.errors import VerifyError
+from compiler.ir.index import Index, symbols
+from compiler.ir.loops import (
+    Allocate,
+    Call,
+    CallAten,
+    Element,
+    Expect,
+    Expr,
+    Free,
+    Kernel,
+    Launch,
+    Load,
+    Reduce,
+    Ref,
+    Reinterpret,
+    Reuse,
+    Schedule,
+    Step,
+)
+from compiler.ir.rewrite import COMPARISONS, NARROW, children, indices, nodes
+
+
+def verify(kernel: Kernel) -> None:
+    """Raises: VerifyError if a kernel reads what it does not declare, computes in a storage dtype, or its loops are not
+    independent."""
+    for problem in problems(kernel):
+        raise VerifyError(f"kernel {kernel.name}: {problem}")
+
+
+def problems(kernel: Kernel) -> Iterator[str]:
+    """What is wrong with a kernel, one sentence each."""
+    buffers = {buffer.name: buffer for buffer in kernel.buffers}
+    if len(buffers) != len(kernel.buffers):
+        yield "two buffers have one name"
+    known = {loop.var for loop in kernel.loops} | set(kernel.symbols)
+    for store in kernel.stores:
+        if store.buffer not in buffers:
+            yield f"it stores to {store.buffer}, which is no argument"
+        elif store.expr.dtype is not buffers[store.buffer].dtype:
+            yield f"it stores {store.expr.dtype} to {store.buffer} of {buffers[store.buffer].dtype}"
+        yield from _unknown(store.index, known)
+    yield from _scoped(kernel, known)
+    for node in nodes(*(store.expr for store in kernel.stores)):
+        yield from _problems_of(node, buffers)
+    yield from _dependences(kernel)
+
+
+def _unknown(index: Index, known: set[str]) -> Iterator[str]:
+    for name in sorted(symbols(index) - known):
+        yield f"{name} in an index is not bound"
+
+
+def _scoped(kernel: Kernel, known: set[str]) -> Iterator[str]:
+    """Variables used outside the reduction that binds them."""
+    pending: list[tuple[Expr, frozenset[str]]] = [(store.expr, frozenset(known)) for store in kernel.stores]
+    seen = set(pending)
+    while pending:
+        expr, scope = pending.pop()
+        for index in indices(expr):
+            yield from _unknown(index, set(scope))
+        inner = scope | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else scope
+        for child in children(expr):
+            if (child, inner) not in seen:
+                seen.add((child, inner))
+                pending.append((child, inner))
+
+
+def _problems_of(node: Expr, buffers: dict[str, object]) -> Iterator[str]:
+    if isinstance(node, Element):
+        yield f"it holds the element {node.tensor}, which has no layout"
+    if isinstance(node, Load) and node.buffer not in buffers:
+        yield f"it loads {node.buffer}, which is no argument"
+    if isinstance(node, Reduce) and not node.loops:
+        yield f"a {node.op} runs over no loop"
+    if isinstance(node, Call):
+        yield from _problems_of_call(node)
+
+
+def _problems_of_call(node: Call) -> Iterator[str]:
+    if node.op != "where" and any(arg.dtype in NARROW for arg in node.args):
+        yield f"{node.op} computes in {node.args[0].dtype}"
+    operands = node.args[1:] if node.op == "where" else node.args
+    if len({arg.dtype for arg in operands}) > 1:
+        yield f"{node.op} has operands of {', '.join(str(arg.dtype) for arg in operands)}"
+    if node.op in COMPARISONS and node.dtype is not torch.bool:
+        yield f"{node.op} gives {node.dtype}"
+
+
+def _dependences(kernel: Kernel) -> Iterator[str]:
+    stored = {store.buffer: store.index for store in kernel.stores}
+    if len(stored) != len(kernel.stores):
+        yield "two stores write one buffer"
+    for node in nodes(*(store.expr for store in kernel.stores)):
+        if isinstance(node, Load) and node.buffer in stored and node.index is not stored[node.buffer]:
+            yield f"it loads {node.buffer} at another index than it stores"
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+
+def verify_schedule(schedule: Schedule) -> None:
+    """Raises: VerifyError if a step reads a value that does not exist at that point, or makes one twice; and for any
+    kernel that breaks a rule."""
+    for kernel in schedule.kernels:
+        verify(kernel)
+    alive = {*schedule.inputs, *schedule.constants}
+    for step in schedule.steps:
+        _advance(step, alive)
+    for name in _references(schedule.outputs):
+        if name not in alive:
+            raise VerifyError(f"output {name} does not exist at the end")
+
+
+def _advance(step: Step, alive: set[str]) -> None:
+    """Checks one step against the values that exist, and updates them."""
+    for name in step.names if isinstance(step, Free) else _read(step):
+        if name not in alive:
+            raise VerifyError(f"{type(step).__name__} uses {name}, which does not exist there")
+    if isinstance(step, Free):
+        alive.difference_update(step.names)
+    elif isinstance(step, Allocate | Reuse | CallAten | Reinterpret):
+        if step.name in alive:
+            raise VerifyError(f"{step.name} is made twice")
+        alive.add(step.name)
+
+
+def _read(step: Step) -> tuple[str, ...]:
+    if isinstance(step, Launch):
+        return step.arguments
+    if isinstance(step, CallAten):
+        return tuple(_references((step.args, step.kwargs)))
+    if isinstance(step, Reinterpret):
+        return (step.base,)
+    if isinstance(step, Expect):
+        return (step.name,)
+    return (step.of,) if isinstance(step, Reuse) else ()
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, Ref):
+        yield value.name
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, dict):
+        yield from _references(tuple(value.values()))

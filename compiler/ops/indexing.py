@@ -1,0 +1,167 @@
+"""Indexing: elements that come from computed places, of one tensor or another."""
+
+from __future__ import annotations
+
+import torch
+
+from compiler.ir.index import ZERO, Index, as_index, maximum, minimum
+from compiler.ir.loops import AsValue, Expr
+from compiler.ir.lowered import Tensor, coordinates
+from compiler.ir.rewrite import call, constant, convert
+from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
+from compiler.ops.views import start_of
+
+MOST_PIECES = 4
+"""Above this many tensors to concatenate, ATen's copies are faster than choosing at each element."""
+
+
+def _compare(op: str, a: Index, b: Index) -> Expr:
+    return call(op, AsValue(a, torch.int64), number_of(b, torch.int64))
+
+
+def _clamped(index: Index, extent: Index) -> Index:
+    """The index, kept in range for the elements where it is not chosen."""
+    return maximum(minimum(index, extent - 1), ZERO)
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    return any(extent is ZERO for extent in tensor.shape)
+
+
+@rule(Kind.indexing, "cat")
+def cat(operation: Operation) -> Result:
+    output = operation.output
+    pieces = [piece for piece in operation["tensors"] if not _is_empty(piece)]
+    if not 0 < len(pieces) <= MOST_PIECES or any(len(piece.shape) != len(output.shape) for piece in pieces):
+        raise Declined(f"{len(pieces)} pieces")
+    dim = operation["dim"] % len(output.shape)
+    return (_chosen(pieces, dim, ZERO, output),)
+
+
+def _chosen(pieces: list[Tensor], dim: int, start: Index, output: Tensor) -> Expr:
+    """The element of the piece that the coordinate falls in."""
+    here, rest = pieces[0], pieces[1:]
+    own = coordinates(len(output.shape))
+    extent = here.shape[dim]
+    at = (*own[:dim], _clamped(own[dim] - start, extent), *own[dim + 1 :])
+    value = element(here, at, output.dtype)
+    if not rest:
+        return value
+    inside = _compare("lt", own[dim], start + extent)
+    return call("where", inside, value, _chosen(rest, dim, start + extent, output), dtype=output.dtype)
+
+
+@rule(Kind.indexing, "constant_pad_nd")
+def constant_pad(operation: Operation) -> Result:
+    source, output, pad = operation.tensor("self"), operation.output, operation["pad"]
+    if _is_empty(source):
+        raise Declined("an empty tensor")
+    own = coordinates(len(output.shape))
+    at, inside = list(own), list[Expr]()
+    for pair in range(len(pad) // 2):
+        dim = len(own) - 1 - pair
+        before, after = as_index(pad[2 * pair]), as_index(pad[2 * pair + 1])
+        place = own[dim] - before
+        at[dim] = _clamped(place, source.shape[dim])
+        inside += [] if before is ZERO else [_compare("ge", own[dim], before)]
+        inside += [] if after is ZERO else [_compare("lt", place, source.shape[dim])]
+    value = element(source, tuple(at), output.dtype)
+    return (_where_all(inside, value, operation.value("value", output.dtype)),)
+
+
+def _where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
+    """`value` where every condition holds."""
+    if not conditions:
+        return value
+    condition = conditions[0]
+    for other in conditions[1:]:
+        condition = call("logical_and", condition, other)
+    return call("where", condition, value, otherwise, dtype=value.dtype)
+
+
+@rule(Kind.indexing, "slice_scatter")
+def slice_scatter(operation: Operation) -> Result:
+    base, source = operation.tensor("self"), operation.tensor("src")
+    dim, step = operation["dim"] % len(base.shape), operation["step"]
+    if step != 1 or _is_empty(source):
+        raise Declined("step")
+    own = coordinates(len(base.shape))
+    start, extent = start_of(operation["start"], base.shape[dim]), source.shape[dim]
+    at = (*own[:dim], _clamped(own[dim] - start, extent), *own[dim + 1 :])
+    conditions = [] if start is ZERO else [_compare("ge", own[dim], start)]
+    end = start + extent
+    conditions += [] if end is base.shape[dim] else [_compare("lt", own[dim], end)]
+    old = operation.value("self", operation.output.dtype)
+    return (_where_all(conditions, element(source, at, operation.output.dtype), old),)
+
+
+@rule(Kind.indexing, "select_scatter")
+def select_scatter(operation: Operation) -> Result:
+    base, source = operation.tensor("self"), operation.tensor("src")
+    dim, index = operation["dim"] % len(base.shape), operation["index"]
+    own = coordinates(len(base.shape))
+    place = base.shape[dim] + index if isinstance(index, int) and index < 0 else as_index(index)
+    new = element(source, (*own[:dim], *own[dim + 1 :]), operation.output.dtype)
+    old = operation.value("self", operation.output.dtype)
+    return (_where_all([_compare("eq", own[dim], place)], new, old),)
+
+
+@rule(Kind.indexing, "flip")
+def flip(operation: Operation) -> Result:
+    source = operation.tensor("self")
+    dims = {dim % len(source.shape) for dim in operation["dims"]}
+    own = coordinates(len(source.shape))
+    at = tuple(source.shape[i] - 1 - d if i in dims else d for i, d in enumerate(own))
+    return (element(source, at, operation.output.dtype),)
+
+
+@rule(Kind.indexing, "roll")
+def roll(operation: Operation) -> Result:
+    source = operation.tensor("self")
+    if not operation["dims"] or len(set(operation["dims"])) != len(operation["dims"]):
+        raise Declined("roll of the flattened tensor")
+    at = list(coordinates(len(source.shape)))
+    for shift, dim in zip(operation["shifts"], operation["dims"], strict=True):
+        extent = source.shape[dim % len(at)]
+        at[dim % len(at)] = (at[dim % len(at)] + extent - as_index(shift) % extent) % extent
+    return (element(source, tuple(at), operation.output.dtype),)
+
+
+@rule(Kind.indexing, "repeat")
+def repeat(operation: Operation) -> Result:
+    source, own = operation.tensor("self"), coordinates(len(operation.output.shape))
+    own = own[len(own) - len(source.shape) :]
+    at = tuple(d % extent for d, extent in zip(own, source.shape, strict=True))
+    return (element(source, at, operation.output.dtype),)
+
+
+def _triangle(operation: Operation, op: str) -> Result:
+    output = operation.output
+    row, column = coordinates(len(output.shape))[-2:]
+    keeps = _compare(op, column - row, as_index(operation["diagonal"]))
+    value = operation.value("self", output.dtype)
+    return (call("where", keeps, value, convert(constant(0, output.dtype), output.dtype), dtype=output.dtype),)
+
+
+@rule(Kind.indexing, "tril")
+def tril(operation: Operation) -> Result:
+    return _triangle(operation, "le")
+
+
+@rule(Kind.indexing, "triu")
+def triu(operation: Operation) -> Result:
+    return _triangle(operation, "ge")
+
+
+record(
+    Kind.indexing,
+    None,
+    *(
+        "embedding embedding_dense_backward gather scatter.src scatter.value scatter_add scatter_reduce.two"
+        " index.Tensor index_put _unsafe_index.Tensor _unsafe_index_put index_select index_add index_fill.int_Scalar"
+        " masked_scatter masked_select nonzero take stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
+        " upsample_nearest2d upsample_bilinear2d upsample_bicubic2d"
+        " max_pool2d_with_indices max_pool2d_with_indices_backward _adaptive_avg_pool2d avg_pool2d avg_pool2d_backward"
+        " _adaptive_avg_pool2d_backward im2col col2im reflection_pad2d repeat_interleave.Tensor"
+    ).split(),
+)

@@ -1,0 +1,343 @@
+"""`lower`: a functional ATen graph as elements of logical tensors, node by node.
+
+A node whose operator has a rule that takes this call becomes `Generated` or `Viewed`; every other is `Called`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+from compiler.ir.index import Index, Symbol, as_index, symbols
+from compiler.ir.loops import CallAten, Counts, Ref
+from compiler.ir.lowered import Called, Definition, Generated, Lowered, Sized, Tensor, Viewed
+from compiler.ir.roles import Program
+from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, View
+from compiler.ops.sizes import hints_of, index_of, shape_of
+
+GENERATED_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
+ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
+
+
+def name_of(target: object) -> str:
+    """The name that an operator is recorded and counted under: `aten.relu`, `aten.add.Tensor`."""
+    return str(target).removesuffix(".default")
+
+
+def record_of(target: object) -> Op | None:
+    return OPERATORS.get(name_of(target)) if isinstance(target, torch._ops.OpOverload) else None
+
+
+def is_effectful(target: object) -> bool:
+    """Whether a call must run even if nothing uses its result, and in the order of the program."""
+    found = record_of(target)
+    if found is not None:
+        return found.kind in (Kind.random, Kind.effect)
+    if not isinstance(target, torch._ops.OpOverload):
+        return isinstance(target, torch._ops.HigherOrderOperator)
+    return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+
+
+def kind_of(target: object) -> Kind:
+    """What an operator does to elements. One without a record is `effect` if it mutates, a view if its result
+    aliases its argument, else composite."""
+    found = record_of(target)
+    if found is not None:
+        return found.kind
+    if is_effectful(target):
+        return Kind.effect
+    returns = target._schema.returns if isinstance(target, torch._ops.OpOverload) else ()
+    return Kind.view if any(r.alias_info is not None for r in returns) else Kind.composite
+
+
+def is_size_operator(node: torch.fx.Node) -> bool:
+    """Whether a node computes a number from sizes."""
+    return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def is_compute(node: torch.fx.Node) -> bool:
+    """Whether a node counts as work that could be generated: no view, contraction, getitem or size."""
+    if node.op != "call_function" or node.target is operator.getitem or is_size_operator(node):
+        return False
+    return kind_of(node.target) not in (Kind.view, Kind.contraction)
+
+
+def lower(program: Program, generate: bool = True) -> Lowered:
+    """The graph of a program, lowered. With `generate=False` every operator is a call to ATen.
+
+    Cost: linear in nodes.
+    """
+    return _Lowering(program.module, generate).run()
+
+
+class _Lowering:
+    """The state of one walk over a graph."""
+
+    def __init__(self, module: torch.fx.GraphModule, generate: bool) -> None:
+        self.module = module
+        self.tensors: dict[str, Tensor] = {}
+        self.definitions: list[Definition] = []
+        self.inputs: list[str] = []
+        self.sources: dict[str, tuple[str, int | None]] = {}
+        self.constants: dict[str, Any] = {}
+        self.hints: dict[str, int] = {}
+        self.outputs: tuple[Any, ...] = ()
+        self.compute = self.generated = 0
+        self.fallbacks: dict[str, int] = {}
+        self.unpacked: set[str] = set()
+        self.is_ordered = not generate or self._needs_order()
+        self.generate = generate and not self.is_ordered
+
+    def _needs_order(self) -> bool:
+        """Whether the graph mutates or has sizes that depend on data: then it runs as it is written."""
+        for node in self.module.graph.nodes:
+            if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+                if node.target._schema.is_mutable or torch.Tag.data_dependent_output in node.target.tags:
+                    return True
+        return False
+
+    def run(self) -> Lowered:
+        visit: dict[str, Callable[[torch.fx.Node], None]] = {
+            "placeholder": self._placeholder,
+            "get_attr": self._constant,
+            "call_function": self._call,
+            "output": self._output,
+        }
+        for node in self.module.graph.nodes:
+            visit[node.op](node)
+        counts = Counts(self.compute, self.generated, self.fallbacks)
+        sources = tuple((symbol, *source) for symbol, source in self.sources.items())
+        return Lowered(
+            tuple(self.inputs),
+            self.tensors,
+            sources,
+            tuple(self.definitions),
+            self.outputs,
+            self.constants,
+            counts,
+            self.hints,
+            self.is_ordered,
+        )
+
+    # ---- inputs and constants
+
+    def _placeholder(self, node: torch.fx.Node) -> None:
+        self.inputs.append(node.name)
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            self._bind(value, node.name, None)
+        if isinstance(value, torch.Tensor):
+            for dim, size in enumerate(value.shape):
+                self._bind(size, node.name, dim)
+            self._add_tensor(node.name, value)
+
+    def _bind(self, size: int | torch.SymInt, name: str, dim: int | None) -> None:
+        """Remembers where a size can be read; an integer input is better than a tensor's size."""
+        if isinstance(size, int) or not size.node.expr.is_Symbol:
+            return
+        self.hints.update(hints_of(size))
+        symbol = size.node.expr.name
+        if symbol not in self.sources or (dim is None and self.sources[symbol][1] is not None):
+            self.sources[symbol] = (name, dim)
+
+    def _constant(self, node: torch.fx.Node) -> None:
+        value = self.module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        self.constants[node.name] = value
+        if isinstance(value, torch.Tensor):
+            self._add_tensor(node.name, node.meta.get("val", value))
+
+    def _add_tensor(self, name: str, value: Any) -> Tensor | None:
+        """Records what is known of a strided tensor; None for anything else."""
+        tensor = tensor_of(name, value)
+        if tensor is not None:
+            self.tensors[name] = tensor
+        return tensor
+
+    # ---- operators
+
+    def _call(self, node: torch.fx.Node) -> None:
+        if node.target is operator.getitem and node.name in self.unpacked:
+            return
+        if is_size_operator(node) and self._size(node):
+            return
+        is_counted = is_compute(node)
+        self.compute += is_counted
+        results = self._results(node) if self.generate else None
+        if results is None:
+            self._called(node, is_counted)
+            return
+        self.generated += is_counted
+        for tensor, result in results:
+            self._define(node, tensor, result)
+
+    def _size(self, node: torch.fx.Node) -> bool:
+        """Computes an integer from the sizes of the inputs. False where it needs more than they tell."""
+        value = node.meta["val"]
+        if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+            return False
+        try:
+            index = index_of(value)
+        except Declined:
+            return False
+        if not symbols(index) <= self.sources.keys():
+            return False
+        self.hints.update(hints_of(value))
+        self.definitions.append(Sized(node.name, index))
+        return True
+
+    def _called(self, node: torch.fx.Node, is_counted: bool) -> None:
+        if is_counted:
+            name = name_of(node.target)
+            self.fallbacks[name] = self.fallbacks.get(name, 0) + 1
+        call = self._call_of(node)
+        tensor = self._add_tensor(node.name, node.meta.get("val"))
+        effect = is_effectful(node.target)
+        self.definitions.append(Called(node.name, tensor, call, effect))
+
+    def _call_of(self, node: torch.fx.Node) -> CallAten:
+        args = torch.fx.map_arg(node.args, lambda argument: Ref(argument.name))
+        kwargs = torch.fx.map_arg(node.kwargs, lambda argument: Ref(argument.name))
+        return CallAten(node.name, node.target, tuple(args), dict(kwargs))
+
+    def _define(self, node: torch.fx.Node, tensor: Tensor, result: Any) -> None:
+        self.tensors[tensor.name] = tensor
+        if isinstance(result, View):
+            call = result.call or self._call_of(node)
+            self.definitions.append(Viewed(tensor, result.base.name, result.at, call))
+        else:
+            is_rounding = name_of(node.target) in ROUNDING
+            self.definitions.append(Generated(tensor, result, node.name, is_rounding))
+
+    def _results(self, node: torch.fx.Node) -> list[tuple[Tensor, Any]] | None:
+        """Each used output of a node with its elements or view, or None where ATen must run it."""
+        found = record_of(node.target)
+        if found is None or found.rule is None:
+            return None
+        try:
+            operation, aliases = self._operation(node, found.kind)
+            result = found.rule(operation)
+        except Declined:
+            return None
+        self.unpacked.update(user.name for user in node.users if user.target is operator.getitem)
+        pairs = [(t, r) for t, r in zip(operation.outputs, result, strict=True) if t is not None and r is not None]
+        return pairs + [(alias, _same_as(original)) for alias, original in aliases]
+
+    def _operation(self, node: torch.fx.Node, kind: Kind) -> tuple[Operation, list[tuple[Tensor, Tensor]]]:
+        value = node.meta.get("val")
+        outputs, aliases = self._outputs_of(node, value, kind)
+        arguments = {name: self._argument(argument) for name, argument in arguments_of(node).items()}
+        used = [t for t in pytree.tree_leaves(arguments) if isinstance(t, Tensor)]
+        if not any(outputs) or not all(is_generated(tensor) for tensor in [*used, *(o for o in outputs if o)]):
+            raise Declined("a device or dtype that is not generated")
+        if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
+            raise Declined("strides that overlap")
+        fakes = tuple(torch.fx.map_arg(node.args, lambda a: a.meta.get("val")))
+        return Operation(node.name, arguments, tuple(outputs), fakes), aliases
+
+    def _outputs_of(
+        self, node: torch.fx.Node, value: Any, kind: Kind
+    ) -> tuple[list[Tensor | None], list[tuple[Tensor, Tensor]]]:
+        """The outputs that are used, by position; and further names for the same outputs."""
+        if isinstance(value, torch.Tensor):
+            return [tensor_of(node.name, value)], []
+        if not isinstance(value, list | tuple) or any(user.target is not operator.getitem for user in node.users):
+            raise Declined("a result that is used whole")
+        outputs: list[Tensor | None] = [None] * len(value)
+        if kind is Kind.view:
+            outputs = [tensor_of(f"{node.name}_{i}", piece) for i, piece in enumerate(value)]
+        named: dict[int, Tensor] = {}
+        aliases = []
+        for user in node.users:
+            position = user.args[1] % len(value)  # type: ignore[operator]
+            if value[position] is None and not user.users:
+                continue
+            tensor = tensor_of(user.name, value[position])
+            if tensor is None:
+                raise Declined("a result that is not a strided tensor")
+            if position in named:
+                aliases.append((tensor, named[position]))
+            else:
+                outputs[position] = named[position] = tensor
+        return outputs, aliases
+
+    def _argument(self, argument: Any) -> Any:
+        """An argument of an operator: tensors by what is known of them, sizes as indices."""
+        if isinstance(argument, torch.fx.Node):
+            if argument.name in self.tensors:
+                return self.tensors[argument.name]
+            value = argument.meta.get("val")
+            if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
+                return self._known_size(value)
+            raise Declined(f"operand {argument}")
+        if isinstance(argument, list | tuple):
+            return type(argument)(self._argument(item) for item in argument)
+        return argument
+
+    def _known_size(self, value: int | torch.SymInt) -> Index | int:
+        index = index_of(value)
+        if not symbols(index) <= self.sources.keys():
+            raise Declined("a size that depends on data")
+        return index if isinstance(value, torch.SymInt) else value
+
+    def _output(self, node: torch.fx.Node) -> None:
+        flat = torch.fx.map_arg(node.args[0], lambda argument: Ref(argument.name))
+        self.outputs = tuple(flat) if isinstance(flat, list | tuple) else (flat,)
+
+
+def _same_as(original: Tensor) -> View:
+    from_own = tuple(Symbol(f"d{i}") for i in range(len(original.shape)))
+    return View(original, from_own, CallAten(original.name, torch.ops.aten.alias.default, (Ref(original.name),), {}))
+
+
+def tensor_of(name: str, value: Any) -> Tensor | None:
+    """What is known of a traced tensor; None where it is not one strided tensor with sizes that can be written."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_neg():
+        return None
+    try:
+        shape, stride = shape_of(tuple(value.shape)), shape_of(tuple(value.stride()))
+        return Tensor(name, shape, stride, index_of(value.storage_offset()), value.dtype, value.device)
+    except Declined:
+        return None
+
+
+def is_generated(tensor: Tensor) -> bool:
+    """Whether kernels are made for tensors of this device and dtype."""
+    return tensor.device.type == "cpu" and tensor.dtype in GENERATED_DTYPES
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether no two elements share memory, as far as strides of 0 tell."""
+    pairs = zip(tensor.shape, tensor.stride, strict=True)
+    return all(stride is not as_index(0) or extent in (as_index(0), as_index(1)) for extent, stride in pairs)
+
+
+def arguments_of(node: torch.fx.Node) -> dict[str, Any]:
+    """The arguments of a call by their names in the operator's schema, defaults filled in."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    named = {}
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args):
+            named[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            named[argument.name] = node.kwargs[argument.name]
+        else:
+            named[argument.name] = argument.default_value
+    return named

@@ -1,0 +1,621 @@
+"""Pointwise operators: `out[d] = f(a[d], b[d], ...)`, mostly one row of a table each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+
+from compiler.ir.loops import Expr
+from compiler.ir.lowered import Tensor
+from compiler.ir.rewrite import call, constant, convert, widened
+from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
+
+ON_BOOL = {
+    "add": "logical_or",
+    "mul": "logical_and",
+    "maximum": "logical_or",
+    "minimum": "logical_and",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "bitwise_not": "logical_not",
+}
+"""What arithmetic on booleans means."""
+
+
+def compute_dtype(operation: Operation) -> torch.dtype:
+    """The dtype that eager computes this result in."""
+    return widened(operation.output.dtype)
+
+
+def common_dtype(operation: Operation) -> torch.dtype:
+    """The dtype that the operands of a comparison are compared in."""
+    kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    return widened(elementwise_dtypes(*operation.fakes[:2], type_promotion_kind=kind)[1])
+
+
+def finish(operation: Operation, expr: Expr) -> Result:
+    """The result, rounded to the dtype of the output."""
+    return (convert(expr, operation.output.dtype),)
+
+
+def primitive(op: str, *args: Expr) -> Expr:
+    """`op(args)`, for booleans what eager means by it."""
+    if args[0].dtype is torch.bool:
+        if op not in ON_BOOL:
+            raise Declined(f"{op} of booleans")
+        op = ON_BOOL[op]
+    return call(op, *args)
+
+
+def arithmetic(op: str, *names: str) -> Callable[[Operation], Result]:
+    """A rule: `op` of the named arguments in the dtype of the result."""
+
+    def lower(operation: Operation) -> Result:
+        dtype = compute_dtype(operation)
+        return finish(operation, primitive(op, *(operation.value(name, dtype) for name in names)))
+
+    return lower
+
+
+def comparison(op: str) -> Callable[[Operation], Result]:
+    """A rule: `op` of self and other in their common dtype."""
+
+    def lower(operation: Operation) -> Result:
+        dtype = common_dtype(operation)
+        return finish(operation, call(op, operation.value("self", dtype), operation.value("other", dtype)))
+
+    return lower
+
+
+def logical(op: str, *names: str) -> Callable[[Operation], Result]:
+    """A rule: `op` of the truth of the named arguments."""
+
+    def lower(operation: Operation) -> Result:
+        values = (operation.value(name, torch.bool) for name in names)
+        return finish(operation, call(op, *values))
+
+    return lower
+
+
+FLOAT_UNARY = (
+    "sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh"
+    " atanh erf erfc sigmoid"
+)
+for _name in FLOAT_UNARY.split():
+    record(Kind.pointwise, arithmetic(_name, "self"), _name)
+for _name in ("neg", "abs", "bitwise_not"):
+    record(Kind.pointwise, arithmetic(_name, "self"), _name)
+for _name in ("mul", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor"):
+    record(Kind.pointwise, arithmetic(_name, "self", "other"), f"{_name}.Tensor", f"{_name}.Scalar")
+for _name in ("maximum", "minimum", "fmax", "fmin", "atan2"):
+    record(Kind.pointwise, arithmetic(_name, "self", "other"), _name)
+record(Kind.pointwise, arithmetic("copysign", "self", "other"), "copysign.Tensor", "copysign.Scalar")
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    record(Kind.pointwise, comparison(_name), f"{_name}.Tensor", f"{_name}.Scalar")
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    record(Kind.pointwise, logical(_name, "self", "other"), _name)
+record(Kind.pointwise, logical("logical_not", "self"), "logical_not")
+del _name
+
+_lower_fmod = arithmetic("fmod", "self", "other")
+
+
+@rule(Kind.pointwise, "fmod.Tensor", "fmod.Scalar")
+def fmod(operation: Operation) -> Result:
+    needs_floats(operation)
+    return _lower_fmod(operation)
+
+
+def needs_floats(operation: Operation) -> None:
+    """Raises: Declined for a result that is not floating point."""
+    if not operation.output.dtype.is_floating_point:
+        raise Declined("integer operands")
+
+
+def keeps_integers(op: str) -> Callable[[Operation], Result]:
+    """A rule: `op` of self for floating point, self for integers."""
+
+    def lower(operation: Operation) -> Result:
+        value = operation.value("self", compute_dtype(operation))
+        return finish(operation, call(op, value) if value.dtype.is_floating_point else value)
+
+    return lower
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    record(Kind.pointwise, keeps_integers(_name), _name)
+del _name
+
+
+@rule(Kind.pointwise, "sign", "sgn")
+def sign(operation: Operation) -> Result:
+    value = operation.value("self", compute_dtype(operation))
+    return finish(operation, value if value.dtype is torch.bool else call("sign", value))
+
+
+def floating_test(op: str, otherwise: bool) -> Callable[[Operation], Result]:
+    """A rule: a test of floating point values, constant for integers."""
+
+    def lower(operation: Operation) -> Result:
+        dtype = operation.tensor("self").dtype
+        if not dtype.is_floating_point:
+            return (constant(otherwise, torch.bool),)
+        return (call(op, operation.value("self", widened(dtype))),)
+
+    return lower
+
+
+record(Kind.pointwise, floating_test("isnan", False), "isnan")
+record(Kind.pointwise, floating_test("isinf", False), "isinf")
+record(Kind.pointwise, floating_test("isfinite", True), "isfinite")
+
+
+@rule(Kind.pointwise, "signbit")
+def signbit(operation: Operation) -> Result:
+    dtype = operation.tensor("self").dtype
+    if not dtype.is_floating_point:
+        raise Declined("sign bit of integers")
+    return (call("signbit", operation.value("self", widened(dtype)), dtype=torch.bool),)
+
+
+# ---- sums, quotients, powers ---------------------------------------------------------------------------------------
+
+
+def scaled(operation: Operation, name: str, dtype: torch.dtype) -> Expr:
+    """`alpha * operand`."""
+    alpha = operation.arguments.get("alpha", 1)
+    value = operation.value(name, dtype)
+    return value if alpha == 1 else primitive("mul", operation.value("alpha", dtype), value)
+
+
+@rule(Kind.pointwise, "add.Tensor", "add.Scalar")
+def add(operation: Operation) -> Result:
+    dtype = compute_dtype(operation)
+    return finish(operation, primitive("add", operation.value("self", dtype), scaled(operation, "other", dtype)))
+
+
+@rule(Kind.pointwise, "sub.Tensor", "sub.Scalar")
+def sub(operation: Operation) -> Result:
+    dtype = compute_dtype(operation)
+    return finish(operation, primitive("sub", operation.value("self", dtype), scaled(operation, "other", dtype)))
+
+
+@rule(Kind.pointwise, "rsub.Tensor", "rsub.Scalar")
+def rsub(operation: Operation) -> Result:
+    dtype = compute_dtype(operation)
+    return finish(operation, primitive("sub", operation.value("other", dtype), scaled(operation, "self", dtype)))
+
+
+@rule(Kind.pointwise, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
+def div(operation: Operation) -> Result:
+    mode = operation.arguments.get("rounding_mode")
+    if mode == "floor":
+        return floor_divide(operation)
+    needs_floats(operation)
+    dtype = compute_dtype(operation)
+    quotient = call("div", operation.value("self", dtype), operation.value("other", dtype))
+    return finish(operation, quotient if mode is None else call("trunc", quotient))
+
+
+def nonzero_divisor(operation: Operation) -> None:
+    """Raises: Declined where an integer divisor may be 0, which eager rejects."""
+    divisor = operation["other"]
+    if not isinstance(divisor, int) or divisor == 0:
+        raise Declined("integer division by a tensor")
+
+
+@rule(Kind.pointwise, "floor_divide", "floor_divide.Scalar")
+def floor_divide(operation: Operation) -> Result:
+    return divided(operation, "floor_div_float", "floordiv_int")
+
+
+@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar")
+def remainder(operation: Operation) -> Result:
+    return divided(operation, "remainder_float", "mod_int")
+
+
+def divided(operation: Operation, on_floats: str, on_integers: str) -> Result:
+    """A quotient or remainder, by the dtype of the result."""
+    dtype = compute_dtype(operation)
+    if dtype is torch.bool:
+        raise Declined("division of booleans")
+    if not dtype.is_floating_point:
+        nonzero_divisor(operation)
+    op = on_floats if dtype.is_floating_point else on_integers
+    return finish(operation, call(op, operation.value("self", dtype), operation.value("other", dtype)))
+
+
+POWERS: dict[float, Callable[[Expr], Expr]] = {
+    1: lambda x: x,
+    2: lambda x: call("mul", x, x),
+    3: lambda x: call("mul", call("mul", x, x), x),
+}
+FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
+    0.5: lambda x: call("sqrt", x),
+    -0.5: lambda x: call("rsqrt", x),
+    -1: lambda x: call("reciprocal", x),
+    -2: lambda x: call("reciprocal", call("mul", x, x)),
+}
+"""The exponents for which eager does not call pow either."""
+
+
+@rule(Kind.pointwise, "pow.Tensor_Scalar")
+def pow_scalar(operation: Operation) -> Result:
+    dtype = compute_dtype(operation)
+    base, exponent = operation.value("self", dtype), operation.number("exponent")
+    if dtype is torch.bool:
+        raise Declined("power of booleans")
+    special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
+    if special is None and not dtype.is_floating_point:
+        raise Declined("integer power")
+    return finish(operation, special(base) if special else call("pow", base, constant(exponent, dtype)))
+
+
+@rule(Kind.pointwise, "pow.Tensor_Tensor", "pow.Scalar")
+def pow_tensor(operation: Operation) -> Result:
+    needs_floats(operation)
+    dtype = compute_dtype(operation)
+    return finish(operation, call("pow", operation.value("self", dtype), operation.value("exponent", dtype)))
+
+
+@rule(Kind.pointwise, "square")
+def square(operation: Operation) -> Result:
+    value = operation.value("self", compute_dtype(operation))
+    return finish(operation, primitive("mul", value, value))
+
+
+def shift(op: str) -> Callable[[Operation], Result]:
+    """A rule: a shift by a constant below the width of the integers; what others mean is the machine's."""
+
+    def lower(operation: Operation) -> Result:
+        dtype = operation.output.dtype
+        if dtype.is_floating_point or not 0 <= operation.number("other") < 8 * dtype.itemsize - 1:
+            raise Declined("shift")
+        return (call(op, operation.value("self", dtype), operation.value("other", dtype)),)
+
+    return lower
+
+
+record(Kind.pointwise, shift("shl"), "bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar")
+record(Kind.pointwise, shift("shr"), "bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")
+
+# ---- selection, conversion -----------------------------------------------------------------------------------------
+
+
+@rule(Kind.pointwise, "where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(operation: Operation) -> Result:
+    if operation.tensor("condition").dtype is not torch.bool:
+        raise Declined("condition is not boolean")
+    dtype = operation.output.dtype
+    return (call("where", operation.value("condition", torch.bool), _arm(operation, "self"), _arm(operation, "other"), dtype=dtype),)
+
+
+def _arm(operation: Operation, name: str) -> Expr:
+    return operation.value(name, operation.output.dtype)
+
+
+@rule(Kind.pointwise, "masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(operation: Operation) -> Result:
+    if operation.tensor("mask").dtype is not torch.bool:
+        raise Declined("mask is not boolean")
+    dtype = operation.output.dtype
+    mask = operation.value("mask", torch.bool)
+    return (call("where", mask, operation.value("value", dtype), operation.value("self", dtype), dtype=dtype),)
+
+
+def clamped(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    """`min(max(value, low), high)`; NaN stays NaN."""
+    if low is not None:
+        value = primitive("maximum", value, low)
+    return value if high is None else primitive("minimum", value, high)
+
+
+@rule(Kind.pointwise, "clamp", "clamp.Tensor", "clamp_min", "clamp_max", "clamp_min.Tensor", "clamp_max.Tensor")
+def clamp(operation: Operation) -> Result:
+    dtype = compute_dtype(operation)
+    low, high = (_optional(operation, name, dtype) for name in ("min", "max"))
+    return finish(operation, clamped(operation.value("self", dtype), low, high))
+
+
+def _optional(operation: Operation, name: str, dtype: torch.dtype) -> Expr | None:
+    return None if operation.arguments.get(name) is None else operation.value(name, dtype)
+
+
+@rule(Kind.pointwise, "_to_copy", "clone", "lift_fresh_copy", "positive", "prims.convert_element_type.default", "to.dtype")
+def copied(operation: Operation) -> Result:
+    name = "self" if "self" in operation.arguments else "a"
+    if operation.arguments.get("layout") not in (None, torch.strided) or operation.arguments.get("pin_memory"):
+        raise Declined("layout")
+    return (operation.value(name, operation.output.dtype),)
+
+
+@rule(Kind.pointwise, "copy")
+def copy(operation: Operation) -> Result:
+    source = operation.tensor("src")
+    return (convert(operation.value("src", source.dtype), operation.output.dtype),)
+
+
+@rule(Kind.pointwise, "nan_to_num")
+def nan_to_num(operation: Operation) -> Result:
+    needs_floats(operation)
+    dtype = operation.output.dtype
+    x, limits = operation.value("self", dtype), torch.finfo(dtype)
+    given = (operation["nan"], operation["posinf"], operation["neginf"])
+    nan, high, low = (d if g is None else g for g, d in zip(given, (0.0, limits.max, limits.min), strict=True))
+    x32 = convert(x, widened(dtype))
+    infinity = constant(math.inf, x32.dtype)
+    y = call("where", call("isnan", x32), constant(nan, x32.dtype), x32)
+    y = call("where", call("eq", x32, infinity), constant(high, x32.dtype), y)
+    y = call("where", call("eq", x32, call("neg", infinity)), constant(low, x32.dtype), y)
+    return finish(operation, y)
+
+
+# ---- activations: formulas over one dtype ----------------------------------------------------------------------------
+
+
+class Formula:
+    """Arithmetic on expressions of one dtype, so that a formula reads as one."""
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+
+    def _with(self, op: str, other: Formula | float, swapped: bool = False) -> Formula:
+        value = other.expr if isinstance(other, Formula) else constant(other, self.expr.dtype)
+        return Formula(call(op, value, self.expr) if swapped else call(op, self.expr, value))
+
+    def __add__(self, other: Formula | float) -> Formula:
+        return self._with("add", other)
+
+    def __radd__(self, other: float) -> Formula:
+        return self._with("add", other, True)
+
+    def __sub__(self, other: Formula | float) -> Formula:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: float) -> Formula:
+        return self._with("sub", other, True)
+
+    def __mul__(self, other: Formula | float) -> Formula:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: float) -> Formula:
+        return self._with("mul", other, True)
+
+    def __truediv__(self, other: Formula | float) -> Formula:
+        return self._with("div", other)
+
+    def __lt__(self, other: Formula | float) -> Formula:
+        return self._with("lt", other)
+
+    def __le__(self, other: Formula | float) -> Formula:
+        return self._with("le", other)
+
+    def __gt__(self, other: Formula | float) -> Formula:
+        return self._with("gt", other)
+
+    def __ge__(self, other: Formula | float) -> Formula:
+        return self._with("ge", other)
+
+    def __and__(self, other: Formula) -> Formula:
+        return self._with("logical_and", other)
+
+    def __or__(self, other: Formula) -> Formula:
+        return self._with("logical_or", other)
+
+    def of(self, op: str) -> Formula:
+        """`op(self)`."""
+        return Formula(call(op, self.expr))
+
+    def where(self, yes: Formula | float, no: Formula | float) -> Formula:
+        """`yes` where self is true, else `no`; at least one of them a formula."""
+        dtype = next(arm.expr.dtype for arm in (yes, no) if isinstance(arm, Formula))
+        arms = (arm.expr if isinstance(arm, Formula) else constant(arm, dtype) for arm in (yes, no))
+        return Formula(call("where", self.expr, *arms, dtype=dtype))
+
+    def clamp(self, low: float, high: float) -> Formula:
+        return self._with("maximum", low)._with("minimum", high)
+
+
+def formula(*tensors: str, kind: Kind = Kind.pointwise, targets: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Declares `function(operation, *values)`, over floating point values of the named arguments, as a rule."""
+
+    def declare(function: Callable[..., Formula]) -> Callable[..., Formula]:
+        def lower(operation: Operation) -> Result:
+            needs_floats(operation)
+            dtype = compute_dtype(operation)
+            values = (Formula(operation.value(name, dtype)) for name in tensors)
+            return finish(operation, function(operation, *values).expr)
+
+        record(kind, lower, *targets)
+        return function
+
+    return declare
+
+
+def _number(operation: Operation, name: str) -> float:
+    return cast(float, operation.number(name))
+
+
+@rule(Kind.pointwise, "relu")
+def relu(operation: Operation) -> Result:
+    dtype = compute_dtype(operation)
+    return finish(operation, primitive("maximum", operation.value("self", dtype), constant(0, dtype)))
+
+
+def normal_distribution(x: Formula) -> Formula:
+    """`P(N < x)`."""
+    return 0.5 * (1.0 + (x * math.sqrt(0.5)).of("erf"))
+
+
+def gelu_inner(x: Formula) -> Formula:
+    """The argument of tanh in the approximation of gelu."""
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+
+
+@formula("self", targets=("gelu",))
+def gelu(operation: Operation, x: Formula) -> Formula:
+    if operation["approximate"] == "tanh":
+        return 0.5 * x * (1.0 + gelu_inner(x).of("tanh"))
+    return x * normal_distribution(x)
+
+
+@formula("grad_output", "self", targets=("gelu_backward",))
+def gelu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    if operation["approximate"] != "tanh":
+        density = (-0.5 * (x * x)).of("exp") * (1 / math.sqrt(2 * math.pi))
+        return gradient * (normal_distribution(x) + x * density)
+    t = gelu_inner(x).of("tanh")
+    slope = math.sqrt(2 / math.pi) * (1.0 + (3 * 0.044715) * (x * x))
+    return gradient * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+
+
+@formula("self", targets=("silu",))
+def silu(operation: Operation, x: Formula) -> Formula:
+    return x / (1.0 + x.of("neg").of("exp"))
+
+
+@formula("grad_output", "self", targets=("silu_backward",))
+def silu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    s = x.of("sigmoid")
+    return gradient * s * (1.0 + x * (1.0 - s))
+
+
+@formula("grad_output", "output", targets=("tanh_backward",))
+def tanh_backward(operation: Operation, gradient: Formula, y: Formula) -> Formula:
+    return gradient * (1.0 - y * y)
+
+
+@formula("grad_output", "output", targets=("sigmoid_backward",))
+def sigmoid_backward(operation: Operation, gradient: Formula, y: Formula) -> Formula:
+    return gradient * (1.0 - y) * y
+
+
+@formula("grad_output", "self", targets=("threshold_backward",))
+def threshold_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    return (x <= _number(operation, "threshold")).where(0.0, gradient)
+
+
+@formula("self", targets=("threshold",))
+def threshold(operation: Operation, x: Formula) -> Formula:
+    return (x <= _number(operation, "threshold")).where(_number(operation, "value"), x)
+
+
+@formula("self", targets=("hardtanh",))
+def hardtanh(operation: Operation, x: Formula) -> Formula:
+    return x.clamp(_number(operation, "min_val"), _number(operation, "max_val"))
+
+
+@formula("grad_output", "self", targets=("hardtanh_backward",))
+def hardtanh_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    outside = (x <= _number(operation, "min_val")) | (x >= _number(operation, "max_val"))
+    return outside.where(0.0, gradient)
+
+
+@formula("self", targets=("relu6",))
+def relu6(operation: Operation, x: Formula) -> Formula:
+    return x.clamp(0.0, 6.0)
+
+
+@formula("self", targets=("hardswish",))
+def hardswish(operation: Operation, x: Formula) -> Formula:
+    return x * (x + 3.0).clamp(0.0, 6.0) / 6.0
+
+
+@formula("grad_output", "self", targets=("hardswish_backward",))
+def hardswish_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    inner = (x < 3.0).where(gradient * (x / 3.0 + 0.5), gradient)
+    return (x <= -3.0).where(0.0, inner)
+
+
+@formula("self", targets=("hardsigmoid",))
+def hardsigmoid(operation: Operation, x: Formula) -> Formula:
+    return (x + 3.0).clamp(0.0, 6.0) / 6.0
+
+
+@formula("grad_output", "self", targets=("hardsigmoid_backward",))
+def hardsigmoid_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    return ((x > -3.0) & (x < 3.0)).where(gradient * (1.0 / 6.0), 0.0)
+
+
+@formula("self", targets=("leaky_relu",))
+def leaky_relu(operation: Operation, x: Formula) -> Formula:
+    return (x > 0.0).where(x, x * _number(operation, "negative_slope"))
+
+
+@formula("grad_output", "self", targets=("leaky_relu_backward",))
+def leaky_relu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    return (x > 0.0).where(gradient, gradient * _number(operation, "negative_slope"))
+
+
+@formula("self", targets=("elu",))
+def elu(operation: Operation, x: Formula) -> Formula:
+    alpha, scale, inner = (_number(operation, name) for name in ("alpha", "scale", "input_scale"))
+    return (x <= 0.0).where((x * inner).of("expm1") * (alpha * scale), x * scale)
+
+
+@formula("grad_output", "self_or_result", targets=("elu_backward",))
+def elu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    alpha, scale, inner = (_number(operation, name) for name in ("alpha", "scale", "input_scale"))
+    if operation["is_result"]:
+        below = gradient * inner * (x + alpha * scale)
+    else:
+        below = gradient * (inner * alpha * scale) * (x * inner).of("exp")
+    return (x <= 0.0).where(below, gradient * scale)
+
+
+@formula("self", targets=("softplus",))
+def softplus(operation: Operation, x: Formula) -> Formula:
+    beta, limit = _number(operation, "beta"), _number(operation, "threshold")
+    return (x * beta > limit).where(x, (x * beta).of("exp").of("log1p") / beta)
+
+
+@formula("grad_output", "self", targets=("softplus_backward",))
+def softplus_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    beta, limit = _number(operation, "beta"), _number(operation, "threshold")
+    z = (x * beta).of("exp")
+    return (x * beta > limit).where(gradient, gradient * z / (z + 1.0))
+
+
+@formula("self", targets=("mish",))
+def mish(operation: Operation, x: Formula) -> Formula:
+    return x * x.of("exp").of("log1p").of("tanh")
+
+
+@formula("grad_output", "mask", targets=("native_dropout_backward",))
+def native_dropout_backward(operation: Operation, gradient: Formula, mask: Formula) -> Formula:
+    return gradient * (mask * _number(operation, "scale"))
+
+
+@formula("self", "tensor1", "tensor2", targets=("addcmul",))
+def addcmul(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula:
+    return x + _number(operation, "value") * a * b
+
+
+@formula("self", "tensor1", "tensor2", targets=("addcdiv",))
+def addcdiv(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula:
+    return x + _number(operation, "value") * a / b
+
+
+@formula("self", "end", "weight", targets=("lerp.Scalar", "lerp.Tensor"))
+def lerp(operation: Operation, start: Formula, end: Formula, weight: Formula) -> Formula:
+    near_start = weight.of("abs") < 0.5
+    return near_start.where(start + weight * (end - start), end - (end - start) * (1.0 - weight))
+
+
+@formula("self", "other", targets=("xlogy.Tensor",))
+def xlogy(operation: Operation, x: Formula, y: Formula) -> Formula:
+    return y.of("isnan").where(math.nan, (Formula(call("eq", x.expr, constant(0, x.expr.dtype)))).where(0.0, x * y.of("log")))
+
+
+@formula("self", targets=("frac",))
+def frac(operation: Operation, x: Formula) -> Formula:
+    return x - x.of("trunc")
+
+

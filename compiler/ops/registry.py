@@ -1,0 +1,150 @@
+"""The operator records: one `Op` a target, and the table of them all.
+
+A rule takes an `Operation` (one call, its arguments by their schema names) and gives the elements of each output, or
+a `View`. It raises `Declined` where it is not certain to do what eager does: the call then stays a call to ATen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import torch
+
+from compiler.ir.index import ONE, ZERO, Index, Int
+from compiler.ir.loops import AsValue, CallAten, Element, Expr
+from compiler.ir.lowered import Tensor, coordinates
+from compiler.ir.rewrite import constant, convert
+
+
+class Kind(Enum):
+    """What an operator does to the elements of its inputs. Partitioner, fuser and cost model read nothing else."""
+
+    pointwise = "pointwise"
+    reduction = "reduction"
+    scan = "scan"
+    view = "view"
+    indexing = "indexing"
+    contraction = "contraction"
+    creation = "creation"
+    random = "random"
+    composite = "composite"
+    effect = "effect"
+
+
+class Declined(Exception):
+    """This call has no lowering; ATen runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call of an operator.
+
+    `arguments` holds a `Tensor` for a tensor, an `Index` for a symbolic size, and constants. `fakes` are the
+    positional arguments as they were traced, for type promotion.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    outputs: tuple[Tensor | None, ...]
+    fakes: tuple[Any, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def output(self) -> Tensor:
+        """The first output that anyone uses."""
+        return next(output for output in self.outputs if output is not None)
+
+    def tensor(self, name: str) -> Tensor:
+        """Argument `name`, a tensor. Raises: Declined when it is None or something else."""
+        value = self.arguments[name]
+        if not isinstance(value, Tensor):
+            raise Declined(f"{name} is not a tensor")
+        return value
+
+    def number(self, name: str) -> bool | int | float:
+        """Argument `name`, a constant. Raises: Declined when it is anything else."""
+        value = self.arguments[name]
+        if not isinstance(value, bool | int | float):
+            raise Declined(f"{name} is not a constant")
+        return value
+
+    def value(self, name: str, dtype: torch.dtype) -> Expr:
+        """Argument `name` at the coordinates of the output, as `dtype`."""
+        return value_of(self.arguments[name], self.output.shape, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One output that is a view: its elements' coordinates in the base, and another call that makes it, if any."""
+
+    base: Tensor
+    at: tuple[Index, ...]
+    call: CallAten | None = None
+
+
+Result: TypeAlias = "tuple[Expr | View | None, ...]"
+Rule: TypeAlias = Callable[[Operation], Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What is known of one operator. `rule` is None where ATen always runs it."""
+
+    target: str
+    kind: Kind
+    rule: Rule | None
+
+
+OPERATORS: dict[str, Op] = {}
+
+
+def record(kind: Kind, rule: Rule | None, *targets: str) -> None:
+    """Adds the record of each target, written `add.Tensor` for `aten.add.Tensor`."""
+    for target in targets:
+        name = target if target.startswith("prims.") else f"aten.{target}"
+        name = name.removesuffix(".default")
+        OPERATORS[name] = Op(name, kind, rule)
+
+
+def rule(kind: Kind, *targets: str) -> Callable[[Rule], Rule]:
+    """Declares a function as the rule of its targets."""
+
+    def declare(function: Rule) -> Rule:
+        record(kind, function, *targets)
+        return function
+
+    return declare
+
+
+def broadcast(tensor: Tensor, shape: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The coordinates of `tensor` at the coordinates of a tensor of `shape` that it is broadcast to."""
+    own = coordinates(len(shape))[len(shape) - len(tensor.shape) :]
+    return tuple(ZERO if extent is ONE else d for extent, d in zip(tensor.shape, own, strict=True))
+
+
+def element(tensor: Tensor, at: tuple[Index, ...], dtype: torch.dtype) -> Expr:
+    """`tensor[at]` as `dtype`."""
+    return convert(Element(tensor.name, at, tensor.dtype), dtype)
+
+
+def value_of(value: object, shape: tuple[Index, ...], dtype: torch.dtype) -> Expr:
+    """A tensor (broadcast to `shape`), a size or a number as `dtype`."""
+    if isinstance(value, Tensor):
+        return element(value, broadcast(value, shape), dtype)
+    if isinstance(value, bool | int | float):
+        return constant(value, dtype) if dtype.is_floating_point or isinstance(value, int) else _declined(value)
+    return number_of(value, dtype) if isinstance(value, Index) else _declined(value)
+
+
+def number_of(index: Index, dtype: torch.dtype) -> Expr:
+    """A size as a number."""
+    return constant(index.value, dtype) if isinstance(index, Int) else AsValue(index, dtype)
+
+
+def _declined(value: object) -> Expr:
+    raise Declined(f"operand {value!r}")

@@ -1,0 +1,119 @@
+"""Kernels -> Python callables over addresses: emit, cache, compile, load.
+
+Each shared object carries for every kernel a Python function of its own that reads its integers straight from the
+argument vector (the stable ABI, declared by hand: no Python header is needed). A call costs about a tenth of one
+through ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compiler.codegen.cpp import emit_kernel, prelude
+from compiler.codegen.expr import memory_type
+from compiler.errors import BuildError
+from compiler.ir.loops import Kernel
+from compiler.options import Options
+from compiler.runtime import build as _build
+from compiler.runtime.cache import fetch, key_of
+
+KERNELS_PER_UNIT = 8
+"""A unit takes about 0.15 s to start and 0.02 to 0.1 s a kernel; more units than processors gain nothing."""
+
+_PYTHON = """
+// ---- what Python calls: integers from the argument vector, the lock given up around the kernel ----
+
+struct PyObject;
+struct PyMethodDef { const char* name; void* function; int flags; const char* doc; };
+extern "C" {
+long long PyLong_AsLongLong(PyObject*);
+PyObject* PyErr_Occurred();
+PyObject* PyErr_Format(PyObject*, const char*, ...);
+extern PyObject* PyExc_TypeError;
+PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
+void* PyEval_SaveThread();
+void PyEval_RestoreThread(void*);
+void Py_IncRef(PyObject*);
+extern PyObject _Py_NoneStruct;
+}
+
+static bool take(PyObject* const* arguments, long count, long wanted, const char* name, i64* values) {
+  if (count != wanted) {
+    PyErr_Format(PyExc_TypeError, "%s takes %ld integers, %ld given", name, wanted, count);
+    return false;
+  }
+  for (long i = 0; i < wanted; i++) {
+    values[i] = PyLong_AsLongLong(arguments[i]);
+    if (values[i] == -1 && PyErr_Occurred()) return false;
+  }
+  return true;
+}
+"""
+
+_ENTRY = """
+static PyObject* call_{name}(PyObject*, PyObject* const* arguments, long count) {{
+  i64 v[{size}];
+  if (!take(arguments, count, {count}, "{name}", v)) return 0;
+  void* state = PyEval_SaveThread();
+  {name}({values});
+  PyEval_RestoreThread(state);
+  Py_IncRef(&_Py_NoneStruct);
+  return &_Py_NoneStruct;
+}}
+static PyMethodDef def_{name} = {{"{name}", (void*)call_{name}, 0x80, 0}};
+extern "C" PyObject* get_{name}() {{ return PyCFunction_NewEx(&def_{name}, 0, 0); }}
+"""
+
+
+def load_kernels(kernels: Sequence[Kernel], options: Options) -> dict[str, Callable[..., None]]:
+    """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol.
+
+    Raises: BuildError where there is no compiler, or it failed; Unsupported for what C++ has no text for.
+    """
+    if not kernels:
+        return {}
+    compiler = _build.find_compiler(options.cxx)
+    if compiler is None:
+        wanted = options.cxx or "g++, c++ or clang++"
+        raise BuildError(f"assay: there is no C++ compiler ({wanted}); set ASSAY_CXX, or option target to 'aten'")
+    sources = units(kernels)
+    key = key_of(sources, compiler.version, *_build.FLAGS)
+    path = fetch(options.cache, key, functools.partial(_build.build, sources, compiler))
+    return _load(path, [kernel.name for kernel in kernels])
+
+
+def units(kernels: Sequence[Kernel]) -> list[str]:
+    """The translation units of the kernels, of about equal size, as many as may compile side by side."""
+    texts = [emit_kernel(kernel) + entry(kernel) for kernel in kernels]
+    count = max(1, min(os.cpu_count() or 1, len(texts) // KERNELS_PER_UNIT))
+    parts: list[list[str]] = [[] for _ in range(count)]
+    for text in sorted(texts, key=len, reverse=True):
+        min(parts, key=lambda part: sum(map(len, part))).append(text)
+    return ["\n".join([prelude(), _PYTHON, *part]) for part in parts]
+
+
+def entry(kernel: Kernel) -> str:
+    """The Python function of a kernel, as C++ text."""
+    pointers, symbols = len(kernel.buffers), len(kernel.symbols)
+    values = [f"({_pointer(kernel, n)})v[{n}]" for n in range(pointers)]
+    values += [f"v[{pointers + n}]" for n in range(symbols)]
+    count = pointers + symbols
+    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, values=", ".join(values))
+
+
+def _pointer(kernel: Kernel, number: int) -> str:
+    return f"{memory_type(kernel.buffers[number].dtype)}*"
+
+
+def _load(path: Path, names: Sequence[str]) -> dict[str, Callable[..., None]]:
+    library = ctypes.PyDLL(str(path))
+    found: dict[str, Callable[..., None]] = {}
+    for name in names:
+        get = getattr(library, f"get_{name}")
+        get.restype = ctypes.py_object
+        found[name] = get()
+    return found

@@ -1,0 +1,61 @@
+"""The dependence relation inside a kernel: which elements of a buffer it reads and writes, and in what iteration.
+
+In-place reuse is proven from it, never recognised by its look.
+"""
+
+from __future__ import annotations
+
+from compiler.ir.index import Index, Int, coefficient
+from compiler.ir.loops import Kernel, Load, Loop, Reduce
+from compiler.ir.rewrite import nodes
+
+
+def read_indices(kernel: Kernel, buffer: str) -> frozenset[Index]:
+    """The indices at which a kernel reads a buffer."""
+    found = nodes(*(store.expr for store in kernel.stores))
+    return frozenset(node.index for node in found if isinstance(node, Load) and node.buffer == buffer)
+
+
+def reads_in_reduction(kernel: Kernel, buffer: str) -> bool:
+    """Whether a reduction reads a buffer: then one iteration reads elements that others may write."""
+    found = nodes(*(store.expr for store in kernel.stores))
+    inside = nodes(*(node.body for node in found if isinstance(node, Reduce)))
+    return any(isinstance(node, Load) and node.buffer == buffer for node in inside)
+
+
+def is_injective(index: Index, loops: tuple[Loop, ...]) -> bool:
+    """Whether each iteration has its own element: strides that, in order, exceed all that lies below them.
+
+    Only for static sizes; anything else is not proven.
+    """
+    spans = []
+    for loop in loops:
+        step = coefficient(index, loop.var)
+        if not isinstance(step, Int) or not isinstance(loop.extent, Int):
+            return False
+        spans.append((step.value, loop.extent.value))
+    below = 0
+    for step, extent in sorted(spans):
+        if extent > 1 and step <= below:
+            return False
+        below += step * max(extent - 1, 0)
+    return True
+
+
+def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
+    """Whether `written` may be the memory of `read`: each iteration reads of it only the element that it writes.
+
+    That holds if it is the kernel's only store, runs over all loops with an element to each iteration, every read is
+    at exactly its index, and none is inside a reduction. Then no order of iterations can matter.
+    """
+    if len(kernel.stores) != 1:
+        return False
+    store = kernel.stores[0]
+    sizes = {buffer.name: buffer for buffer in kernel.buffers}
+    if sizes[read].dtype is not sizes[written].dtype or sizes[read].numel is not sizes[written].numel:
+        return False
+    if store.mode != "write" or reads_in_reduction(kernel, read):
+        return False
+    return read_indices(kernel, read) <= {store.index} and is_injective(store.index, kernel.loops)
+
+

@@ -1,0 +1,441 @@
+"""`fuse`: which values are computed together, and which are never stored.
+
+Three decisions, made once a node in the order of the graph:
+
+    inline   a value that is cheap, or used once without being evaluated more often, becomes part of its users
+    join     a value whose elements line up with those of a group (the same loops, or the outer ones of them) becomes
+             one more member of it: softmax, layer norm with its statistics, a value that is both saved and used
+    start    else it starts a group of its own
+
+Every group becomes one kernel, which stores those members that something outside it reads. No cycle can come of it:
+each group has a level above the levels of all that it reads, and a member joins only if that stays so.
+
+Cost: near-linear in nodes; expressions are bounded in size and depth, and what exceeds the bound is stored.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
+from compiler.ir.loops import Element, Expr, Ref, Reduce
+from compiler.ir.lowered import Called, Generated, Lowered, Tensor, Viewed, coordinates, ranges_of
+from compiler.ir.rewrite import Expansion, Substitution, children, nodes
+from compiler.schedule.cost import Cost, weight
+
+MOST_INLINED = 48
+"""Nodes in an expression that is still inlined."""
+MOST_MEMBERS_NODES = 320
+"""Nodes in all the expressions of a group."""
+DEEPEST = 56
+"""Depth of an expression: every later walk over it is recursive."""
+LEAST_PARALLEL = 8
+"""Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
+LAUNCH_WORK = 4000
+"""What a kernel launch costs, in units of `Cost.work`."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Values computed in one kernel, over `domain`: loops i0, i1, ... of which a member may use only the outer ones."""
+
+    level: int
+    domain: tuple[Index, ...]
+    expansions: dict[str, Expr] = field(default_factory=dict)
+    """Each member over i0, i1, ..., in terms of what other groups or ATen compute."""
+    seen: set[Expr] = field(default_factory=set)
+    position: int = 0
+
+    @property
+    def ranges(self) -> dict[str, Index]:
+        return {f"i{k}": extent for k, extent in enumerate(self.domain)}
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A lowered graph and the groups that compute its stored values, which are `needed`; `axes` are the dimensions of
+    each of them in the order of its group's loops."""
+
+    lowered: Lowered
+    groups: tuple[Group, ...]
+    needed: frozenset[str]
+    axes: Mapping[str, tuple[int, ...]]
+
+
+def axes_of(tensor: Tensor, outer: frozenset[str], cost: Cost) -> tuple[int, ...]:
+    """The dimensions of more than one element in the order of loops: those that a reduction depends on (`outer`)
+    first, then the slowest in memory first."""
+    dims = [dim for dim, extent in enumerate(tensor.shape) if extent is not ONE]
+    return tuple(sorted(dims, key=lambda dim: (f"d{dim}" not in outer, -cost.number(tensor.stride[dim]))))
+
+
+def fuse(lowered: Lowered, keep_rounding: bool = False) -> Fused:
+    """Groups the generated values of a graph. With `keep_rounding` every value is rounded to its tensor's dtype
+    wherever it is used, as eager does, even inside a kernel."""
+    return _Fusion(lowered, keep_rounding).run()
+
+
+def references(argument: object) -> Iterator[str]:
+    """The names of the values in an argument of a call."""
+    if isinstance(argument, Ref):
+        yield argument.name
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from references(item)
+    elif isinstance(argument, dict):
+        for item in argument.values():
+            yield from references(item)
+    elif isinstance(argument, slice):
+        yield from references((argument.start, argument.stop, argument.step))
+
+
+def elements(*exprs: Expr) -> list[Element]:
+    """The elements that expressions read."""
+    return [node for node in nodes(*exprs) if isinstance(node, Element)]
+
+
+@dataclass(slots=True)
+class _Use:
+    """How the generated values of the graph use one value: by how many, and evaluated how often in all."""
+
+    users: int = 0
+    evaluations: float = 0
+
+
+class _Fusion:
+    def __init__(self, lowered: Lowered, keep_rounding: bool) -> None:
+        self.lowered = lowered
+        self.keep_rounding = keep_rounding
+        self.cost = Cost(lowered.hints)
+        self.views = {d.tensor.name: d for d in lowered.definitions if isinstance(d, Viewed)}
+        self.generated = {d.tensor.name: d for d in lowered.definitions if isinstance(d, Generated)}
+        self.roots: dict[str, str] = {}
+        self.uses: dict[str, _Use] = {}
+        self.axes: dict[str, tuple[int, ...]] = {}
+        self.demanded: set[str] = set()
+        self.live: set[str] = set()
+        self.inlined: dict[str, Expr] = {}
+        self.levels: dict[str, int] = {}
+        self.group_of: dict[str, Group] = {}
+        self.readers: dict[str, Group] = {}
+        self.groups: list[Group] = []
+
+    def run(self) -> Fused:
+        self._find_uses()
+        for position, definition in enumerate(self.lowered.definitions):
+            if isinstance(definition, Called):
+                self.levels[definition.name] = 1 + self._level_of_call(definition)
+            elif isinstance(definition, Generated) and definition.tensor.name in self.live:
+                self._place(definition, position)
+        return self._finish()
+
+    # ---- who uses what
+
+    def _root(self, name: str) -> str:
+        """The value that a view is a view of, through all views."""
+        found = self.roots.get(name)
+        if found is None:
+            chain = [name]
+            while chain[-1] in self.views and chain[-1] not in self.roots:
+                chain.append(self.views[chain[-1]].base)
+            found = self.roots.get(chain[-1], chain[-1])
+            self.roots.update(dict.fromkeys(chain, found))
+        return found
+
+    def _find_uses(self) -> None:
+        """Fills `demanded` (needed in memory, by ATen or as an output), `live` and `uses`, users before producers."""
+        self._demand(self.lowered.outputs)
+        for definition in reversed(self.lowered.definitions):
+            if isinstance(definition, Called) and (definition.has_effect or definition.name in self.live):
+                self._demand((definition.call.args, definition.call.kwargs))
+            elif isinstance(definition, Generated) and definition.tensor.name in self.live:
+                self._use(definition)
+
+    def _demand(self, arguments: object) -> None:
+        for name in references(arguments):
+            self.live.update((name, self._root(name)))
+            self.demanded.add(self._root(name))
+
+    def _use(self, definition: Generated) -> None:
+        tensor, found = definition.tensor, nodes(definition.expr)
+        reductions = [node for node in found if isinstance(node, Reduce)]
+        for reduction in reductions:
+            self.cost.ranges.update({loop.var: loop.extent for loop in reduction.loops})
+        outer = frozenset().union(*(self.cost.free(reduction) for reduction in reductions))
+        axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
+        ranges = {f"d{dim}": tensor.shape[dim] for dim in axes}
+        counts: dict[str, int] = {}
+        for node in found:
+            if isinstance(node, Element):
+                root = self._root(node.tensor)
+                counts[root] = counts.get(root, 0) + self.cost.work(node, ranges) // weight(node)
+        for root, evaluations in counts.items():
+            use = self.uses.setdefault(root, _Use())
+            use.users += 1
+            use.evaluations += evaluations
+            self.live.add(root)
+
+    def _level_of_call(self, definition: Called) -> int:
+        names = references((definition.call.args, definition.call.kwargs))
+        return max((self.levels.get(self._root(name), 0) for name in names), default=0)
+
+    # ---- one value
+
+    def _place(self, definition: Generated, position: int) -> None:
+        tensor = definition.tensor
+        expr = self._resolve(definition)
+        if tensor.name not in self.demanded and self._is_inlined(tensor, expr):
+            self.inlined[tensor.name] = expr
+            return
+        self._join(tensor, expr, position)
+
+    def _resolve(self, definition: Generated) -> Expr:
+        """The expression with views and inlined values replaced."""
+        ranges = ChainMap(ranges_of(definition.tensor.shape), self.cost.ranges)
+        return Expansion(lambda element: self._resolved(element, ranges))(definition.expr)
+
+    def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
+        name, at = element.tensor, element.at
+        while name in self.views:
+            view = self.views[name]
+            values = {f"d{k}": index for k, index in enumerate(at)}
+            name, at = view.base, tuple(substitute(index, values, ranges) for index in view.at)
+        if name not in self.inlined:
+            return (Element(name, at, element.dtype), True) if name != element.tensor else None
+        keeps = self._keeps_rounding(name)
+        expr = self.inlined[name]
+        if at == coordinates(len(at)):
+            return expr, keeps
+        return Substitution({f"d{k}": index for k, index in enumerate(at)}, ranges)(expr), keeps
+
+    def _keeps_rounding(self, name: str) -> bool:
+        return self.keep_rounding or self.generated[name].is_rounding
+
+    def _is_inlined(self, tensor: Tensor, expr: Expr) -> bool:
+        found = nodes(expr)
+        if any(isinstance(node, Reduce) for node in found):
+            return False
+        if len(found) > MOST_INLINED or self.cost.depth(expr) > DEEPEST // 2:
+            return False
+        effort, reads = sum(weight(node) for node in found), sum(isinstance(node, Element) for node in found)
+        if reads == 0 or (effort <= 3 and reads == 1):
+            return True
+        use = self.uses[tensor.name]
+        times = use.evaluations / max(self.cost.count(tensor.shape), 1)
+        if use.users == 1 and times <= 1:
+            return True
+        return times <= 3 and effort <= 4 and reads <= 2
+
+    # ---- groups
+
+    def _join(self, tensor: Tensor, expr: Expr, position: int) -> None:
+        """Makes a value a member of the first group that takes it."""
+        axes = self.axes[tensor.name]
+        read = elements(expr)
+        for group in self._candidates(read):
+            if self._try(group, tensor, expr, axes, read):
+                self._added(group, tensor, read, position)
+                return
+        level = 1 + max((self.levels.get(element.tensor, 0) for element in read), default=0)
+        group = Group(level, tuple(tensor.shape[dim] for dim in axes))
+        self.groups.append(group)
+        group.expansions[tensor.name] = _over_loops(group, tensor, expr, axes, self.cost.ranges)
+        group.seen.update(nodes(group.expansions[tensor.name]))
+        self._added(group, tensor, read, position)
+
+    def _added(self, group: Group, tensor: Tensor, read: list[Element], position: int) -> None:
+        group.position = position
+        self.group_of[tensor.name] = group
+        self.levels[tensor.name] = group.level
+        for element in read:
+            if element.tensor not in group.expansions:
+                self.readers[element.tensor] = group
+
+    def _candidates(self, read: list[Element]) -> Iterator[Group]:
+        """The groups that computed what a value reads, then those that read the same, each once."""
+        producers = {id(g): g for e in read if (g := self.group_of.get(e.tensor)) is not None}
+        yield from sorted(producers.values(), key=lambda group: -group.level)
+        readers = {id(g): g for e in read if (g := self.readers.get(e.tensor)) is not None}
+        yield from (group for key, group in readers.items() if key not in producers)
+
+    def _try(self, group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...], read: list[Element]) -> bool:
+        """Adds a value to a group, if it may and if it pays."""
+        outside = [element for element in read if element.tensor not in group.expansions]
+        if any(self.levels.get(element.tensor, 0) >= group.level for element in outside):
+            return False
+        domain = merged_domain(group.domain, tuple(tensor.shape[dim] for dim in axes))
+        if domain is None or not self._is_parallel(group, domain, expr, tensor):
+            return False
+        wider = Group(group.level, domain)
+        placed = _over_loops(wider, tensor, expr, axes, self.cost.ranges)
+        if not self._lines_up(group, wider, placed):
+            return False
+        expansion = self._expand(group, wider, placed)
+        fresh = self._fresh(group, expansion)
+        if not self._pays(group, wider, placed, expansion, fresh):
+            return False
+        group.domain = domain
+        group.expansions[tensor.name] = expansion
+        group.seen.update(fresh)
+        return True
+
+    def _is_parallel(self, group: Group, domain: tuple[Index, ...], expr: Expr, tensor: Tensor) -> bool:
+        """Whether outer loops that hold a reduction leave enough iterations to run at once."""
+        own = self.cost.count(tensor.shape)
+        shortest = min(own, self.cost.count(group.domain))
+        whole = self.cost.count(domain)
+        has_reduce = any(isinstance(node, Reduce) for node in (*group.seen, *nodes(expr)))
+        return not has_reduce or shortest == whole or shortest >= LEAST_PARALLEL or whole <= LAUNCH_WORK
+
+    def _lines_up(self, group: Group, wider: Group, placed: Expr) -> bool:
+        """Whether every member is read at the group's own loops, or at those with inner ones reduced over."""
+        for element in elements(placed):
+            if element.tensor not in group.expansions:
+                continue
+            at = self._at_axes(element)
+            fitting = merged_domain(wider.domain, tuple(extent for _, extent in at))
+            if fitting is None:
+                return False
+            own = _linear(wider.domain, tuple(extent for _, extent in at))
+            for (index, _), expected in zip(at, own, strict=True):
+                if index is not expected and not self._is_reduced(index):
+                    return False
+        return True
+
+    def _is_reduced(self, index: Index) -> bool:
+        """Whether an index is the variable of a reduction's loop."""
+        return bool(symbols(index)) and symbols(index) <= self.cost.ranges.keys()
+
+    def _at_axes(self, element: Element) -> list[tuple[Index, Index]]:
+        """The index and extent of each axis of a member that is read."""
+        tensor = self.lowered.tensors[element.tensor]
+        return [(element.at[dim], tensor.shape[dim]) for dim in self.axes[element.tensor]]
+
+    def _expand(self, group: Group, wider: Group, placed: Expr) -> Expr:
+        """The value with the members that it reads replaced by what they are computed from."""
+        ranges = ChainMap(wider.ranges, self.cost.ranges)
+
+        def lookup(element: Element) -> tuple[Expr, bool] | None:
+            if element.tensor not in group.expansions:
+                return None
+            values = self._loop_values(element, group)
+            expansion = group.expansions[element.tensor]
+            if any(values[name] is not Symbol(name) for name in values):
+                expansion = Substitution(values, ranges)(expansion)
+            return expansion, self._keeps_rounding(element.tensor)
+
+        return Expansion(lookup)(placed)
+
+    def _loop_values(self, element: Element, group: Group) -> dict[str, Index]:
+        """What each loop variable of a member's expansion stands for where it is read."""
+        values: dict[str, Index] = {}
+        loop = 0
+        for index, extent in self._at_axes(element):
+            parts, loop = _consumed(group.domain, loop, extent)
+            for part in parts:
+                weight_after: Index = ONE
+                for later in parts:
+                    weight_after = weight_after * group.domain[later] if later > part else weight_after
+                whole = len(parts) == 1
+                ranges = ChainMap(group.ranges, self.cost.ranges)
+                place = index if whole else substitute(_digit(index, weight_after, group.domain[part]), {}, ranges)
+                values[f"i{part}"] = place
+        return values
+
+    def _fresh(self, group: Group, expansion: Expr) -> list[Expr]:
+        """The nodes of an expansion that the group does not compute yet."""
+        fresh: dict[Expr, None] = {}
+
+        def visit(expr: Expr) -> None:
+            if expr not in group.seen and expr not in fresh:
+                fresh[expr] = None
+                for child in children(expr):
+                    visit(child)
+
+        visit(expansion)
+        return list(fresh)
+
+    def _pays(self, group: Group, wider: Group, placed: Expr, expansion: Expr, fresh: list[Expr]) -> bool:
+        """Whether computing a value here costs no more than reading its operands in a kernel of its own."""
+        if len(group.seen) + len(fresh) > MOST_MEMBERS_NODES or self.cost.depth(expansion) > DEEPEST:
+            return False
+        ranges = wider.ranges
+        here = sum(self.cost.work(node, ranges) for node in fresh)
+        alone = sum(self.cost.work(node, ranges) for node in nodes(placed))
+        return here <= 3 * alone + LAUNCH_WORK
+
+    # ---- the result
+
+    def _finish(self) -> Fused:
+        needed = set(self.demanded)
+        kept = []
+        for group in reversed(sorted(self.groups, key=lambda group: (group.level, group.position))):
+            stored = {name: expr for name, expr in group.expansions.items() if name in needed}
+            if stored:
+                group.expansions = stored
+                needed.update(element.tensor for element in elements(*stored.values()))
+                kept.append(group)
+        return Fused(self.lowered, tuple(reversed(kept)), frozenset(needed), self.axes)
+
+
+def _digit(index: Index, weight_after: Index, extent: Index) -> Index:
+    return (index // weight_after) % extent
+
+
+def _consumed(domain: tuple[Index, ...], loop: int, extent: Index) -> tuple[list[int], int]:
+    """The loops from `loop` on whose sizes multiply to `extent`, and the loop after them."""
+    parts, size = [loop], domain[loop]
+    while size is not extent:
+        parts.append(parts[-1] + 1)
+        size = size * domain[parts[-1]]
+    return parts, parts[-1] + 1
+
+
+def merged_domain(domain: tuple[Index, ...], extents: tuple[Index, ...]) -> tuple[Index, ...] | None:
+    """The loops for a group over `domain` and a value of `extents`: one is the other, or its outer loops; an extent
+    may be the product of several loops. None where they differ."""
+    loop = 0
+    for position, extent in enumerate(extents):
+        if loop == len(domain):
+            return (*domain, *extents[position:])
+        size, loop = domain[loop], loop + 1
+        while size is not extent:
+            if loop == len(domain):
+                return None
+            size, loop = size * domain[loop], loop + 1
+    return domain
+
+
+def _linear(domain: tuple[Index, ...], extents: tuple[Index, ...]) -> list[Index]:
+    """The index of each extent in terms of the loops of a domain that `merged_domain` gave for it."""
+    found: list[Index] = []
+    loop = 0
+    for extent in extents:
+        parts, loop = _consumed(domain, loop, extent)
+        index: Index = ZERO
+        for part in parts:
+            index = index * domain[part] + Symbol(f"i{part}")
+        found.append(index)
+    return found
+
+
+def _over_loops(group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...], bound: dict[str, Index]) -> Expr:
+    """A value over the coordinates of its tensor as a value over the loops of a group."""
+    values: dict[str, Index] = {f"d{dim}": ZERO for dim in range(len(tensor.shape))}
+    places = _linear(group.domain, tuple(tensor.shape[dim] for dim in axes))
+    values.update({f"d{dim}": place for dim, place in zip(axes, places, strict=True)})
+    return Substitution(values, ChainMap(group.ranges, bound))(expr)
+
+
+def place_of(tensor: Tensor, axes: tuple[int, ...], domain: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The coordinates of a member's tensor in terms of the loops of its group."""
+    at: list[Index] = [ZERO] * len(tensor.shape)
+    for dim, index in zip(axes, _linear(domain, tuple(tensor.shape[dim] for dim in axes)), strict=True):
+        at[dim] = index
+    return tuple(at)
+
+
+
+

@@ -1,0 +1,260 @@
+"""From a group to its kernel: elements become loads at flat offsets, loops are merged and names made canonical.
+
+Two groups that do the same with other tensors give the same kernel, so that a network's equal layers share code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from compiler.errors import VerifyError
+from compiler.ir.index import ONE, ZERO, Index, Symbol, coefficient, simplify, substitute, symbols, total
+from compiler.ir.loops import AsValue, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.lowered import Tensor
+from compiler.ir.rewrite import children, constant, convert, indices, map_children, map_indices, nodes
+from compiler.schedule.fuse import Fused, Group, place_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A kernel and the tensors and sizes that one launch gives it. `writes` are those among the tensors it stores."""
+
+    kernel: Kernel
+    arguments: tuple[str, ...]
+    writes: tuple[str, ...]
+    origins: tuple[str, ...]
+
+
+def offset_of(tensor: Tensor, at: tuple[Index, ...]) -> Index:
+    """The flat offset of an element from the tensor's first."""
+    return total([index * stride for index, stride in zip(at, tensor.stride, strict=True)])
+
+
+def span_of(tensor: Tensor) -> Index:
+    """The number of elements from the first to the last in memory."""
+    if any(extent is ZERO for extent in tensor.shape):
+        return ZERO
+    return total([(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride, strict=True)]) + 1
+
+
+def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
+    """The kernel of a group, not yet named."""
+    tensors = fused.lowered.tensors
+    stores = []
+    for name, expr in group.expansions.items():
+        at = place_of(tensors[name], fused.axes[name], group.domain)
+        stores.append(Store(name, offset_of(tensors[name], at), expr, "write"))
+    loops = tuple(Loop(f"i{k}", extent) for k, extent in enumerate(group.domain))
+    flat = _map_exprs(stores, _Flatten(tensors, loops))
+    merged_loops, merged = _merge_loops(_used_loops(loops, flat), flat)
+    return _canonical(merged_loops, merged, tensors, tuple(origins[name] for name in group.expansions))
+
+
+def _map_exprs(stores: list[Store], function: Callable[[Expr], Expr]) -> list[Store]:
+    return [dataclasses.replace(store, expr=function(store.expr)) for store in stores]
+
+
+class _Rewriter:
+    """A memoized bottom-up rewrite of leaves."""
+
+    def __init__(self) -> None:
+        self.memo: dict[Expr, Expr] = {}
+
+    def __call__(self, expr: Expr) -> Expr:
+        made = self.memo.get(expr)
+        if made is None:
+            made = self.memo[expr] = self.rewrite(expr)
+        return made
+
+    def rewrite(self, expr: Expr) -> Expr:
+        raise NotImplementedError
+
+
+class _Flatten(_Rewriter):
+    """`tensor[at] -> buffer[offset]`, and loops of one iteration dropped from reductions."""
+
+    def __init__(self, tensors: object, loops: tuple[Loop, ...]) -> None:
+        super().__init__()
+        self.tensors = tensors
+        self.ranges: ChainMap[str, Index] = ChainMap({}, {loop.var: loop.extent for loop in loops})
+
+    def rewrite(self, expr: Expr) -> Expr:
+        if isinstance(expr, Reduce):
+            self.ranges.maps[0].update({loop.var: loop.extent for loop in expr.loops})
+            return map_children(expr, self)
+        if isinstance(expr, Element):
+            tensor = self.tensors[expr.tensor]  # type: ignore[index]
+            return Load(expr.tensor, simplify(offset_of(tensor, expr.at), self.ranges), expr.dtype)
+        if isinstance(expr, AsValue):
+            return map_indices(expr, lambda index: simplify(index, self.ranges))
+        return map_children(expr, self)
+
+
+def _used_loops(loops: tuple[Loop, ...], stores: list[Store]) -> tuple[Loop, ...]:
+    """The loops that some store mentions; the others would only repeat them."""
+    mentioned = frozenset().union(*(symbols(store.index) for store in stores))
+    return tuple(loop for loop in loops if loop.var in mentioned)
+
+
+# ---- merging loops -------------------------------------------------------------------------------------------------
+
+
+def _all_indices(stores: list[Store]) -> set[Index]:
+    found = {store.index for store in stores}
+    for node in nodes(*(store.expr for store in stores)):
+        found.update(indices(node))
+    return found
+
+
+def _merge_loops(loops: tuple[Loop, ...], stores: list[Store]) -> tuple[tuple[Loop, ...], list[Store]]:
+    """Makes one loop of two neighbours that every index walks as one, here and in reductions."""
+    loops, stores = _merge_outer(loops, stores)
+    found = _all_indices(stores)
+    values: dict[str, Index] = {}
+    merged: dict[tuple[Loop, ...], tuple[Loop, ...]] = {}
+    for node in nodes(*(store.expr for store in stores)):
+        if isinstance(node, Reduce) and node.loops not in merged:
+            merged[node.loops] = _merge_run(node.loops, found, values)
+    if not values and all(old == new for old, new in merged.items()):
+        return loops, stores
+    return loops, _map_exprs(stores, _Merge(values, merged))
+
+
+def _merge_outer(loops: tuple[Loop, ...], stores: list[Store]) -> tuple[tuple[Loop, ...], list[Store]]:
+    values: dict[str, Index] = {}
+    merged = _merge_run(loops, _all_indices(stores), values)
+    if not values:
+        return merged, stores
+    exprs = _map_exprs(stores, _Merge(values, {}))
+    return merged, [dataclasses.replace(store, index=substitute(store.index, values)) for store in exprs]
+
+
+def _merge_run(loops: tuple[Loop, ...], found: set[Index], values: dict[str, Index]) -> tuple[Loop, ...]:
+    """The loops with neighbours merged; `values` says what becomes of the variables that go."""
+    kept = [loop for loop in loops if loop.extent is not ONE]
+    values.update({loop.var: ZERO for loop in loops if loop.extent is ONE})
+    result: list[Loop] = []
+    for loop in reversed(kept):
+        if result and _walk_as_one(loop, result[0], found):
+            inner = result.pop(0)
+            values[loop.var] = ZERO
+            loop = Loop(inner.var, loop.extent * inner.extent)
+        result.insert(0, loop)
+    return tuple(result)
+
+
+def _walk_as_one(outer: Loop, inner: Loop, found: set[Index]) -> bool:
+    """Whether each index has `outer*extent + inner` in it, and the two variables nowhere else."""
+    for index in found:
+        names = symbols(index)
+        if outer.var not in names and inner.var not in names:
+            continue
+        a, b = coefficient(index, outer.var), coefficient(index, inner.var)
+        if a is None or b is None or a is not b * inner.extent:
+            return False
+    return True
+
+
+class _Merge(_Rewriter):
+    """Replaces the variables of merged loops, and the loops of reductions."""
+
+    def __init__(self, values: dict[str, Index], loops: dict[tuple[Loop, ...], tuple[Loop, ...]]) -> None:
+        super().__init__()
+        self.values, self.loops = values, loops
+
+    def rewrite(self, expr: Expr) -> Expr:
+        if isinstance(expr, Reduce):
+            loops = self.loops.get(expr.loops, expr.loops)
+            return Reduce(expr.op, loops, self(expr.body), expr.dtype) if loops else self.single(expr)
+        if isinstance(expr, Load | AsValue):
+            return map_indices(expr, lambda index: substitute(index, self.values))
+        return map_children(expr, self)
+
+    def single(self, expr: Reduce) -> Expr:
+        """A reduction of one element: the element, or its position."""
+        return constant(0, expr.dtype) if expr.op.startswith("arg") else convert(self(expr.body), expr.dtype)
+
+
+# ---- canonical names -------------------------------------------------------------------------------------------------
+
+
+class _Rename(_Rewriter):
+    """Names buffers in the order of their appearance and bound variables by the height of their reduction."""
+
+    def __init__(self, values: dict[str, Index], buffers: dict[str, str]) -> None:
+        super().__init__()
+        self.values, self.buffers = values, buffers
+        self.heights: dict[Expr, int] = {}
+
+    def height(self, expr: Expr) -> int:
+        """How many reductions are nested in an expression."""
+        found = self.heights.get(expr)
+        if found is None:
+            inner = max((self.height(child) for child in children(expr)), default=0)
+            found = self.heights[expr] = inner + isinstance(expr, Reduce)
+        return found
+
+    def index(self, index: Index) -> Index:
+        return substitute(index, self.values)
+
+    def rewrite(self, expr: Expr) -> Expr:
+        if isinstance(expr, Reduce):
+            level = self.height(expr) - 1
+            for position, loop in enumerate(expr.loops):
+                name = Symbol(f"r{level}_{position}")
+                if self.values.setdefault(loop.var, name) is not name:
+                    raise VerifyError(f"loop variable {loop.var} is bound at two heights")
+            loops = tuple(Loop(f"r{level}_{p}", self.index(loop.extent)) for p, loop in enumerate(expr.loops))
+            return Reduce(expr.op, loops, self(expr.body), expr.dtype)
+        if isinstance(expr, Load):
+            return Load(self.buffers[expr.buffer], self.index(expr.index), expr.dtype)
+        if isinstance(expr, AsValue):
+            return map_indices(expr, self.index)
+        return map_children(expr, self)
+
+
+def _canonical(
+    loops: tuple[Loop, ...], stores: list[Store], tensors: object, origins: tuple[str, ...]
+) -> Bound:
+    writes = [store.buffer for store in stores]
+    loaded = [node.buffer for node in nodes(*(store.expr for store in stores)) if isinstance(node, Load)]
+    reads = [name for name in dict.fromkeys(loaded) if name not in writes]
+    buffers = {name: f"in{k}" for k, name in enumerate(reads)} | {name: f"out{k}" for k, name in enumerate(writes)}
+    values: dict[str, Index] = {loop.var: Symbol(f"i{k}") for k, loop in enumerate(loops)}
+    rename = _Rename(values, buffers)
+    renamed = tuple(
+        Store(buffers[s.buffer], substitute(s.index, values), rename(s.expr), s.mode) for s in stores
+    )
+    arguments = (*reads, *writes)
+    declared = tuple(
+        Buffer(buffers[name], tensors[name].dtype, span_of(tensors[name]))  # type: ignore[index]
+        for name in arguments
+    )
+    new_loops = tuple(Loop(f"i{k}", loop.extent) for k, loop in enumerate(loops))
+    sizes = sorted(_sizes(new_loops, renamed, declared))
+    kernel = Kernel("", new_loops, renamed, declared, tuple(sizes), origins)
+    return Bound(kernel, arguments, tuple(writes), origins)
+
+
+def _sizes(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> set[str]:
+    """The names that the kernel does not bind: its symbolic sizes."""
+    names = {name for index in _every_index(loops, stores, buffers) for name in symbols(index)}
+    return names - {loop.var for loop in loops} - {loop.var for loop in _reduce_loops(stores)}
+
+
+def _every_index(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> Iterator[Index]:
+    yield from (loop.extent for loop in loops)
+    yield from (buffer.numel for buffer in buffers)
+    yield from (loop.extent for loop in _reduce_loops(stores))
+    yield from _all_indices(list(stores))
+
+
+def _reduce_loops(stores: tuple[Store, ...]) -> Iterator[Loop]:
+    for node in nodes(*(store.expr for store in stores)):
+        if isinstance(node, Reduce):
+            yield from node.loops
+
+

@@ -1,0 +1,100 @@
+"""Memory: results written over what is no longer needed, and every value freed at its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from compiler.ir.loops import Allocate, CallAten, Expect, Free, Launch, Reinterpret, Reuse, Step
+from compiler.schedule.dependence import may_overwrite
+from compiler.schedule.fuse import references
+
+
+def reads_of(step: Step) -> Iterator[str]:
+    """The values that a step needs to exist."""
+    if isinstance(step, Launch):
+        yield from step.arguments
+    elif isinstance(step, CallAten):
+        yield from references((step.args, step.kwargs))
+    elif isinstance(step, Reinterpret):
+        yield step.base
+    elif isinstance(step, Reuse):
+        yield step.of
+    elif isinstance(step, Expect):
+        yield step.name
+
+
+def given_by(step: Step) -> str | None:
+    """The value that a step makes."""
+    return step.name if isinstance(step, Allocate | Reuse | CallAten | Reinterpret) else None
+
+
+def last_uses(steps: Sequence[Step]) -> dict[str, int]:
+    """The step that uses each value last, or that makes it if none does."""
+    last: dict[str, int] = {}
+    for number, step in enumerate(steps):
+        given = given_by(step)
+        if given is not None:
+            last[given] = number
+        last.update(dict.fromkeys(reads_of(step), number))
+    return last
+
+
+def reuse(steps: tuple[Step, ...], outputs: frozenset[str], shareable: frozenset[str]) -> tuple[Step, ...]:
+    """Lets a kernel write over an operand that dies with it, where `dependence` proves that nothing can tell.
+
+    `shareable` are the values that only kernels touch.
+    """
+    last = last_uses(steps)
+    allocations = {step.name: step for step in steps if isinstance(step, Allocate)}
+    chosen: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, Launch):
+            chosen.update(_overwrites(step, number, last, shareable - outputs, allocations))
+    return tuple(_replaced(step, chosen) for step in steps)
+
+
+def _overwrites(
+    launch: Launch, number: int, last: dict[str, int], shareable: frozenset[str], allocations: dict[str, Allocate]
+) -> dict[str, str]:
+    """For a launch, which results take the memory of which operands."""
+    names = dict(zip((buffer.name for buffer in launch.kernel.buffers), launch.arguments, strict=True))
+    written = {store.buffer for store in launch.kernel.stores}
+    dying = [b for b, name in names.items() if b not in written and last[name] == number and name in shareable]
+    chosen: dict[str, str] = {}
+    for buffer in dying:
+        for target in sorted(written):
+            of, name = allocations.get(names[buffer]), allocations[names[target]]
+            if of is None or name.name in chosen or _layout(of) != _layout(name):
+                continue
+            if may_overwrite(launch.kernel, buffer, target):
+                chosen[name.name] = of.name
+                break
+    return chosen
+
+
+def _layout(step: Allocate) -> tuple[object, ...]:
+    return step.size, step.stride, step.dtype, step.device
+
+
+def _replaced(step: Step, chosen: dict[str, str]) -> Step:
+    if isinstance(step, Allocate) and step.name in chosen:
+        return Reuse(step.name, chosen[step.name])
+    return step
+
+
+def release(
+    steps: tuple[Step, ...], inputs: tuple[str, ...], outputs: frozenset[str], constants: frozenset[str]
+) -> tuple[Step, ...]:
+    """Puts a `Free` after the last use of every value that is not returned."""
+    last = last_uses(steps)
+    dying: dict[int, list[str]] = {}
+    for name, number in last.items():
+        if name not in outputs and name not in constants:
+            dying.setdefault(number, []).append(name)
+    unused = tuple(name for name in inputs if name not in last and name not in outputs)
+    result: list[Step] = [Free(unused)] if unused else []
+    for number, step in enumerate(steps):
+        result.append(step)
+        if number in dying:
+            result.append(Free(tuple(dying[number])))
+    return tuple(result)

@@ -1,0 +1,215 @@
+"""`plan`: the steps of a fused graph in a valid order, as near to the order of the program as that allows."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.ir.index import Index, Symbol
+from compiler.ir.loops import (
+    Allocate,
+    CallAten,
+    Expect,
+    Kernel,
+    Launch,
+    Ref,
+    Reinterpret,
+    Schedule,
+    Step,
+)
+from compiler.ir.lowered import Called, Generated, Sized, Tensor, Viewed
+from compiler.schedule.fuse import Fused, references
+from compiler.schedule.layout import Bound, lay_out
+from compiler.schedule.memory import release, reuse
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Steps that stay together: what they read, what they give, and where in the program they stood."""
+
+    position: int
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+def plan(fused: Fused) -> Schedule:
+    """The schedule of a fused graph: ordered, allocated, freed.
+
+    Cost: n log n in the number of steps.
+    """
+    planner = _Planner(fused)
+    outputs = tuple(planner.argument(output) for output in fused.lowered.outputs)
+    steps = planner.ordered()
+    steps = reuse(steps, frozenset(references(outputs)), planner.shareable())
+    inputs = fused.lowered.inputs
+    steps = release(steps, inputs, frozenset(references(outputs)), frozenset(planner.constants))
+    lowered = fused.lowered
+    return Schedule(inputs, lowered.symbols, steps, outputs, planner.constants, lowered.counts)
+
+
+class _Planner:
+    def __init__(self, fused: Fused) -> None:
+        self.fused = fused
+        self.lowered = fused.lowered
+        self.constants: dict[str, Any] = dict(fused.lowered.constants)
+        self.views = {d.tensor.name: d for d in self.lowered.definitions if isinstance(d, Viewed)}
+        self.sizes = {d.name: d.value for d in self.lowered.definitions if isinstance(d, Sized)}
+        self.positions = {_name(d): k for k, d in enumerate(self.lowered.definitions)}
+        self.kernels: dict[Kernel, Kernel] = {}
+        self.units: list[_Unit] = []
+        self.made_views: set[str] = set()
+        self.read_by_kernels: set[str] = set()
+
+    def ordered(self) -> tuple[Step, ...]:
+        """All steps, each after those whose results it reads, otherwise in the order of the program."""
+        self._add_kernels()
+        outputs = set(references(self.lowered.outputs))
+        for name in sorted(outputs & self.views.keys()):
+            self._add_view(name, is_output=True)
+        self._add_calls()
+        return _sorted(self.units)
+
+    def shareable(self) -> frozenset[str]:
+        """The values that only kernels touch, so that nothing else can hold their memory."""
+        touched = set(references(self.lowered.outputs)) | set(self.lowered.inputs) | self.constants.keys()
+        for unit in self.units:
+            for step in unit.steps:
+                if isinstance(step, CallAten):
+                    touched.update((step.name, *references((step.args, step.kwargs))))
+                elif isinstance(step, Reinterpret):
+                    touched.update((step.name, step.base))
+        return frozenset(self.fused.needed - touched)
+
+    # ---- kernels
+
+    def _add_kernels(self) -> None:
+        origins = {d.tensor.name: d.origin for d in self.lowered.definitions if isinstance(d, Generated)}
+        for group in self.fused.groups:
+            bound = lay_out(group, self.fused, origins)
+            reads = tuple(name for name in bound.arguments if name not in bound.writes)
+            self.read_by_kernels.update(reads)
+            steps = (*(self._allocate(name) for name in bound.writes), self._launch(bound))
+            self.units.append(_Unit(group.position, reads, bound.writes, steps))
+
+    def _allocate(self, name: str) -> Allocate:
+        tensor = self.lowered.tensors[name]
+        return Allocate(name, tensor.shape, tensor.stride, tensor.dtype, tensor.device)
+
+    def _launch(self, bound: Bound) -> Launch:
+        """The launch of a kernel, the same one for all groups that do the same."""
+        key = dataclasses.replace(bound.kernel, name="", origins=())
+        if key not in self.kernels:
+            self.kernels[key] = dataclasses.replace(bound.kernel, name=f"kernel_{len(self.kernels)}")
+        kernel = self.kernels[key]
+        sizes: tuple[Index, ...] = tuple(Symbol(name) for name in kernel.symbols)
+        return Launch(kernel, bound.arguments, sizes, bound.origins)
+
+    # ---- views and calls
+
+    def _add_view(self, name: str, is_output: bool) -> None:
+        """Makes a view as a tensor: for an output by the operator itself, so that it is a view of its base as eager's
+        is; for an argument of ATen by size, stride and offset."""
+        if name in self.made_views:
+            return
+        self.made_views.add(name)
+        view, root = self.views[name], self._root(name)
+        position = self.positions[name]
+        if is_output or root not in self.lowered.tensors:
+            args, kwargs = self.argument(view.call.args), self.argument(view.call.kwargs)
+            self._demand((args, kwargs), is_output)
+            call = CallAten(name, view.call.target, args, kwargs)
+            self.units.append(_Unit(position, tuple(references((args, kwargs))), (name,), (call,)))
+            return
+        self.read_by_kernels.add(root)
+        step = reinterpreted(view.tensor, self.lowered.tensors[root])
+        self.units.append(_Unit(position, (root,), (name,), (step,)))
+
+    def _demand(self, arguments: object, is_output: bool) -> None:
+        for name in references(arguments):
+            if name in self.views:
+                self._add_view(name, is_output)
+
+    def _root(self, name: str) -> str:
+        while name in self.views:
+            name = self.views[name].base
+        return name
+
+    def _add_calls(self) -> None:
+        """Adds the calls to ATen that something uses or that have an effect, users first."""
+        used = {name for unit in self.units for name in unit.reads} | set(references(self.lowered.outputs))
+        effects: list[str] = []
+        for definition in reversed(self.lowered.definitions):
+            if not isinstance(definition, Called):
+                continue
+            if not definition.has_effect and not self.lowered.is_ordered and definition.name not in used:
+                continue
+            before = len(self.units)
+            self._add_call(definition, effects)
+            used.update(name for unit in self.units[before:] for name in unit.reads)
+
+    def _add_call(self, definition: Called, effects: list[str]) -> None:
+        """`effects` are tokens that keep calls with effects in order, and all calls of an ordered graph."""
+        args, kwargs = self.argument(definition.call.args), self.argument(definition.call.kwargs)
+        self._demand((args, kwargs), False)
+        reads, gives = tuple(references((args, kwargs))), [definition.name]
+        if definition.has_effect or self.lowered.is_ordered:
+            gives += effects[-1:]
+            effects.append(f"before {definition.name}")
+            reads = (*reads, effects[-1])
+        steps: list[Step] = [CallAten(definition.name, definition.call.target, args, kwargs)]
+        if definition.tensor is not None and definition.name in self.read_by_kernels:
+            steps.append(Expect(definition.name, definition.tensor.shape, definition.tensor.stride))
+        self.units.append(_Unit(self.positions[definition.name], reads, tuple(gives), tuple(steps)))
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a call, with sizes as indices and objects that have no literal as constants."""
+        if isinstance(value, Ref):
+            return self.sizes.get(value.name, value)
+        if isinstance(value, list):
+            return [self.argument(item) for item in value]
+        if isinstance(value, tuple):
+            return tuple(self.argument(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self.argument(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(*(self.argument(part) for part in (value.start, value.stop, value.step)))
+        return value
+
+
+def _name(definition: object) -> str:
+    return definition.name if isinstance(definition, Called | Sized) else definition.tensor.name  # type: ignore[attr-defined]
+
+
+def reinterpreted(view: Tensor, base: Tensor) -> Reinterpret:
+    """A view by its strides and its offset from the base."""
+    return Reinterpret(view.name, base.name, view.shape, view.stride, view.offset - base.offset)
+
+
+def _sorted(units: list[_Unit]) -> tuple[Step, ...]:
+    """Topological order; of the units that could come next, the one that stood first in the program."""
+    giver = {name: unit for unit in units for name in unit.gives}
+    waiting: dict[int, int] = {}
+    users: dict[int, list[_Unit]] = {}
+    ready: list[tuple[int, int, _Unit]] = []
+    for number, unit in enumerate(units):
+        needs = {id(giver[name]) for name in unit.reads if name in giver}
+        waiting[id(unit)] = len(needs)
+        for need in needs:
+            users.setdefault(need, []).append(unit)
+        if not needs:
+            heapq.heappush(ready, (unit.position, number, unit))
+    numbers = {id(unit): number for number, unit in enumerate(units)}
+    steps: list[Step] = []
+    while ready:
+        unit = heapq.heappop(ready)[2]
+        steps.extend(unit.steps)
+        for user in users.get(id(unit), ()):
+            waiting[id(user)] -= 1
+            if waiting[id(user)] == 0:
+                heapq.heappush(ready, (user.position, numbers[id(user)], user))
+    return tuple(steps)
+
+

@@ -1,0 +1,159 @@
+"""A kernel as nested Python loops over numbers: what the generated code of a kernel must compute.
+
+Numbers are NumPy scalars of the dtype that the expression states. bfloat16 and float16 values are held as the
+float32 of the same value, rounded where they are made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from compiler.ir.index import Index, evaluate, symbols
+from compiler.ir.loops import AsValue, Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce
+
+NUMPY: dict[torch.dtype, Any] = {
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+    torch.bool: np.bool_,
+    torch.uint8: np.uint8,
+    torch.int8: np.int8,
+    torch.int16: np.int16,
+    torch.int32: np.int32,
+    torch.int64: np.int64,
+}
+
+
+def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    return lambda x: type(x)(function(float(x)))
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
+    "floordiv_int": np.floor_divide, "mod_int": np.mod, "floor_div_float": np.floor_divide, "remainder_float": np.mod,
+    "fmod": np.fmod, "sign": lambda x: type(x)(int(x > 0) - int(x < 0)), "reciprocal": lambda x: type(x)(1) / x, "sqrt": np.sqrt,
+    "rsqrt": lambda x: type(x)(1) / np.sqrt(x), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log,
+    "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
+    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _from_math(math.erf),
+    "erfc": _from_math(math.erfc), "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)), "pow": np.power,
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "maximum": np.maximum,
+    "minimum": np.minimum, "fmax": np.fmax, "fmin": np.fmin, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "logical_and": np.logical_and,
+    "logical_or": np.logical_or, "logical_xor": np.logical_xor, "logical_not": np.logical_not,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "bitwise_not": np.bitwise_not, "shl": np.left_shift, "shr": np.right_shift,
+    "where": lambda condition, yes, no: yes if condition else no, "isnan": np.isnan, "isinf": np.isinf,
+    "isfinite": np.isfinite, "fma": lambda a, b, c: type(a)(float(a) * float(b) + float(c)), "copysign": np.copysign,
+    "signbit": np.signbit,
+}  # fmt: skip
+START: dict[str, Any] = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
+STEP = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+        "any": np.logical_or, "all": np.logical_and}  # fmt: skip
+
+
+def as_dtype(value: Any, dtype: torch.dtype) -> Any:
+    """The number as a scalar of `dtype`."""
+    if dtype in NUMPY:
+        return NUMPY[dtype](value)
+    return np.float32(torch.tensor(float(value), dtype=dtype).item())
+
+
+class Evaluation:
+    """One run of a kernel over flat tensors."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int]) -> None:
+        self.tensors = tensors
+        self.sizes = dict(sizes)
+        self.reduced: dict[tuple[Any, ...], Any] = {}
+
+    def points(self, loops: tuple[Loop, ...], at: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Every assignment of the loop variables, the last loop fastest."""
+        extents = [range(evaluate(loop.extent, at)) for loop in loops]
+        for point in itertools.product(*extents):
+            yield {**at, **dict(zip((loop.var for loop in loops), point, strict=True))}
+
+    def run(self, kernel: Kernel) -> None:
+        """Executes every store. Values are computed first: a store never feeds a load of its own kernel."""
+        for store in kernel.stores:
+            mentioned = symbols(store.index)
+            loops = tuple(loop for loop in kernel.loops if loop.var in mentioned)
+            values = [(evaluate(store.index, at), self.value(store.expr, at)) for at in self.points(loops, self.sizes)]
+            for offset, value in values:
+                old = self.tensors[store.buffer][offset].item() if store.mode == "accumulate" else 0
+                self.tensors[store.buffer][offset] = (value + old).item() if store.mode == "accumulate" else value.item()
+
+    def value(self, expr: Expr, at: Mapping[str, int]) -> Any:
+        if isinstance(expr, Load):
+            return as_dtype(self.tensors[expr.buffer][self.offset(expr.index, at)].item(), expr.dtype)
+        if isinstance(expr, Const):
+            return as_dtype(expr.value, expr.dtype)
+        if isinstance(expr, Cast):
+            return as_dtype(self.value(expr.expr, at), expr.dtype)
+        if isinstance(expr, AsValue):
+            return as_dtype(evaluate(expr.index, at), expr.dtype)
+        if isinstance(expr, Call):
+            return as_dtype(OPERATORS[expr.op](*(self.value(arg, at) for arg in expr.args)), expr.dtype)
+        assert isinstance(expr, Reduce), f"no kernel holds {expr}"
+        return self.reduction(expr, at)
+
+    def offset(self, index: Index, at: Mapping[str, int]) -> int:
+        found = evaluate(index, at)
+        assert found >= 0, f"{index} is {found}"
+        return found
+
+    def reduction(self, expr: Reduce, at: Mapping[str, int]) -> Any:
+        """The value of a reduction, computed once for each assignment of the variables around it."""
+        key = (expr, *sorted(at.items()))
+        if key not in self.reduced:
+            values = [self.value(expr.body, point) for point in self.points(expr.loops, at)]
+            self.reduced[key] = reduce_values(expr, values)
+        return self.reduced[key]
+
+
+def reduce_values(expr: Reduce, values: list[Any]) -> Any:
+    """`op` of the values in their order; max and min give NaN if any is NaN."""
+    if expr.op in ("argmax", "argmin"):
+        chosen = np.argmax(values) if expr.op == "argmax" else np.argmin(values)
+        return as_dtype(chosen, expr.dtype)
+    if expr.op in ("max", "min") and values:
+        total = values[0]
+    else:
+        total = as_dtype(START[expr.op], expr.dtype)
+    for value in values:
+        total = as_dtype(STEP[expr.op](total, value), expr.dtype)
+    return total
+
+
+def run_kernel(kernel: Kernel, tensors: list[torch.Tensor], sizes: list[int]) -> None:
+    """Runs a kernel on flat tensors in the order of its buffers, writing into them."""
+    named = {buffer.name: tensor for buffer, tensor in zip(kernel.buffers, tensors, strict=True)}
+    with np.errstate(all="ignore"):
+        Evaluation(named, dict(zip(kernel.symbols, sizes, strict=True))).run(kernel)
+
+
+def tensor_at(address: int, buffer: Buffer, sizes: Mapping[str, int]) -> torch.Tensor:
+    """The flat tensor that lies at an address."""
+    count = evaluate(buffer.numel, sizes)
+    if count == 0:
+        return torch.empty(0, dtype=buffer.dtype)
+    block = (ctypes.c_uint8 * (count * buffer.dtype.itemsize)).from_address(address)
+    return torch.from_numpy(np.ctypeslib.as_array(block)).view(buffer.dtype)
+
+
+def as_function(kernel: Kernel) -> Callable[..., None]:
+    """A kernel as the function that compiled code would be: it takes addresses, then sizes."""
+
+    def function(*arguments: int) -> None:
+        addresses, sizes = arguments[: len(kernel.buffers)], arguments[len(kernel.buffers) :]
+        named = dict(zip(kernel.symbols, sizes, strict=True))
+        pairs = zip(addresses, kernel.buffers, strict=True)
+        run_kernel(kernel, [tensor_at(address, buffer, named) for address, buffer in pairs], list(sizes))
+
+    return function

@@ -1,0 +1,74 @@
+"""The default partition against the joint graph that it cuts, and against every cut of small graphs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from compiler.autograd.joint import differentiate
+from compiler.autograd.partition import default_split
+from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.functionalize import capture
+from compiler.capture.inputs import Call, fake_leaf
+from compiler.ir.roles import Gradient, Program, Saved, UserInput
+from compiler.ir.trace import is_random
+from reference.evaluate import evaluate
+from reference.partition import cheapest, cuts
+
+
+def joint_of(function: object, inputs: list[torch.Tensor]) -> Program:
+    mode = FakeTensorMode()
+    leaves = tuple(fake_leaf(UserInput(index), value, mode) for index, value in enumerate(inputs))
+    call = Call(lambda args: [function(*args)], leaves, mode, frozenset())  # type: ignore[operator]
+    return differentiate(capture(call, DECOMPOSITIONS))
+
+
+def functions() -> dict[str, tuple[object, list[torch.Tensor]]]:
+    x, w = torch.randn(4, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
+    return {
+        "matmul and relu": (lambda a, b: torch.relu(a @ b), [x, w]),
+        "exp saved as result": (lambda a: a.exp() * 2, [x]),
+        "views": (lambda a: (a.t().reshape(2, 12) * 3).sin(), [x]),
+        "softmax": (lambda a: torch.softmax(a, -1), [x]),
+        "several outputs of one call": (lambda a: torch.max(a, 1).values, [x]),
+    }
+
+
+@pytest.mark.parametrize("name", functions())
+def test_partition_forward_then_backward_is_the_joint_graph(name: str) -> None:
+    function, inputs = functions()[name]
+    joint = joint_of(function, inputs)
+    plain = [value.detach() for value in inputs]
+    shapes = [node.meta["val"].shape for node in joint.placeholders[len(inputs) :]]
+    tangents = [torch.randn(shape) for shape in shapes]
+    want = evaluate(joint.module, [*plain, *tangents])
+    split = default_split(joint)
+    forward = evaluate(split.forward.module, plain)
+    saved = [v for r, v in zip(split.forward.signature.outputs, forward, strict=True) if isinstance(r, Saved)]
+    backward = evaluate(split.backward.module, [*saved, *tangents])
+    kept = len(forward) - len(saved)
+    for got, expected in zip([*forward[:kept], *backward], want, strict=True):
+        assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("name", ["matmul and relu", "exp saved as result", "softmax"])
+def test_partition_saves_a_cut_that_the_mirror_knows_and_no_fewer_bytes_than_the_cheapest(name: str) -> None:
+    function, inputs = functions()[name]
+    joint = joint_of(function, inputs)
+    known = {cut.saved for cut in cuts(joint)}
+    best = cheapest(joint).saved_bytes
+    split = default_split(joint)
+    pairs = zip(split.forward.signature.outputs, split.forward.returned, strict=True)
+    saved = {role.of: node for role, node in pairs if isinstance(role, Saved)}
+    assert frozenset(saved) in known
+    assert sum(node.meta["val"].numel() * 4 for node in saved.values()) >= best
+
+
+def test_partition_never_draws_random_numbers_again() -> None:
+    joint = joint_of(lambda a: nn.functional.dropout(a, 0.5), [torch.randn(8, requires_grad=True)])
+    split = default_split(joint)
+    assert not any(is_random(node) for node in split.backward.module.graph.nodes)
+    assert any(is_random(node) for node in split.forward.module.graph.nodes)
+    assert all(isinstance(role, Gradient) for role in split.backward.signature.outputs)
