@@ -11,6 +11,7 @@ from torch import Tensor
 from harness.case import Case
 from harness.discover import discover
 
+pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')
 ZOO = discover(["zoo"])
 BROKEN = {"zoo.segformer"}
 """Models that Dynamo cannot trace whole: asking a model for its hidden states takes a lock when it is called."""

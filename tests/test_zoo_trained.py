@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from suites.zoo import trained
+trained = pytest.importorskip("suites.zoo.trained", exc_type=ImportError)
 
-BACKENDS = ("aot_eager",)
+BACKENDS = ("assay", "assay_reference", "aot_eager")
 NEIGHBOURS = 3
 
 
