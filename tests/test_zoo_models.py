@@ -16,6 +16,13 @@ ZOO = discover(["zoo"])
 BROKEN = {"zoo.segformer"}
 """Models that Dynamo cannot trace whole: asking a model for its hidden states takes a lock when it is called."""
 
+PUBLISHED = {
+    "bert": 109.5, "distilbert": 67.0, "roberta": 124.7, "gpt2": 124.4, "llama": 1235.8, "qwen2": 494.0,
+    "gemma2": 2614.3, "t5": 60.5, "mamba": 129.1, "rwkv": 169.3, "vit": 86.6, "convnext": 28.6, "resnet": 25.6,
+    "mobilenet_v2": 3.5, "swin": 28.3, "segformer": 3.8, "clip": 151.3, "whisper": 72.6,
+}  # fmt: skip
+"""Millions of parameters in size `full`, as published. Mixtral is cut to two layers."""
+
 every_model = pytest.mark.parametrize("case", ZOO, ids=[case.name for case in ZOO])
 
 
@@ -81,3 +88,13 @@ def test_zoo_traces_whole_unless_it_is_known_to_break(case: Case) -> None:
         torch.compile(module, backend="eager")(*args, **kwargs)
     breaks = list(torch._dynamo.utils.counters["graph_break"])
     assert bool(breaks) == (case.name in BROKEN), breaks
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_zoo_in_full_size_has_the_published_number_of_parameters(name: str) -> None:
+    (case,) = discover([f"zoo.{name}"])
+    with torch.device("meta"):
+        module, _, _ = case.make("full")
+    assert isinstance(module, torch.nn.Module)
+    count = sum(parameter.numel() for parameter in module.parameters())
+    assert round(count / 1e6, 1) == PUBLISHED[name]

@@ -108,6 +108,7 @@ llama = model(
         "num_key_value_heads": 8,
         "head_dim": 64,
         "intermediate_size": 8192,
+        "tie_word_embeddings": True,
     },
 )
 
@@ -174,7 +175,7 @@ mamba = model(
     always={"use_cache": False, "use_associative_scan": False},
     tiny={"vocab_size": 128, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 4},
     small={"vocab_size": 2048, "hidden_size": 128, "num_hidden_layers": 2, "time_step_rank": 8},
-    full={},
+    full={"num_hidden_layers": 24},
 )
 
 # Attention as a recurrence over time.
