@@ -1,0 +1,295 @@
+"""The design's arrows, held by reading the sources: who may import whom, what is not borrowed, where a thing lives.
+
+Each rule is a function from sources to violations, one sentence each, and is itself tested on small bad sources.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import pytest
+
+from compiler.options import Options
+from tests.sources import PACKAGES, ROOT, Import, Source, functions, imports, is_under, parse, read_sources, uses
+
+Sources = Mapping[str, Source]
+
+ARROWS = {
+    "compiler": ("compiler",),
+    "reference": ("reference", "compiler.ir"),
+    "harness": ("harness", "compiler", "reference"),
+    "suites": ("suites", "harness", "compiler", "reference"),
+}
+"""What a module under a name may import of ours."""
+
+STAGES = ("compiler.capture", "compiler.passes", "compiler.autograd", "compiler.schedule")
+MEETING_PLACES = ("compiler.ir", "compiler.ops", "compiler.errors", "compiler.torch_compat")
+"""What a middle stage may import beside its own files: the IR, the operators' records, and two files that import
+nothing of ours."""
+
+BORROWED = (
+    "torch._inductor",
+    "torch._functorch.aot_autograd",
+    "torch._functorch._aot_autograd",
+    "torch._functorch.partitioners",
+    "torch._functorch.compilers",
+    "functorch.compile",
+    "torch._dynamo.compiled_autograd",
+    "torch._dynamo.backends.common",
+    "torch._dynamo.backends.inductor",
+)
+"""What the project exists to do itself; the last two hand the first ones out under other names."""
+
+LAZY: dict[tuple[str, str], str] = {}
+"""Imports inside functions that are right, as (module, imported name), each with its reason."""
+
+VAGUE = ("utils", "util", "helpers", "helper", "common", "misc")
+REFERENCE_LINES = 900
+OPTION_FIELDS = 20
+LONGEST_FUNCTION = 60
+NINETIETH_PERCENTILE = 25
+
+
+def ours(target: str, sources: Sources) -> str:
+    """The module of ours that a dotted name lives in, "" if it is not ours."""
+    while target and target not in sources:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def edges(source: Source, sources: Sources) -> Iterator[tuple[str, Import]]:
+    """The modules of ours that a source imports."""
+    for each in imports(source):
+        if module := ours(each.target, sources):
+            yield module, each
+
+
+def crossed_arrows(sources: Sources) -> Iterator[str]:
+    for name, source in sources.items():
+        allowed = ARROWS[name.partition(".")[0]]
+        for module, each in edges(source, sources):
+            if not any(is_under(module, prefix) for prefix in allowed):
+                yield f"{name}:{each.line} imports {module}; it may import {', '.join(allowed)}"
+
+
+def met_stages(sources: Sources) -> Iterator[str]:
+    for name, source in sources.items():
+        stage = next((stage for stage in STAGES if is_under(name, stage)), None)
+        allowed = (stage, *MEETING_PLACES)
+        for module, each in edges(source, sources) if stage else ():
+            if not any(is_under(module, prefix) for prefix in allowed if prefix):
+                yield f"{name}:{each.line} imports {module}; middle stages meet only in {', '.join(MEETING_PLACES)}"
+
+
+def borrowed_modules(sources: Sources) -> Iterator[str]:
+    for name, source in sources.items():
+        if name.partition(".")[0] in ("compiler", "reference"):
+            for use in uses(source):
+                if any(is_under(use.name, module) for module in BORROWED):
+                    yield f"{name}:{use.line} uses {use.name}, which the project does itself"
+
+
+def import_cycles(sources: Sources) -> Iterator[str]:
+    """One sentence for each cycle that a depth-first walk closes."""
+    graph = {
+        name: sorted({module for module, _ in edges(source, sources)} - {name}) for name, source in sources.items()
+    }
+    finished: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> Iterator[str]:
+        if name in path:
+            yield "import cycle: " + " -> ".join((*path[path.index(name) :], name))
+        elif name not in finished:
+            for module in graph[name]:
+                yield from walk(module, (*path, name))
+            finished.add(name)
+
+    for name in graph:
+        yield from walk(name, ())
+
+
+def buried_imports(sources: Sources) -> Iterator[str]:
+    found = {
+        (name, each.target): each.line
+        for name, source in sources.items()
+        for function in functions(source)
+        for each in imports(source, function)
+    }
+    for (name, target), line in found.items():
+        if (name, target) not in LAZY:
+            yield f"{name}:{line} imports {target} inside a function; move it to the top, or list it with its reason"
+    yield from (f"{name} no longer imports {target} inside a function" for name, target in LAZY.keys() - found)
+
+
+def environment_readers(sources: Sources) -> Iterator[str]:
+    for name, source in sources.items():
+        if is_under(name, "compiler") and name != "compiler.options":
+            for use in uses(source):
+                if any(is_under(use.name, reader) for reader in ("os.environ", "os.environb", "os.getenv")):
+                    yield f"{name}:{use.line} reads the environment; compiler.options is the only reader"
+
+
+def vague_names(sources: Sources) -> Iterator[str]:
+    for name in sources:
+        if name.rpartition(".")[2] in VAGUE:
+            yield f"{name} has a name that says nothing"
+
+
+RULES: tuple[Callable[[Sources], Iterable[str]], ...] = (
+    crossed_arrows,
+    met_stages,
+    borrowed_modules,
+    import_cycles,
+    buried_imports,
+    environment_readers,
+    vague_names,
+)
+
+
+@pytest.fixture(scope="module")
+def project() -> Sources:
+    return read_sources()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_architecture_holds(rule: Callable[[Sources], Iterable[str]], project: Sources) -> None:
+    assert sorted(set(rule(project))) == []
+
+
+def test_architecture_sees_every_package(project: Sources) -> None:
+    assert {name.partition(".")[0] for name in project} == set(PACKAGES)
+    assert {"compiler.options", "compiler.ir.roles", "harness.case", "suites.zoo.language"} <= project.keys()
+
+
+def test_architecture_reference_stays_short() -> None:
+    lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "reference").rglob("*.py")}
+    assert sum(lines.values()) < REFERENCE_LINES, lines
+
+
+def test_architecture_options_stay_few() -> None:
+    assert len(dataclasses.fields(Options)) <= OPTION_FIELDS
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_architecture_functions_stay_small(package: str, project: Sources) -> None:
+    lengths = {
+        f"{name}.{function.name}": (function.end_lineno or 0) - function.lineno + 1
+        for name, source in project.items()
+        if is_under(name, package)
+        for function in functions(source)
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
+    if len(lengths) > 1:
+        assert statistics.quantiles(lengths.values(), n=10)[-1] < NINETIETH_PERCENTILE
+
+
+def sources_of(**texts: str) -> Sources:
+    """Sources from texts; `__` in a keyword is a dot in a module's name."""
+    named = {name.replace("__", "."): text for name, text in texts.items()}
+    return {name: parse(name, text) for name, text in named.items()}
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("compiler__fx", "import harness.case"),
+        ("compiler__fx", "from suites import zoo"),
+        ("compiler__fx", "from reference.eager import run"),
+        ("reference__eager", "from compiler.options import Options"),
+        ("reference__eager", "from compiler import options"),
+        ("reference__eager", "import harness"),
+        ("harness__run", "def f():\n    import suites.zoo"),
+    ],
+)
+def test_architecture_sees_a_crossed_arrow(name: str, text: str) -> None:
+    rest = {"compiler__options": "", "compiler__ir__roles": "", "harness": "", "harness__case": "", "suites": ""}
+    good = {"suites__zoo": "import harness.case", "reference": "from compiler.ir import roles", "reference__eager": ""}
+    assert list(crossed_arrows(sources_of(**rest, **good))) == []
+    assert len(list(crossed_arrows(sources_of(**{**rest, **good, name: text})))) == 1
+
+
+def test_architecture_sees_stages_that_meet() -> None:
+    files = {
+        "compiler__ir__roles": "",
+        "compiler__ops": "",
+        "compiler__journal": "",
+        "compiler__passes__fold": "from compiler.ir import roles\nfrom compiler import ops",
+        "compiler__passes__drop": "from compiler.passes.fold import fold\nfrom . import fold",
+        "compiler__schedule__fuse": "",
+    }
+    assert list(met_stages(sources_of(**files))) == []
+    for text in ("from compiler.passes import drop", "from ..passes import drop", "import compiler.journal"):
+        assert len(list(met_stages(sources_of(**{**files, "compiler__schedule__fuse": text})))) == 1, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch._inductor",
+        "import torch._inductor.config as settings",
+        "from torch import _inductor",
+        "from torch._inductor import config",
+        "from torch._functorch import aot_autograd as front",
+        "from torch._functorch.aot_autograd import aot_function",
+        "import torch\nx = torch._inductor.config",
+        "import torch as t\nx = t._functorch.partitioners.min_cut",
+        "from torch import _dynamo\nx = _dynamo.compiled_autograd",
+        "import torch\nx = getattr(torch, '_inductor').config",
+        "from importlib import import_module\nx = import_module('torch._inductor.ir')",
+        "from importlib import import_module\nx = import_module('._inductor', 'torch')",
+        "import functorch.compile",
+        "from functorch.compile import make_boxed_func",
+        "from functorch import compile",
+        "from torch._dynamo.backends.common import aot_autograd",
+        "def f():\n    import torch._functorch.compilers",
+    ],
+)
+def test_architecture_sees_a_borrowed_module(text: str) -> None:
+    assert list(borrowed_modules(sources_of(compiler__fx=text)))
+    assert list(borrowed_modules(sources_of(reference__pipeline=text)))
+    assert not list(borrowed_modules(sources_of(harness__backends=text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""What torch._inductor does, without it."""\nimport torch',
+        "import torch\nx = torch._C._dynamo.compiled_autograd",
+        "from torch._dynamo.backends import registry",
+        "from torch._functorch import config",
+        "from torch import _inductor_free",
+    ],
+)
+def test_architecture_lets_torch_itself_be_used(text: str) -> None:
+    assert not list(borrowed_modules(sources_of(compiler__fx=text)))
+
+
+def test_architecture_sees_a_cycle() -> None:
+    line = {"compiler__a": "import compiler.b", "compiler__b": "from compiler import c", "compiler__c": ""}
+    assert list(import_cycles(sources_of(**line))) == []
+    closed = list(import_cycles(sources_of(**{**line, "compiler__c": "from compiler.a import x"})))
+    assert closed == ["import cycle: compiler.a -> compiler.b -> compiler.c -> compiler.a"]
+
+
+def test_architecture_sees_an_import_inside_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    buried = sources_of(harness__run="class A:\n    def f(self):\n        from json import dumps")
+    monkeypatch.setattr(f"{__name__}.LAZY", {})
+    assert len(list(buried_imports(buried))) == 1
+    monkeypatch.setattr(f"{__name__}.LAZY", {("harness.run", "json.dumps"): "a reason"})
+    assert list(buried_imports(buried)) == []
+    assert len(list(buried_imports(sources_of(harness__run="import json")))) == 1, "a stale entry"
+
+
+@pytest.mark.parametrize(
+    "text", ["import os\nx = os.environ['A']", "from os import getenv", "import os as o\nx = o.environ.get('A')"]
+)
+def test_architecture_sees_a_reader_of_the_environment(text: str) -> None:
+    assert list(environment_readers(sources_of(compiler__runtime__build=text)))
+    assert not list(environment_readers(sources_of(compiler__options=text)))
+    assert not list(environment_readers(sources_of(harness__cli=text)))
+
+
+def test_architecture_sees_a_vague_name() -> None:
+    assert list(vague_names(sources_of(compiler__utils=""))) and not list(vague_names(sources_of(compiler__ir="")))

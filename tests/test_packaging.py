@@ -1,0 +1,95 @@
+"""What a fresh clone is set up with: the pins, the commands that the README names, what is in the wheel."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.sources import PACKAGES, ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def normalized(requirement: str) -> str:
+    """The distribution's name in a requirement, as indexes compare names."""
+    match = NAME.match(requirement)
+    assert match, requirement
+    return re.sub(r"[-_.]+", "-", match[0]).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = (line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#"))
+    return {normalized(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def test_packaging_pins_every_requirement_to_one_public_version() -> None:
+    assert pins()["torch"] == "2.13.0"
+    assert all(re.fullmatch(r"\d+(\.\d+)*([a-z]+\d+)?", version) for version in pins().values()), pins()
+    extras = (requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra)
+    asked = {normalized(requirement) for requirement in (*PROJECT["dependencies"], *extras)}
+    assert asked - {"assay"} <= pins().keys()
+
+
+def test_packaging_tox_runs_in_one_installation_under_the_constraints() -> None:
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    assert tox["tox"]["env_list"] == "py, lint, types"
+    assert {f"testenv:{name}" for name in ("lint", "types", "bench", "gpu")} <= set(tox.sections())
+    assert "PIP_CONSTRAINT = {tox_root}/constraints.txt" in tox["testenv"]["set_env"]
+    assert not [section for section in tox.sections() if section != "testenv" and "env_dir" in tox[section]]
+
+
+@pytest.mark.parametrize("command", ["assay run", "python -m tox", "-c constraints.txt", "--backend"])
+def test_packaging_readme_names_the_commands(command: str) -> None:
+    assert command in (ROOT / "README.md").read_text()
+
+
+def test_packaging_ci_script_runs_tox_in_an_environment_of_its_own() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True)
+    assert "-m venv" in script.read_text() and "-m tox" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    "target", [*PROJECT["scripts"].values(), *PROJECT["entry-points"]["torch_dynamo_backends"].values()]
+)
+def test_packaging_entry_points_exist(target: str) -> None:
+    module, _, attribute = target.partition(":")
+    assert callable(getattr(importlib.import_module(module), attribute))
+
+
+def test_packaging_wheel_holds_every_module_and_template(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(source),
+    ]
+    subprocess.run(build, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
+    (wheel,) = tmp_path.glob("*.whl")
+    kept = {file.relative_to(source).as_posix() for package in PACKAGES for file in (source / package).rglob("*.*")}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in kept if "egg-info" not in name} <= set(archive.namelist())
