@@ -72,14 +72,19 @@ def hold(function: Callable[..., Any], *args: Any, generated: bool = True, mode:
 @pytest.mark.parametrize("name", UNARY)
 def test_pointwise_unary_as_eager(name: str, layout: str) -> None:
     op = operator(name)
-    hold(lambda x: (op(x),), LAYOUTS[layout](sample(torch.float32)))
+    hold(lambda x: (op(x),), LAYOUTS[layout](_finite(name, sample(torch.float32))))
+
+
+def _finite(name: str, x: torch.Tensor) -> torch.Tensor:
+    """Without infinities for gelu, where eager itself gives NaN in its vectorized loop and infinity in its tail."""
+    return x.masked_fill(x.isinf(), 2.5) if name == "gelu" else x
 
 
 @pytest.mark.parametrize("dtype", FLOATS[1:])
 @pytest.mark.parametrize("name", UNARY)
 def test_pointwise_unary_dtypes(name: str, dtype: torch.dtype) -> None:
     op = operator(name)
-    hold(lambda x: (op(x),), sample(dtype))
+    hold(lambda x: (op(x),), _finite(name, sample(dtype)))
 
 
 @pytest.mark.parametrize("dtype", (*INTEGERS, torch.bool))
