@@ -87,7 +87,9 @@ class Evaluation:
             values = [(evaluate(store.index, at), self.value(store.expr, at)) for at in self.points(loops, self.sizes)]
             for offset, value in values:
                 old = self.tensors[store.buffer][offset].item() if store.mode == "accumulate" else 0
-                self.tensors[store.buffer][offset] = (value + old).item() if store.mode == "accumulate" else value.item()
+                self.tensors[store.buffer][offset] = (
+                    (value + old).item() if store.mode == "accumulate" else value.item()
+                )
 
     def value(self, expr: Expr, at: Mapping[str, int]) -> Any:
         if isinstance(expr, Load):

@@ -98,10 +98,18 @@ def test_pointwise_unary_of_integers(name: str, dtype: torch.dtype) -> None:
     hold(lambda x: (op(x),), x, generated=False)
 
 
-@pytest.mark.parametrize("dtypes", [(a, a) for a in FLOATS] + [
-    (torch.float32, torch.int64), (torch.bfloat16, torch.float32), (torch.int64, torch.int64),
-    (torch.int32, torch.uint8), (torch.bool, torch.bool), (torch.bool, torch.float32),
-])
+@pytest.mark.parametrize(
+    "dtypes",
+    [(a, a) for a in FLOATS]
+    + [
+        (torch.float32, torch.int64),
+        (torch.bfloat16, torch.float32),
+        (torch.int64, torch.int64),
+        (torch.int32, torch.uint8),
+        (torch.bool, torch.bool),
+        (torch.bool, torch.float32),
+    ],
+)
 @pytest.mark.parametrize("name", BINARY)
 def test_pointwise_binary_as_eager(name: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     op, a, b = operator(name), sample(dtypes[0]), sample(dtypes[1], 1)

@@ -82,7 +82,9 @@ def index_text(index: Index) -> str:
     if isinstance(index, Min | Max):
         return f"{'min' if isinstance(index, Min) else 'max'}({', '.join(texts)})"
     if isinstance(index, Product):
-        return "*".join(t if isinstance(p, Int | Symbol) else f"({t})" for p, t in zip(index.factors, texts, strict=True))
+        return "*".join(
+            t if isinstance(p, Int | Symbol) else f"({t})" for p, t in zip(index.factors, texts, strict=True)
+        )
     if isinstance(index, Sum):
         return " + ".join(texts)
     sign = "//" if isinstance(index, FloorDiv) else "%"
@@ -267,5 +269,3 @@ def _indices_in(value: object) -> Iterator[Index]:
         yield from _indices_in(tuple(value.values()))
     elif isinstance(value, slice):
         yield from _indices_in((value.start, value.stop, value.step))
-
-

@@ -57,5 +57,3 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     if store.mode != "write" or reads_in_reduction(kernel, read):
         return False
     return read_indices(kernel, read) <= {store.index} and is_injective(store.index, kernel.loops)
-
-

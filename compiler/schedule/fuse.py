@@ -435,7 +435,3 @@ def place_of(tensor: Tensor, axes: tuple[int, ...], domain: tuple[Index, ...]) -
     for dim, index in zip(axes, _linear(domain, tuple(tensor.shape[dim] for dim in axes)), strict=True):
         at[dim] = index
     return tuple(at)
-
-
-
-

@@ -211,5 +211,3 @@ def _sorted(units: list[_Unit]) -> tuple[Step, ...]:
             if waiting[id(user)] == 0:
                 heapq.heappush(ready, (user.position, numbers[id(user)], user))
     return tuple(steps)
-
-
