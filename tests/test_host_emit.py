@@ -10,6 +10,7 @@ import torch
 
 from compiler.codegen.host import emit, load
 from compiler.ir.loops import Free, Launch
+from reference.loops import as_function
 from tests.lowering import assert_same, check, executable, planned, traced
 
 aten = torch.ops.aten
@@ -111,8 +112,6 @@ def test_host_restrides_an_unexpected_result_of_aten() -> None:
 
 
 def _functions(schedule: Any) -> list[Any]:
-    from reference.loops import as_function
-
     return [as_function(kernel) for kernel in schedule.kernels]
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from compiler.ir import rewrite
 from compiler.ir.loops import Allocate, CallAten, Kernel, Launch, Reuse, Schedule
+from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.text import show
 from compiler.schedule.dependence import may_overwrite
 from tests.lowering import assert_same, check, executable, planned, traced
@@ -71,7 +72,7 @@ def test_fuse_makes_no_cycle_through_aten() -> None:
         return a + b, a * 2, (b + a).relu() @ a
 
     schedule = check(function, torch.randn(5, 5), torch.randn(5, 5))
-    assert [type(step).__name__ for step in schedule.steps if isinstance(step, Launch | CallAten)][0] == "Launch"
+    assert isinstance(next(step for step in schedule.steps if isinstance(step, Launch | CallAten)), Launch)
 
 
 def test_fuse_does_not_evaluate_an_expensive_value_in_a_broadcast() -> None:
@@ -131,11 +132,7 @@ class _Counter:
 
 def chain(length: int) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
-    value = (
-        torch.empty(4, 8, device="meta").to("cpu")
-        if False
-        else torch._subclasses.FakeTensorMode().from_tensor(torch.empty(4, 8))
-    )
+    value = torch._subclasses.FakeTensorMode().from_tensor(torch.empty(4, 8))
     node = graph.placeholder("x")
     node.meta["val"] = value
     for position in range(length):
@@ -148,8 +145,6 @@ def chain(length: int) -> torch.fx.GraphModule:
 def test_fuse_is_linear_in_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for length in (1000, 10000):
-        from compiler.ir.roles import Program, Signature, UserInput, UserOutput
-
         counter = _Counter(monkeypatch)
         schedule = planned(Program(chain(length), Signature((UserInput(0),), (UserOutput(0),))))
         assert schedule.counts.generated == length

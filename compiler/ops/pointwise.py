@@ -10,7 +10,6 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from compiler.ir.loops import Expr
-from compiler.ir.lowered import Tensor
 from compiler.ir.rewrite import call, constant, convert, widened
 from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
 
