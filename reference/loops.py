@@ -84,24 +84,31 @@ class Evaluation:
         for store in kernel.stores:
             mentioned = symbols(store.index)
             loops = tuple(loop for loop in kernel.loops if loop.var in mentioned)
-            values = [(evaluate(store.index, at), self.value(store.expr, at)) for at in self.points(loops, self.sizes)]
+            points = self.points(loops, self.sizes)
+            values = [(evaluate(store.index, at), self.value(store.expr, at, {})) for at in points]
             for offset, value in values:
                 old = self.tensors[store.buffer][offset].item() if store.mode == "accumulate" else 0
                 self.tensors[store.buffer][offset] = (
                     (value + old).item() if store.mode == "accumulate" else value.item()
                 )
 
-    def value(self, expr: Expr, at: Mapping[str, int]) -> Any:
+    def value(self, expr: Expr, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
+        """The value of an expression at a point; `known` are those computed there already."""
+        if expr not in known:
+            known[expr] = self.computed(expr, at, known)
+        return known[expr]
+
+    def computed(self, expr: Expr, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
         if isinstance(expr, Load):
             return as_dtype(self.tensors[expr.buffer][self.offset(expr.index, at)].item(), expr.dtype)
         if isinstance(expr, Const):
             return as_dtype(expr.value, expr.dtype)
         if isinstance(expr, Cast):
-            return as_dtype(self.value(expr.expr, at), expr.dtype)
+            return as_dtype(self.value(expr.expr, at, known), expr.dtype)
         if isinstance(expr, AsValue):
             return as_dtype(evaluate(expr.index, at), expr.dtype)
         if isinstance(expr, Call):
-            return as_dtype(OPERATORS[expr.op](*(self.value(arg, at) for arg in expr.args)), expr.dtype)
+            return as_dtype(OPERATORS[expr.op](*(self.value(arg, at, known) for arg in expr.args)), expr.dtype)
         assert isinstance(expr, Reduce), f"no kernel holds {expr}"
         return self.reduction(expr, at)
 
@@ -114,7 +121,7 @@ class Evaluation:
         """The value of a reduction, computed once for each assignment of the variables around it."""
         key = (expr, *sorted(at.items()))
         if key not in self.reduced:
-            values = [self.value(expr.body, point) for point in self.points(expr.loops, at)]
+            values = [self.value(expr.body, point, {}) for point in self.points(expr.loops, at)]
             self.reduced[key] = reduce_values(expr, values)
         return self.reduced[key]
 

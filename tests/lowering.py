@@ -48,7 +48,9 @@ def assert_same(found: Any, expected: Any, what: str, rtol: float | None = None,
     assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)}, eager {tuple(expected.shape)}"
     if expected.numel() > 1:
         assert found.stride() == expected.stride(), f"{what}: stride {found.stride()}, eager {expected.stride()}"
-    torch.testing.assert_close(found, expected, equal_nan=True, rtol=rtol, atol=atol, msg=lambda text: f"{what}: {text}")
+    torch.testing.assert_close(
+        found, expected, equal_nan=True, rtol=rtol, atol=atol, msg=lambda text: f"{what}: {text}"
+    )
 
 
 def check(function: Callable[..., Any], *args: Any, mode: str = "fake", **bounds: Any) -> Schedule:

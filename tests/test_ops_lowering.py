@@ -72,14 +72,19 @@ def hold(function: Callable[..., Any], *args: Any, generated: bool = True, mode:
 @pytest.mark.parametrize("name", UNARY)
 def test_pointwise_unary_as_eager(name: str, layout: str) -> None:
     op = operator(name)
-    hold(lambda x: (op(x),), LAYOUTS[layout](sample(torch.float32)))
+    hold(lambda x: (op(x),), LAYOUTS[layout](_finite(name, sample(torch.float32))))
+
+
+def _finite(name: str, x: torch.Tensor) -> torch.Tensor:
+    """Without infinities for gelu, where eager itself gives NaN in its vectorized loop and infinity in its tail."""
+    return x.masked_fill(x.isinf(), 2.5) if name == "gelu" else x
 
 
 @pytest.mark.parametrize("dtype", FLOATS[1:])
 @pytest.mark.parametrize("name", UNARY)
 def test_pointwise_unary_dtypes(name: str, dtype: torch.dtype) -> None:
     op = operator(name)
-    hold(lambda x: (op(x),), sample(dtype))
+    hold(lambda x: (op(x),), _finite(name, sample(dtype)))
 
 
 @pytest.mark.parametrize("dtype", (*INTEGERS, torch.bool))
@@ -93,10 +98,18 @@ def test_pointwise_unary_of_integers(name: str, dtype: torch.dtype) -> None:
     hold(lambda x: (op(x),), x, generated=False)
 
 
-@pytest.mark.parametrize("dtypes", [(a, a) for a in FLOATS] + [
-    (torch.float32, torch.int64), (torch.bfloat16, torch.float32), (torch.int64, torch.int64),
-    (torch.int32, torch.uint8), (torch.bool, torch.bool), (torch.bool, torch.float32),
-])
+@pytest.mark.parametrize(
+    "dtypes",
+    [(a, a) for a in FLOATS]
+    + [
+        (torch.float32, torch.int64),
+        (torch.bfloat16, torch.float32),
+        (torch.int64, torch.int64),
+        (torch.int32, torch.uint8),
+        (torch.bool, torch.bool),
+        (torch.bool, torch.float32),
+    ],
+)
 @pytest.mark.parametrize("name", BINARY)
 def test_pointwise_binary_as_eager(name: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     op, a, b = operator(name), sample(dtypes[0]), sample(dtypes[1], 1)
@@ -118,25 +131,50 @@ def test_pointwise_broadcast(layout: str) -> None:
 x34 = sample(torch.float32)
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "scalars": (lambda x: (x + 2, x * 0.5, 1 - x, x / 3, x**2, x**3, x**-1, x**0.5, x**1.7, 2.0**x), (x34,)),
-    "integer scalars": (lambda i: (i // 3, i % 3, i // -2, i % -2, i**2, i + True, i * 2.5, i > 0.5), (sample(torch.int64),)),
+    "integer scalars": (
+        lambda i: (i // 3, i % 3, i // -2, i % -2, i**2, i + True, i * 2.5, i > 0.5),
+        (sample(torch.int64),),
+    ),
     "float floor": (lambda x: (x // 0.7, x % 0.7, aten.div.Tensor_mode(x, 0.3, rounding_mode="trunc")), (x34,)),
     "bitwise": (lambda a, b: (a & b, a | b, a ^ b, ~a, a << 2, a >> 1), (sample(torch.int64), sample(torch.int64, 1))),
     "bitwise bool": (lambda a, b: (a & b, a | b, a ^ b, ~a), (sample(torch.bool), sample(torch.bool, 1))),
-    "where": (lambda c, a: (torch.where(c, a, 0.0), torch.where(c, 1, a), a.masked_fill(c, -math.inf)), (sample(torch.bool), x34)),
+    "where": (
+        lambda c, a: (torch.where(c, a, 0.0), torch.where(c, 1, a), a.masked_fill(c, -math.inf)),
+        (sample(torch.bool), x34),
+    ),
     "clamp": (lambda x: (x.clamp(-0.5, 0.5), x.clamp(min=0.1), x.clamp(max=0.1), aten.clamp_min(x, 0.2)), (x34,)),
     "clamp tensor": (lambda x, y: (x.clamp(y, y + 1), x.clamp(min=y)), (x34, sample(torch.float32, 1))),
     "gelu tanh": (lambda x: (torch.nn.functional.gelu(x, approximate="tanh"),), (x34,)),
     "conversions": (lambda x: (x.to(torch.bfloat16), x.double(), (x > 0).float(), x.bool(), x.clone()), (x34,)),
     "to integer": (lambda x: (x.to(torch.int32), x.to(torch.bool)), (torch.tensor([-1.7, 0.0, 2.9]),)),
-    "addcmul": (lambda x, y: (aten.addcmul(x, x, y, value=0.5), aten.addcdiv(x, x, y), aten.lerp.Tensor(x, y, x)), (x34, sample(torch.float32, 1))),
-    "creation": (lambda x: (torch.full((2, 3), 1.5) + 0, torch.arange(5) * 2, torch.zeros_like(x), torch.ones(3, dtype=torch.int32), torch.arange(2, 9, 3)), (x34,)),
+    "addcmul": (
+        lambda x, y: (aten.addcmul(x, x, y, value=0.5), aten.addcdiv(x, x, y), aten.lerp.Tensor(x, y, x)),
+        (x34, sample(torch.float32, 1)),
+    ),
+    "creation": (
+        lambda x: (
+            torch.full((2, 3), 1.5) + 0,
+            torch.arange(5) * 2,
+            torch.zeros_like(x),
+            torch.ones(3, dtype=torch.int32),
+            torch.arange(2, 9, 3),
+        ),
+        (x34,),
+    ),
     "tril triu": (lambda x: (x.tril(), x.triu(1), x.tril(-1)), (x34,)),
     "flip roll": (lambda x: (x.flip(0), x.flip(1, 0), x.roll(1, 1), x.roll((-1, 2), (0, 1))), (x34,)),
     "cat": (lambda x: (torch.cat([x, x + 1], 1), torch.cat([x, x[:1], x], 0), torch.cat([x[:0], x])), (x34,)),
-    "pad": (lambda x: (aten.constant_pad_nd(x, [1, 2]), aten.constant_pad_nd(x, [1, 0, 2, 1], 3.0), aten.constant_pad_nd(x, [-1, 1])), (x34,)),
+    "pad": (
+        lambda x: (
+            aten.constant_pad_nd(x, [1, 2]),
+            aten.constant_pad_nd(x, [1, 0, 2, 1], 3.0),
+            aten.constant_pad_nd(x, [-1, 1]),
+        ),
+        (x34,),
+    ),
     "scatter": (lambda x: (aten.slice_scatter(x, x[:, :2] * 2, 1, 1, 3), aten.select_scatter(x, x[0], 0, -1)), (x34,)),
     "repeat": (lambda x: (x.repeat(2, 3), x.repeat(2, 1, 1)), (x34,)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -292,11 +330,19 @@ def test_integer_division_by_a_tensor_keeps_eagers_error() -> None:
 
 def test_kinds_of_operators() -> None:
     expected = {
-        "mm": Kind.contraction, "convolution": Kind.contraction, "relu": Kind.pointwise, "sum.dim_IntList": Kind.reduction,
-        "view": Kind.view, "embedding": Kind.indexing, "native_dropout": Kind.random, "copy_": Kind.effect,
-        "full": Kind.creation, "cumsum": Kind.scan, "native_layer_norm": Kind.composite,
+        "mm": Kind.contraction,
+        "convolution": Kind.contraction,
+        "relu": Kind.pointwise,
+        "sum.dim_IntList": Kind.reduction,
+        "view": Kind.view,
+        "embedding": Kind.indexing,
+        "native_dropout": Kind.random,
+        "copy_": Kind.effect,
+        "full": Kind.creation,
+        "cumsum": Kind.scan,
+        "native_layer_norm": Kind.composite,
         "_scaled_dot_product_flash_attention_for_cpu": Kind.contraction,
-    }  # fmt: skip
+    }
     assert {name: kind_of(operator(name)) for name in expected} == expected
     assert kind_of(aten.relu_.default) is Kind.effect
 

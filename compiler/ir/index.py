@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from compiler.ir.intern import Shared
 
@@ -22,29 +22,29 @@ from compiler.ir.intern import Shared
 class _Arithmetic(Shared):
     __slots__ = ()
 
-    def __add__(self: Index, other: Index | int) -> Index:
-        return add(self, as_index(other))
+    def __add__(self, other: Index | int) -> Index:
+        return add(_index(self), as_index(other))
 
-    def __radd__(self: Index, other: int) -> Index:
-        return add(as_index(other), self)
+    def __radd__(self, other: int) -> Index:
+        return add(as_index(other), _index(self))
 
-    def __sub__(self: Index, other: Index | int) -> Index:
-        return add(self, multiply(Int(-1), as_index(other)))
+    def __sub__(self, other: Index | int) -> Index:
+        return add(_index(self), multiply(Int(-1), as_index(other)))
 
-    def __rsub__(self: Index, other: int) -> Index:
-        return add(as_index(other), multiply(Int(-1), self))
+    def __rsub__(self, other: int) -> Index:
+        return add(as_index(other), multiply(Int(-1), _index(self)))
 
-    def __mul__(self: Index, other: Index | int) -> Index:
-        return multiply(self, as_index(other))
+    def __mul__(self, other: Index | int) -> Index:
+        return multiply(_index(self), as_index(other))
 
-    def __rmul__(self: Index, other: int) -> Index:
-        return multiply(as_index(other), self)
+    def __rmul__(self, other: int) -> Index:
+        return multiply(as_index(other), _index(self))
 
-    def __floordiv__(self: Index, other: Index | int) -> Index:
-        return floordiv(self, as_index(other))
+    def __floordiv__(self, other: Index | int) -> Index:
+        return floordiv(_index(self), as_index(other))
 
-    def __mod__(self: Index, other: Index | int) -> Index:
-        return mod(self, as_index(other))
+    def __mod__(self, other: Index | int) -> Index:
+        return mod(_index(self), as_index(other))
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -97,6 +97,11 @@ Ranges: TypeAlias = Mapping[str, Index]
 
 ZERO = Int(0)
 ONE = Int(1)
+
+
+def _index(value: _Arithmetic) -> Index:
+    """The subclasses of `_Arithmetic` are exactly the kinds of index."""
+    return cast(Index, value)
 
 
 def as_index(value: Index | int) -> Index:
@@ -213,7 +218,8 @@ def divide_exactly(term: Index, divisor: Index) -> Index | None:
 
 def _split_multiple(index: Index, divisor: Index) -> tuple[Index, Index]:
     """`index = divisor * quotient + rest`, with every term that the divisor divides in the quotient."""
-    quotient, rest = [], []
+    quotient: list[Index] = []
+    rest: list[Index] = []
     for term in terms_of(index):
         exact = divide_exactly(term, divisor)
         if exact is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -74,7 +74,7 @@ def _scoped(kernel: Kernel, known: set[str]) -> Iterator[str]:
                 pending.append((child, inner))
 
 
-def _problems_of(node: Expr, buffers: dict[str, object]) -> Iterator[str]:
+def _problems_of(node: Expr, buffers: Mapping[str, object]) -> Iterator[str]:
     if isinstance(node, Element):
         yield f"it holds the element {node.tensor}, which has no layout"
     if isinstance(node, Load) and node.buffer not in buffers:

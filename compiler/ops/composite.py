@@ -59,7 +59,9 @@ def softmax_backward(operation: Operation) -> Result:
 def log_softmax_backward(operation: Operation) -> Result:
     dtype = widened(operation.output.dtype)
     gradients = row(operation, "grad_output", "g")
-    scaled = call("mul", call("exp", operation.value("output", dtype)), gradients.reduce("sum", gradients.element(dtype)))
+    scaled = call(
+        "mul", call("exp", operation.value("output", dtype)), gradients.reduce("sum", gradients.element(dtype))
+    )
     return finish(operation, call("sub", operation.value("grad_output", dtype), scaled))
 
 

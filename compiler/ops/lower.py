@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -17,7 +17,7 @@ from compiler.ir.index import Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Ref
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Sized, Tensor, Viewed
 from compiler.ir.roles import Program
-from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, View
+from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
 GENERATED_DTYPES = (
@@ -213,8 +213,8 @@ class _Lowering:
         self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
-        args = torch.fx.map_arg(node.args, lambda argument: Ref(argument.name))
-        kwargs = torch.fx.map_arg(node.kwargs, lambda argument: Ref(argument.name))
+        args = _mapped(node.args, lambda argument: Ref(argument.name))
+        kwargs = _mapped(node.kwargs, lambda argument: Ref(argument.name))
         return CallAten(node.name, node.target, tuple(args), dict(kwargs))
 
     def _define(self, node: torch.fx.Node, tensor: Tensor, result: Any) -> None:
@@ -249,7 +249,7 @@ class _Lowering:
             raise Declined("a device or dtype that is not generated")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
             raise Declined("strides that overlap")
-        fakes = tuple(torch.fx.map_arg(node.args, lambda a: a.meta.get("val")))
+        fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
         return Operation(node.name, arguments, tuple(outputs), fakes), aliases
 
     def _outputs_of(
@@ -266,7 +266,7 @@ class _Lowering:
         named: dict[int, Tensor] = {}
         aliases = []
         for user in node.users:
-            position = user.args[1] % len(value)  # type: ignore[operator]
+            position = cast(int, user.args[1]) % len(value)
             if value[position] is None and not user.users:
                 continue
             tensor = tensor_of(user.name, value[position])
@@ -298,8 +298,13 @@ class _Lowering:
         return index if isinstance(value, torch.SymInt) else value
 
     def _output(self, node: torch.fx.Node) -> None:
-        flat = torch.fx.map_arg(node.args[0], lambda argument: Ref(argument.name))
+        flat = _mapped(node.args[0], lambda argument: Ref(argument.name))
         self.outputs = tuple(flat) if isinstance(flat, list | tuple) else (flat,)
+
+
+def _mapped(arguments: Any, function: Callable[[torch.fx.Node], Any]) -> Any:
+    """Arguments of a node with the nodes in them replaced."""
+    return torch.fx.node.map_arg(arguments, function)
 
 
 def _same_as(original: Tensor) -> View:

@@ -10,7 +10,6 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from compiler.ir.loops import Expr
-from compiler.ir.lowered import Tensor
 from compiler.ir.rewrite import call, constant, convert, widened
 from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
 
@@ -292,7 +291,15 @@ def where(operation: Operation) -> Result:
     if operation.tensor("condition").dtype is not torch.bool:
         raise Declined("condition is not boolean")
     dtype = operation.output.dtype
-    return (call("where", operation.value("condition", torch.bool), _arm(operation, "self"), _arm(operation, "other"), dtype=dtype),)
+    return (
+        call(
+            "where",
+            operation.value("condition", torch.bool),
+            _arm(operation, "self"),
+            _arm(operation, "other"),
+            dtype=dtype,
+        ),
+    )
 
 
 def _arm(operation: Operation, name: str) -> Expr:
@@ -326,7 +333,9 @@ def _optional(operation: Operation, name: str, dtype: torch.dtype) -> Expr | Non
     return None if operation.arguments.get(name) is None else operation.value(name, dtype)
 
 
-@rule(Kind.pointwise, "_to_copy", "clone", "lift_fresh_copy", "positive", "prims.convert_element_type.default", "to.dtype")
+@rule(
+    Kind.pointwise, "_to_copy", "clone", "lift_fresh_copy", "positive", "prims.convert_element_type.default", "to.dtype"
+)
 def copied(operation: Operation) -> Result:
     name = "self" if "self" in operation.arguments else "a"
     if operation.arguments.get("layout") not in (None, torch.strided) or operation.arguments.get("pin_memory"):
@@ -611,11 +620,11 @@ def lerp(operation: Operation, start: Formula, end: Formula, weight: Formula) ->
 
 @formula("self", "other", targets=("xlogy.Tensor",))
 def xlogy(operation: Operation, x: Formula, y: Formula) -> Formula:
-    return y.of("isnan").where(math.nan, (Formula(call("eq", x.expr, constant(0, x.expr.dtype)))).where(0.0, x * y.of("log")))
+    return y.of("isnan").where(
+        math.nan, (Formula(call("eq", x.expr, constant(0, x.expr.dtype)))).where(0.0, x * y.of("log"))
+    )
 
 
 @formula("self", targets=("frac",))
 def frac(operation: Operation, x: Formula) -> Formula:
     return x - x.of("trunc")
-
-

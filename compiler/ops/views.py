@@ -203,5 +203,7 @@ def unbind(operation: Operation) -> Result:
     return tuple(pieces)
 
 
-UNMAPPED = "as_strided view.dtype view_as_real view_as_complex real imag unfold squeeze_ _conj _neg_view expand_as view_as"
+UNMAPPED = (
+    "as_strided view.dtype view_as_real view_as_complex real imag unfold squeeze_ _conj _neg_view expand_as view_as"
+)
 record(Kind.view, None, *UNMAPPED.split())

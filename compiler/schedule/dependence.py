@@ -35,10 +35,10 @@ def is_injective(index: Index, loops: tuple[Loop, ...]) -> bool:
             return False
         spans.append((step.value, loop.extent.value))
     below = 0
-    for step, extent in sorted(spans):
-        if extent > 1 and step <= below:
+    for stride, count in sorted(spans):
+        if count > 1 and stride <= below:
             return False
-        below += step * max(extent - 1, 0)
+        below += stride * max(count - 1, 0)
     return True
 
 
@@ -57,5 +57,3 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     if store.mode != "write" or reads_in_reduction(kernel, read):
         return False
     return read_indices(kernel, read) <= {store.index} and is_injective(store.index, kernel.loops)
-
-

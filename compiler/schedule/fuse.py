@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops import Element, Expr, Ref, Reduce
+from compiler.ir.loops import Element, Expr, Reduce, Ref
 from compiler.ir.lowered import Called, Generated, Lowered, Tensor, Viewed, coordinates, ranges_of
 from compiler.ir.rewrite import Expansion, Substitution, children, nodes
 from compiler.schedule.cost import Cost, weight
@@ -435,7 +435,3 @@ def place_of(tensor: Tensor, axes: tuple[int, ...], domain: tuple[Index, ...]) -
     for dim, index in zip(axes, _linear(domain, tuple(tensor.shape[dim] for dim in axes)), strict=True):
         at[dim] = index
     return tuple(at)
-
-
-
-

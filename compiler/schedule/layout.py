@@ -216,18 +216,14 @@ class _Rename(_Rewriter):
         return map_children(expr, self)
 
 
-def _canonical(
-    loops: tuple[Loop, ...], stores: list[Store], tensors: object, origins: tuple[str, ...]
-) -> Bound:
+def _canonical(loops: tuple[Loop, ...], stores: list[Store], tensors: object, origins: tuple[str, ...]) -> Bound:
     writes = [store.buffer for store in stores]
     loaded = [node.buffer for node in nodes(*(store.expr for store in stores)) if isinstance(node, Load)]
     reads = [name for name in dict.fromkeys(loaded) if name not in writes]
     buffers = {name: f"in{k}" for k, name in enumerate(reads)} | {name: f"out{k}" for k, name in enumerate(writes)}
     values: dict[str, Index] = {loop.var: Symbol(f"i{k}") for k, loop in enumerate(loops)}
     rename = _Rename(values, buffers)
-    renamed = tuple(
-        Store(buffers[s.buffer], substitute(s.index, values), rename(s.expr), s.mode) for s in stores
-    )
+    renamed = tuple(Store(buffers[s.buffer], substitute(s.index, values), rename(s.expr), s.mode) for s in stores)
     arguments = (*reads, *writes)
     declared = tuple(
         Buffer(buffers[name], tensors[name].dtype, span_of(tensors[name]))  # type: ignore[index]
@@ -256,5 +252,3 @@ def _reduce_loops(stores: tuple[Store, ...]) -> Iterator[Loop]:
     for node in nodes(*(store.expr for store in stores)):
         if isinstance(node, Reduce):
             yield from node.loops
-
-

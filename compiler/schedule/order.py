@@ -91,8 +91,9 @@ class _Planner:
             bound = lay_out(group, self.fused, origins)
             reads = tuple(name for name in bound.arguments if name not in bound.writes)
             self.read_by_kernels.update(reads)
-            steps = (*(self._allocate(name) for name in bound.writes), self._launch(bound))
-            self.units.append(_Unit(group.position, reads, bound.writes, steps))
+            steps: list[Step] = [self._allocate(name) for name in bound.writes]
+            steps.append(self._launch(bound))
+            self.units.append(_Unit(group.position, reads, bound.writes, tuple(steps)))
 
     def _allocate(self, name: str) -> Allocate:
         tensor = self.lowered.tensors[name]
@@ -211,5 +212,3 @@ def _sorted(units: list[_Unit]) -> tuple[Step, ...]:
             if waiting[id(user)] == 0:
                 heapq.heappush(ready, (user.position, numbers[id(user)], user))
     return tuple(steps)
-
-

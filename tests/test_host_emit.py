@@ -1,0 +1,138 @@
+"""The host function: what it takes, frees, returns, and how it reads."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import torch
+
+from compiler.codegen.host import emit, load
+from compiler.ir.loops import Free, Launch
+from reference.loops import as_function
+from tests.lowering import assert_same, check, executable, planned, traced
+
+aten = torch.ops.aten
+
+
+def test_host_empties_its_list_and_frees_inputs_early() -> None:
+    """The first input dies with its last use, before the graph ends."""
+    seen: list[bool] = []
+    x, w = torch.randn(3, 3), torch.randn(3, 3)
+    alive = weakref.ref(x)
+    schedule = planned(traced(lambda x, w: ((x @ w).exp() @ w,), x, w))
+    source = emit(schedule).replace("    return", "    watch()\n    return")
+    kernels = {kernel.name: (lambda *addresses: None) for kernel in schedule.kernels}
+
+    def watch() -> None:
+        gc.collect()
+        seen.append(alive() is None)
+
+    args = [x, w]
+    del x
+    load(source, {**kernels, "watch": watch})(args)
+    assert args == [] and seen == [True]
+
+
+def test_host_frees_every_value_that_it_does_not_return() -> None:
+    schedule = planned(traced(lambda x: ((x @ x).relu() @ x,), torch.randn(3, 3)))
+    freed = {name for step in schedule.steps if isinstance(step, Free) for name in step.names}
+    made = {step.name for step in schedule.steps if hasattr(step, "name")}
+    returned = {output.name for output in schedule.outputs}
+    assert made | set(schedule.inputs) == freed | returned and not freed & returned
+
+
+def test_host_without_kernels_is_the_same_program() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, positions = torch.max(x @ y, 1)
+        return torch.softmax(x + 1, -1).view(-1), values, positions, x.t().split(2)[0] * 2
+
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    schedule = planned(traced(function, x, y), generate=False)
+    assert schedule.kernels == () and schedule.counts.generated == 0
+    for ours, theirs in zip(executable(schedule)([x, y]), function(x, y), strict=True):
+        assert_same(ours, theirs, "aten", rtol=0, atol=0)
+
+
+def test_host_keeps_random_operators_in_order() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = torch.rand_like(x)
+        b = torch.randn_like(x)
+        return b * 2, a + 1, aten.native_dropout(x, 0.5, True)[0] + 1
+
+    x = torch.randn(4, 4)
+    run = executable(planned(traced(function, x)))
+    torch.manual_seed(3)
+    found = run([x])
+    torch.manual_seed(3)
+    for ours, theirs in zip(found, function(x), strict=True):
+        assert_same(ours, theirs, "random", rtol=0, atol=0)
+
+
+def test_host_gives_outputs_that_are_inputs_views_or_repeated() -> None:
+    def function(x: torch.Tensor) -> tuple[Any, ...]:
+        y = x + 1
+        return x, x.t(), y, y, y.view(-1)[1:3], None
+
+    x = torch.randn(2, 3)
+    module = traced(lambda x: function(x)[:-1], x)
+    found = executable(planned(module))([x])
+    assert found[0] is x and found[1].data_ptr() == x.data_ptr() and found[1]._base is x
+    assert found[2] is found[3]
+    assert found[4].untyped_storage().data_ptr() == found[2].untyped_storage().data_ptr()
+    assert found[4].storage_offset() == 1
+
+
+def test_host_takes_symbolic_sizes_from_its_inputs() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.cat([x, y * 2], 0)
+        return z.softmax(-1), z.mean(0), z.view(-1), z.sum() * x.shape[0], torch.arange(z.shape[0]) + 1
+
+    program = traced(function, torch.randn(4, 6), torch.randn(3, 6), mode="symbolic")
+    run = executable(planned(program))
+    for rows in (2, 5, 7):
+        x, y = torch.randn(rows, 6), torch.randn(3, 6)
+        for ours, theirs in zip(run([x, y]), function(x, y), strict=True):
+            assert_same(ours, theirs, f"{rows} rows")
+
+
+def test_host_restrides_an_unexpected_result_of_aten() -> None:
+    """A result whose real strides are not the traced ones is copied into them before kernels read it."""
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    schedule = planned(traced(lambda x, w: ((x @ w) * 2,), x, w))
+    namespace = {k.name: v for k, v in zip(schedule.kernels, _functions(schedule), strict=True)}
+    source = emit(schedule).replace("torch.ops.aten.mm.default", "strange")
+
+    def strange(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a @ b).t().contiguous().t()
+
+    (found,) = load(source, {**namespace, "strange": strange})([x, w])
+    assert_same(found, (x @ w) * 2, "restrided")
+
+
+def _functions(schedule: Any) -> list[Any]:
+    return [as_function(kernel) for kernel in schedule.kernels]
+
+
+def test_host_reads_like_code() -> None:
+    schedule = planned(traced(lambda x, w: ((x @ w).relu() + 1,), torch.randn(3, 4), torch.randn(4, 5)))
+    source = emit(schedule)
+    assert "mm = aten_mm(x_1, w_1)" in source
+    assert "# add" in source and "kernel_0(mm.data_ptr(), add.data_ptr())" in source
+    assert source.rstrip().endswith("return (add,)")
+
+
+def test_host_constants_and_list_arguments() -> None:
+    table = torch.tensor([1.0, 2.0, 3.0])
+
+    def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + table, aten.index.Tensor(x, [None, i]), aten.cat([x, x, x, x, x], 1)
+
+    check(function, torch.randn(2, 3), torch.tensor([2, 0]))
+
+
+def test_launches_name_their_origins() -> None:
+    schedule = planned(traced(lambda x: (x.exp() + 1,), torch.randn(3)))
+    (launch,) = (step for step in schedule.steps if isinstance(step, Launch))
+    assert launch.origins == ("add",)
