@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-import suites
 from harness.case import Case
 
 NOT_CASES = ("test_", "bench_", "_")
@@ -50,7 +49,9 @@ def discover(names: Sequence[str]) -> tuple[Case, ...]:
 
 def suite_names() -> tuple[str, ...]:
     """The packages and modules under `suites`."""
-    return tuple(sorted(found.name for found in pkgutil.iter_modules(suites.__path__)))
+    suites = importlib.util.find_spec("suites")
+    places = suites.submodule_search_locations if suites is not None else None
+    return tuple(sorted(found.name for found in pkgutil.iter_modules(places or ())))
 
 
 def _cases_of(name: str) -> tuple[Case, ...]:

@@ -17,11 +17,15 @@ class Effects:
     A relation is `("input", i)`: the very object; `("input view", i)`: shares input i's storage; `("result", j)`: the
     very object of an earlier result; `("result view", j)`: a view of result j; `("base view", b)`: a view of
     intermediate b, which is no result; `("new",)`; `("value", v)` for what is no tensor.
+    `flows` says of each result whether autograd carries a gradient through it, `views` whether autograd knows it as a
+    view: what was detached shares memory and is none.
     """
 
     data: frozenset[int]
     metadata: frozenset[int]
     results: tuple[tuple[Any, ...], ...]
+    flows: tuple[bool, ...]
+    views: tuple[bool, ...]
 
 
 def effects(function: Callable[..., Any], args: Sequence[Any]) -> Effects:
@@ -33,7 +37,9 @@ def effects(function: Callable[..., Any], args: Sequence[Any]) -> Effects:
     pairs = [(i, b, a) for i, (b, a) in enumerate(zip(before, after, strict=True)) if b is not None and a is not None]
     data = frozenset(i for i, b, a in pairs if not _same_data(b, a))
     metadata = frozenset(i for i, b, a in pairs if b[1] != a[1])
-    return Effects(data, metadata, tuple(_relation(i, results, args) for i in range(len(results))))
+    flows = tuple(isinstance(r, torch.Tensor) and r.requires_grad and not r.is_leaf for r in results)
+    views = tuple(isinstance(r, torch.Tensor) and r._is_view() for r in results)
+    return Effects(data, metadata, tuple(_relation(i, results, args) for i in range(len(results))), flows, views)
 
 
 def _snapshot(value: object) -> tuple[Any, ...] | None:
@@ -57,17 +63,14 @@ def _relation(index: int, results: Sequence[Any], args: Sequence[Any]) -> tuple[
         for position, other in enumerate(others):
             if value is other:
                 return (name, position)
-    for name, others in (("input view", args), ("result view", results)):
-        for position, other in enumerate(others):
-            if other is not value and isinstance(other, torch.Tensor) and _views(value, other, name):
-                return (name, position)
+    for position, other in enumerate(args):
+        if isinstance(other, torch.Tensor) and _shares(value, other):
+            return ("input view", position)
+    for position, other in enumerate(results if value._is_view() else results[:index]):
+        if isinstance(other, torch.Tensor) and other is not value and not other._is_view() and _shares(value, other):
+            return ("result view", position)
     bases = list(dict.fromkeys(id(r._base) for r in results if isinstance(r, torch.Tensor) and r._is_view()))
     return ("base view", bases.index(id(value._base))) if value._is_view() else ("new",)
-
-
-def _views(value: torch.Tensor, other: torch.Tensor, name: str) -> bool:
-    """Sharing an input's storage is enough; of two results, one that is no view itself is the base."""
-    return _shares(value, other) and (name == "input view" or not other._is_view())
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:

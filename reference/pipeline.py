@@ -28,7 +28,8 @@ def assay_reference(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Fla
         if found.metadata or torch.is_inference_mode_enabled():
             return gm(*args)  # type: ignore[no-any-return]
         if not (torch.is_grad_enabled() and any(_needs_grad(value) for value in args)):
-            return evaluate(record(gm, args), args)
+            results = evaluate(record(gm, args), args)
+            return [_aliased_input(index, results, args, found) for index in range(len(results))]
         simple = not found.data and not any(relation[0] == "base view" for relation in found.results)
         return _with_gradients(gm, args, found) if simple else gm(*args)
 
@@ -37,19 +38,17 @@ def assay_reference(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Fla
 
 def _with_gradients(gm: fx.GraphModule, args: Sequence[Any], found: Effects) -> Sequence[Any]:
     """Outputs from the recorded call; its gradients from autograd over the same call, run again on copies."""
-    results = list(_Recorded.apply(gm, *args))
+    results = list(_Recorded.apply(gm, found.flows, *args))
     return [_aliased(index, results, args, found) for index in range(len(results))]
 
 
 class _Recorded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gm: fx.GraphModule, *args: Any) -> tuple[Any, ...]:
-        ctx.gm, ctx.state = gm, torch.get_rng_state()
+    def forward(ctx: Any, gm: fx.GraphModule, flows: tuple[bool, ...], *args: Any) -> tuple[Any, ...]:
+        ctx.gm, ctx.flows, ctx.state = gm, flows, torch.get_rng_state()
         ctx.save_for_backward(*[value for value in args if isinstance(value, torch.Tensor)])
         ctx.others = [None if isinstance(value, torch.Tensor) else value for value in args]
         results = evaluate(record(gm, args), _copies(args))
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-            ctx.flows = [_flows(value) for value in gm(*_copies(args))]
         ctx.mark_non_differentiable(
             *[r for r, flows in zip(results, ctx.flows, strict=True) if isinstance(r, torch.Tensor) and not flows]
         )
@@ -72,7 +71,7 @@ class _Recorded(torch.autograd.Function):
             torch.set_rng_state(ctx.state)
             grads = joint(_copies(args), wanted)
         by_leaf = dict(zip(leaves, grads, strict=True))
-        return (None, *(by_leaf.get(i) for i in range(len(args))))
+        return (None, None, *(by_leaf.get(i) for i in range(len(args))))
 
 
 def record(gm: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModule:
@@ -84,13 +83,24 @@ def record(gm: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModule:
 def _aliased(index: int, results: Sequence[Any], args: Sequence[Any], found: Effects) -> Any:
     """Result `index`, made the alias that it is in eager."""
     relation, value = found.results[index], results[index]
-    if relation[0] in ("input", "result"):
-        return (args if relation[0] == "input" else results)[relation[1]]
-    if relation[0] in ("input view", "result view"):
-        base = (args if relation[0] == "input view" else results)[relation[1]]
-        with torch.set_grad_enabled(value.requires_grad or relation[0] == "input view"):
-            return torch.as_strided(base, value.shape, value.stride(), value.storage_offset())
-    return value
+    if relation[0] == "result":
+        return results[relation[1]]
+    if relation[0] == "result view":
+        return _view(results[relation[1]], value, found, index)
+    return _aliased_input(index, results, args, found)
+
+
+def _aliased_input(index: int, results: Sequence[Any], args: Sequence[Any], found: Effects) -> Any:
+    relation, value = found.results[index], results[index]
+    if relation[0] == "input":
+        return args[relation[1]]
+    return _view(args[relation[1]], value, found, index) if relation[0] == "input view" else value
+
+
+def _view(base: torch.Tensor, like: torch.Tensor, found: Effects, index: int) -> torch.Tensor:
+    with torch.set_grad_enabled(found.flows[index]):
+        view = torch.as_strided(base, like.shape, like.stride(), like.storage_offset())
+    return view if found.views[index] else view.detach()
 
 
 def _copies(args: Sequence[Any]) -> list[Any]:
@@ -100,11 +110,6 @@ def _copies(args: Sequence[Any]) -> list[Any]:
         else (value.clone() if isinstance(value, torch.Tensor) else value)
         for value in args
     ]
-
-
-def _flows(value: object) -> bool:
-    """Whether a gradient flows through the result: a view made under no_grad may require grad, and is a leaf."""
-    return _needs_grad(value) and not value.is_leaf  # type: ignore[attr-defined]
 
 
 def _needs_grad(value: object) -> bool:

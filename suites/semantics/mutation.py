@@ -70,6 +70,8 @@ def batch_norm_updates_its_buffers() -> Made:
 @case(tags=("mutation",))
 def buffer_counts_calls() -> Made:
     class Counter(nn.Module):
+        calls: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))

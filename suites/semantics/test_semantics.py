@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness.discover import discover
-from harness.run import run_case
 
 from compiler import journal
 from harness.case import Case
+from harness.discover import discover
+from harness.run import run_case
 
 CASES = discover(["semantics"])
 
