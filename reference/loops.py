@@ -36,8 +36,10 @@ def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
-    "floordiv_int": np.floor_divide, "mod_int": np.mod, "floor_div_float": np.floor_divide, "remainder_float": np.mod,
-    "fmod": np.fmod, "sign": lambda x: type(x)(int(x > 0) - int(x < 0)), "reciprocal": lambda x: type(x)(1) / x, "sqrt": np.sqrt,
+    "floordiv_int": np.floor_divide, "mod_int": np.mod, "floor_div_float": np.floor_divide,
+    "remainder_float": np.mod,
+    "fmod": np.fmod, "sign": lambda x: type(x)(int(x > 0) - int(x < 0)),
+    "reciprocal": lambda x: type(x)(1) / x, "sqrt": np.sqrt,
     "rsqrt": lambda x: type(x)(1) / np.sqrt(x), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log,
     "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,

@@ -173,6 +173,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (x34,),
     ),
     "scatter": (lambda x: (aten.slice_scatter(x, x[:, :2] * 2, 1, 1, 3), aten.select_scatter(x, x[0], 0, -1)), (x34,)),
+    "slices backward": (
+        lambda x: (aten.slice_backward(x, [3, 9], 1, 2, 6, 1), aten.select_backward(x, [3, 2, 4], 1, -1)),
+        (x34,),
+    ),
+    "safe softmax": (
+        lambda x: (aten._safe_softmax(x, -1),),
+        (torch.tensor([[1.0, -math.inf, 2.0], [-math.inf] * 3, [0.0, 1.0, 2.0]]),),
+    ),
     "repeat": (lambda x: (x.repeat(2, 3), x.repeat(2, 1, 1)), (x34,)),
 }
 

@@ -2,9 +2,9 @@
 
     Kernel := name, loops: (Loop, ...), stores: (Store, ...), buffers: (Buffer, ...), symbols: (name, ...), origins
     Loop   := var in [0, extent)
-    Store  := buffer[index] (= | +=) expr                       executed once per value of the loops that it mentions
+    Store  := buffer[index] (= | +=) expr                   once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
-            | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at)     Element: before layout only
+            | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at), before layout only
 
     Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
     Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol
@@ -24,7 +26,7 @@ def row(operation: Operation, name: str, unique: str) -> Axes:
 
 def shifted(operation: Operation) -> tuple[Expr, Expr]:
     """`x - max(x)` and `sum(exp(x - max(x)))` along the row."""
-    if operation["half_to_float"]:
+    if operation.arguments.get("half_to_float"):
         raise Declined("half to float")
     dtype = widened(operation.output.dtype)
     peak_row, sum_row = row(operation, "self", "m"), row(operation, "self", "s")
@@ -37,6 +39,19 @@ def shifted(operation: Operation) -> tuple[Expr, Expr]:
 def softmax(operation: Operation) -> Result:
     x, total = shifted(operation)
     return finish(operation, call("div", call("exp", x), total))
+
+
+@rule(Kind.composite, "_safe_softmax")
+def safe_softmax(operation: Operation) -> Result:
+    """Softmax, with zeros instead of NaN for rows that are masked whole."""
+    if operation["dtype"] not in (None, operation.tensor("self").dtype):
+        raise Declined("another dtype")
+    dtype = widened(operation.output.dtype)
+    peak_row = row(operation, "self", "p")
+    masked = call("eq", peak_row.reduce("max", peak_row.element(dtype)), constant(-math.inf, dtype))
+    x, total = shifted(operation)
+    y = call("div", call("exp", x), total)
+    return finish(operation, call("where", masked, constant(0, dtype), y, dtype=dtype))
 
 
 @rule(Kind.composite, "_log_softmax")

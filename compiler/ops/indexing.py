@@ -81,28 +81,50 @@ def _where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
 
 @rule(Kind.indexing, "slice_scatter")
 def slice_scatter(operation: Operation) -> Result:
-    base, source = operation.tensor("self"), operation.tensor("src")
-    dim, step = operation["dim"] % len(base.shape), operation["step"]
-    if step != 1 or _is_empty(source):
+    return _into_slice(operation, operation.tensor("src"), operation.value("self", operation.output.dtype))
+
+
+@rule(Kind.indexing, "slice_backward")
+def slice_backward(operation: Operation) -> Result:
+    return _into_slice(operation, operation.tensor("grad_output"), _zero(operation))
+
+
+def _zero(operation: Operation) -> Expr:
+    return convert(constant(0, operation.output.dtype), operation.output.dtype)
+
+
+def _into_slice(operation: Operation, source: Tensor, old: Expr) -> Result:
+    """`old` with `source` in the place of a slice."""
+    shape = operation.output.shape
+    dim = operation["dim"] % len(shape)
+    if operation["step"] != 1 or _is_empty(source):
         raise Declined("step")
-    own = coordinates(len(base.shape))
-    start, extent = start_of(operation["start"], base.shape[dim]), source.shape[dim]
+    own = coordinates(len(shape))
+    start, extent = start_of(operation["start"], shape[dim]), source.shape[dim]
     at = (*own[:dim], _clamped(own[dim] - start, extent), *own[dim + 1 :])
     conditions = [] if start is ZERO else [_compare("ge", own[dim], start)]
     end = start + extent
-    conditions += [] if end is base.shape[dim] else [_compare("lt", own[dim], end)]
-    old = operation.value("self", operation.output.dtype)
+    conditions += [] if end is shape[dim] else [_compare("lt", own[dim], end)]
     return (_where_all(conditions, element(source, at, operation.output.dtype), old),)
 
 
 @rule(Kind.indexing, "select_scatter")
 def select_scatter(operation: Operation) -> Result:
-    base, source = operation.tensor("self"), operation.tensor("src")
-    dim, index = operation["dim"] % len(base.shape), operation["index"]
-    own = coordinates(len(base.shape))
-    place = base.shape[dim] + index if isinstance(index, int) and index < 0 else as_index(index)
+    return _into_place(operation, operation.tensor("src"), operation.value("self", operation.output.dtype))
+
+
+@rule(Kind.indexing, "select_backward")
+def select_backward(operation: Operation) -> Result:
+    return _into_place(operation, operation.tensor("grad_output"), _zero(operation))
+
+
+def _into_place(operation: Operation, source: Tensor, old: Expr) -> Result:
+    """`old` with `source` at one index of a dimension."""
+    shape = operation.output.shape
+    dim, index = operation["dim"] % len(shape), operation["index"]
+    own = coordinates(len(shape))
+    place = shape[dim] + index if isinstance(index, int) and index < 0 else as_index(index)
     new = element(source, (*own[:dim], *own[dim + 1 :]), operation.output.dtype)
-    old = operation.value("self", operation.output.dtype)
     return (_where_all([_compare("eq", own[dim], place)], new, old),)
 
 
