@@ -9,13 +9,14 @@ from __future__ import annotations
 import torch
 from torch._decomp import get_decompositions
 
+from compiler.capture.batch_norm import BATCH_NORM
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 
 CHOSEN = [
-    aten._native_batch_norm_legit_functional,
-    aten.native_batch_norm_backward,
+    aten.nll_loss2d_forward,
+    aten.nll_loss2d_backward,
     aten.mse_loss,
     aten.mse_loss_backward,
     aten.nll_loss_forward,
@@ -38,4 +39,4 @@ CHOSEN = [
     aten.native_dropout_backward,
 ]
 
-DECOMPOSITIONS: Decompositions = get_decompositions(CHOSEN)  # type: ignore[assignment]
+DECOMPOSITIONS: Decompositions = {**get_decompositions(CHOSEN), **BATCH_NORM}  # type: ignore[dict-item]

@@ -19,7 +19,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from suites.zoo.feeds import captions, photographs, scenes
+from suites.zoo.feeds import albums, captions, photographs, scenes
 from suites.zoo.model import model
 
 _TINY = {"image_size": 32, "num_labels": 10}
@@ -56,7 +56,7 @@ convnext = model(
 resnet = model(
     ResNetForImageClassification,
     ResNetConfig,
-    photographs,
+    albums,
     tags=("image", "convolution", "buffers"),
     tiny={**_TINY, "embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]},
     small={**_SMALL, "embedding_size": 32, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2]},
@@ -67,7 +67,7 @@ resnet = model(
 mobilenet_v2 = model(
     MobileNetV2ForImageClassification,
     MobileNetV2Config,
-    photographs,
+    albums,
     tags=("image", "convolution", "buffers"),
     always={"classifier_dropout_prob": 0.0},
     tiny={**_TINY, "depth_multiplier": 0.35},

@@ -1,0 +1,130 @@
+"""Batch norm as reductions and arithmetic, with sums in float64 where eager's CPU kernels accumulate in double.
+
+    mean, var over (N, spatial);   y = x * (w / sqrt(var + eps)) + (b - mean * w / sqrt(var + eps))
+
+Sums in float32 lose what eager keeps: the gradients of a convolution before a batch norm are small differences of
+large sums.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def per_channel(value: Tensor, like: Tensor) -> Tensor:
+    """`value[c]` as `[1, c, 1, ...]`, in float32 or wider."""
+    shape = [1, -1] + [1] * (like.dim() - 2)
+    return _wide(value).view(shape)
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+
+
+def _sum(value: Tensor, dims: list[int]) -> Tensor:
+    """The sum over `dims`, accumulated in float64."""
+    return aten.sum.dim_IntList(value, dims, False, dtype=torch.float64)
+
+
+def _reduced(x: Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
+
+
+def _count(x: Tensor) -> int:
+    return x.numel() // x.shape[1]
+
+
+def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """`x * alpha + beta`, as eager's kernel has it."""
+    scale = rstd if weight is None else rstd * _wide(weight)
+    shift = -mean * scale if bias is None else _wide(bias) - mean * scale
+    return (_wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype)
+
+
+def normalized_by_batch(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """`_native_batch_norm_legit_functional`: output, batch mean, reciprocal deviation, and the new running statistics.
+
+    Shapes: `x[n, c, ...], weight[c] -> y[n, c, ...], mean[c], rstd[c], running_mean[c], running_var[c]`
+    """
+    if not training:
+        assert running_mean is not None and running_var is not None
+        y, *empty = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
+        return y, *empty, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
+    dims, count = _reduced(x), _count(x)
+    var, mean = torch.var_mean(x.double(), dims, correction=0)
+    kept = _wide(x).dtype
+    rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
+    y = _scaled(x, short, rstd, weight, bias)
+    if running_mean is not None:
+        running_mean = (momentum * mean + (1 - momentum) * running_mean.double()).to(running_mean.dtype)
+    if running_var is not None:
+        unbiased = var * (count / (count - 1))
+        running_var = (momentum * unbiased + (1 - momentum) * running_var.double()).to(running_var.dtype)
+    return y, short, rstd, running_mean, running_var
+
+
+def normalized_by_statistics(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors."""
+    rstd = torch.rsqrt(_wide(running_var) + eps)
+    empty = x.new_empty((0,), dtype=_wide(x).dtype)
+    return _scaled(x, _wide(running_mean), rstd, weight, bias), empty, empty.clone()
+
+
+def batch_norm_gradients(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_rstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: list[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """`native_batch_norm_backward`: the gradients of input, weight and bias."""
+    mean, rstd = save_mean, save_rstd
+    if not train:
+        assert running_mean is not None and running_var is not None
+        mean, rstd = _wide(running_mean), torch.rsqrt(_wide(running_var) + eps)
+    assert mean is not None and rstd is not None
+    dims, wide = _reduced(x), _wide(grad)
+    gap = _wide(x) - per_channel(mean, x)
+    total, dot = _sum(wide, dims), _sum(gap.double() * wide, dims)
+    scale = rstd if weight is None else rstd * _wide(weight)
+    centered = wide
+    if train:
+        slope = (dot * rstd.double() * rstd / _count(x)).to(wide.dtype)
+        average = (total / _count(x)).to(wide.dtype)
+        centered = wide - per_channel(average, x) - gap * per_channel(slope, x)
+    to_x = (centered * per_channel(scale, x)).to(x.dtype)
+    kept = (weight if weight is not None else x).dtype
+    to_weight = (dot * rstd).to(kept) if output_mask[1] else None
+    return (to_x if output_mask[0] else None, to_weight, total.to(kept) if output_mask[2] else None)
+
+
+BATCH_NORM = {
+    aten._native_batch_norm_legit_functional.default: normalized_by_batch,
+    aten._native_batch_norm_legit_no_training.default: normalized_by_statistics,
+    aten.native_batch_norm_backward.default: batch_norm_gradients,
+}
