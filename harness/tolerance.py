@@ -27,7 +27,8 @@ or whose numbers move further than the reach below, took another path, and is no
 (its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the
 largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give
 `A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
-each element.
+each element. Where every sample strays too, eager itself is ill-conditioned here (a ReLU that flips moves a gradient):
+how far its neighbouring inputs move it is then the only measure of its own error, and all samples count.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def explain_reals(
         return None
     reach = _reach(eager, evidence.scale, epsilon)
     samples = [_at(_real(sample), finite) for sample in evidence.samples() if _real(sample).shape == finite.shape]
-    made = rule.bound(eager, truth, [sample for sample in samples if _distance(sample, eager) <= reach])
+    near = [sample for sample in samples if _distance(sample, eager) <= reach]
+    made = rule.bound(eager, truth, near if near or truth is not None else samples)
     excess = (ours - made.centre).abs() - made.bound
     return None if bool((excess <= 0).all()) else _worst(ours, eager, made, excess)
 

@@ -39,12 +39,13 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     gradients = {role: node for role, node in roles.items() if isinstance(role, Gradient)}
     kept = {role: node for role, node in roles.items() if role not in gradients}
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
-    before = ancestors([*kept.values(), *(node for node in order if is_random(node))])
+    backward_only = _dependents(joint)
+    before = ancestors([*kept.values(), *(n for n in order if is_random(n) and n not in backward_only)])
     before |= {node for node in order if producer(node)[0] in before}
     after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
     saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
-    if any(is_random(node) for node in after):
+    if any(is_random(node) and node in before for node in after):
         raise VerifyError("partition: backward would draw random numbers that forward has drawn")
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
@@ -74,6 +75,16 @@ def ancestors(nodes: Iterable[fx.Node | int | None]) -> set[fx.Node]:
             seen.add(node)
             stack.extend(node.all_input_nodes)
     return seen
+
+
+def _dependents(joint: Program) -> set[fx.Node]:
+    """The nodes that follow from a tangent."""
+    tangents = [role for role in joint.signature.inputs if isinstance(role, Tangent)]
+    found = set(_placeholders(joint, tangents).values())
+    for node in joint.module.graph.nodes:
+        if any(argument in found for argument in node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _backward_nodes(

@@ -23,7 +23,7 @@ def input_mutated_and_returned() -> Made:
     return f, (torch.randn(3, 4), leaf(4)), {}
 
 
-@case(tags=("mutation",))
+@case(tags=("mutation", "raises"))
 def input_mutated_and_read() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
         before = x * w

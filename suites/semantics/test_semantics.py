@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from compiler import journal
+from compiler.fx import assay
 from harness.case import Case
 from harness.discover import discover
 from harness.run import run_case
@@ -21,7 +22,7 @@ def test_semantics_are_eagers(case: Case, mode: str, backend: str) -> None:
     assert result.verdict == "same", (result.detail, result.differences)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [c for c in CASES if "raises" not in c.tags], ids=lambda case: case.name)
 def test_semantics_are_compiled_and_not_given_back_to_eager(case: Case) -> None:
     journal.reset()
     for mode in case.modes:
@@ -36,7 +37,7 @@ def test_dynamic_batch_of_five_sizes_recompiles_once(grad: bool) -> None:
 
     torch._dynamo.reset()
     journal.reset()
-    compiled = torch.compile(f, backend="assay")
+    compiled = torch.compile(f, backend=assay)
     w = torch.randn(4, 6, requires_grad=grad)
     for rows in (3, 5, 2, 9, 7):
         x = torch.randn(rows, 4)
