@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient
-from compiler.capture.inputs import Call, CallLeaf, fake_leaf, overlapping
+from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf, overlapping
 from compiler.errors import Unsupported
 from compiler.ir.roles import (
     Buffer,
@@ -133,8 +133,9 @@ def aot_module_simplified(
 ) -> Callable[..., Any]:
     """A module whose forward takes and returns flat tensors, compiled now for inputs like `args`.
 
-    The result takes the same inputs as `mod`, without its parameters and buffers, and does not check them: it is for
-    callers that guard, as Dynamo does.
+    The result takes the same inputs as `mod`, without its parameters and buffers.
+
+    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride.
     """
     named = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
     roles = [_named_role(index, name, value) for index, (name, value) in enumerate(named.items())]
@@ -154,7 +155,10 @@ def aot_module_simplified(
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compiled = compile(call, compilers, Journal.open(Options.of(None, None)))
 
+    fakes = [leaf.fake for leaf in call.leaves[len(named) :]]
+
     def forward(*runtime_args: object) -> Any:
+        check_inputs(fakes, runtime_args)
         return pytree.tree_unflatten(list(compiled([*named.values(), *runtime_args])), out_spec[0])
 
     return forward

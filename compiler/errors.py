@@ -4,6 +4,7 @@ AssayError
 ├── OptionError (also ValueError)        an option that does not exist or a value that it does not take
 ├── Unsupported (also NotImplementedError)   a program that the compiler cannot take; the message says what and why
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
+├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
 ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
 └── CacheError (also RuntimeError)       the cache directory cannot be used
 """
@@ -25,6 +26,10 @@ class Unsupported(AssayError, NotImplementedError):
 
 class BuildError(AssayError, RuntimeError):
     """The system's C++ compiler failed on generated code."""
+
+
+class InputMismatch(AssayError, RuntimeError):
+    """A compiled graph was called with inputs that it was not compiled for."""
 
 
 class VerifyError(AssayError, AssertionError):

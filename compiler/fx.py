@@ -9,7 +9,7 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.capture.inputs import Call, fake_leaf, overlapping
+from compiler.capture.inputs import Call, check_inputs, fake_leaf, overlapping
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
@@ -44,14 +44,22 @@ def compile_fx(
     `inner_compile(graph, fake_inputs)` builds each functional graph; by default `compile_fx_inner`.
     """
     options = Options.of(config_patches, None)
-    if inner_compile is None:
-        return compile_graph(model_, example_inputs_, options)
 
     def build_inner(program: Program) -> GraphCall:
+        if inner_compile is None:
+            return build(program, options, journal)
         return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
-    return _unboxed(compile(_call(model_, example_inputs_), Compilers(build_inner, build_inner, build_inner), journal))
+    call = _call(model_, example_inputs_)
+    run = compile(call, Compilers(build_inner, build_inner, build_inner), journal)
+    fakes = [leaf.fake for leaf in call.leaves]
+
+    def checked(*args: object) -> Sequence[object]:
+        check_inputs(fakes, args)
+        return run(list(args))
+
+    return checked
 
 
 def compile_fx_inner(
@@ -62,9 +70,15 @@ def compile_fx_inner(
     inputs = tuple(UserInput(index) for index, _ in enumerate(example_inputs))
     returned = next(iter(reversed(gm.graph.nodes))).args[0]
     program = Program(gm, Signature(inputs, tuple(UserOutput(index) for index, _ in enumerate(returned))))  # type: ignore[arg-type]
-    built = build(program, options, Journal.open(options))
-    built._boxed_call = True  # type: ignore[attr-defined]
-    return built
+    run = build(program, options, Journal.open(options))
+    fakes = [node.meta["val"] for node in program.placeholders]
+
+    def checked(args: list[object]) -> Sequence[object]:
+        check_inputs(fakes, args)
+        return run(args)
+
+    checked._boxed_call = True  # type: ignore[attr-defined]
+    return checked
 
 
 def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[object], options: Options) -> Compiled:

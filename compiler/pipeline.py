@@ -18,12 +18,18 @@ from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call
-from compiler.codegen.convention import AmbientNeeds, Source, emit_call, emit_differentiable_call
+from compiler.capture.inputs import Call, shared_memory
+from compiler.codegen.convention import (
+    AmbientNeeds,
+    Source,
+    emit_call,
+    emit_differentiable_call,
+    written_positions,
+)
 from compiler.codegen.host import emit, load
-from compiler.ir.roles import Program
+from compiler.ir.roles import Program, Signature
 from compiler.ir.text import show
-from compiler.journal import Journal, say_once
+from compiler.journal import Journal, count_eager, say_once
 from compiler.ops import lower
 from compiler.options import Options
 from compiler.passes import PASSES
@@ -57,14 +63,14 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
         captured = capture(call, compilers.decompositions)
     if not captured.needs_gradient:
         program = optimize(captured.finish(), journal, "captured")
-        return link(program, compilers.inference(program), _needs(call), journal)
+        return link(program, compilers.inference(program), call, journal)
     with journal.stage("differentiate"):
         joint = differentiate(captured)
     joint = optimize(joint, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
     forward = compilers.forward(split.forward)
-    return link_differentiable(split, forward, lazily(compilers.backward, split.backward), _needs(call), journal)
+    return link_differentiable(split, forward, lazily(compilers.backward, split.backward), call, journal)
 
 
 def build(program: Program, options: Options, journal: Journal) -> GraphCall:
@@ -121,22 +127,29 @@ def lazily(build_graph: Callable[[Program], GraphCall], program: Program) -> Gra
     return run
 
 
-def link(program: Program, graph: GraphCall, needs: AmbientNeeds, journal: Journal) -> GraphCall:
+def link(program: Program, graph: GraphCall, call: Call, journal: Journal) -> GraphCall:
     """The calling convention around one graph."""
-    return _load(emit_call(program.signature, needs), {"graph": graph}, journal)
+    source = emit_call(program.signature, _needs(call))
+    return _load(source, program.signature, {"graph": graph}, call, journal)
 
 
 def link_differentiable(
-    split: Split, forward: GraphCall, backward: GraphCall, needs: AmbientNeeds, journal: Journal
+    split: Split, forward: GraphCall, backward: GraphCall, call: Call, journal: Journal
 ) -> GraphCall:
     """The calling convention around a forward and a backward."""
-    source = emit_differentiable_call(split.forward, split.backward, needs)
-    return _load(source, {"forward_graph": forward, "backward_graph": backward}, journal)
+    source = emit_differentiable_call(split.forward, split.backward, _needs(call))
+    graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward}
+    return _load(source, split.forward.signature, graphs, call, journal)
 
 
-def _load(source: Source, graphs: dict[str, object], journal: Journal) -> GraphCall:
+def _load(source: Source, signature: Signature, graphs: dict[str, object], call: Call, journal: Journal) -> GraphCall:
+    def eager(args: list[object]) -> Sequence[object]:
+        count_eager("an input that it writes shares memory with another input")
+        return tuple(call.function(args))
+
     journal.state("source_call", lambda: source.text)
-    return load(source.text, {**source.namespace, **graphs}, "call")
+    guard = {"shares_memory": shared_memory(written_positions(signature)), "eager": eager}
+    return load(source.text, {**source.namespace, **graphs, **guard}, "call")
 
 
 def _needs(call: Call) -> AmbientNeeds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.errors import Unsupported
+from compiler.errors import InputMismatch, Unsupported
 from compiler.ir.roles import CallInput
 
 Leaf = torch.Tensor | torch.SymInt | int
@@ -56,6 +57,51 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
+
+
+def shared_memory(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]:
+    """A test of a call's leaves: whether one at the positions `written` shares its storage with another leaf.
+
+    Cost: one look at every leaf, so only programs that write their inputs ask.
+    """
+
+    def shares(args: Sequence[object]) -> bool:
+        owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
+        counts = Counter(owners)
+        return any(counts[owners[position]] > 1 for position in written)
+
+    return shares
+
+
+def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:
+    """Holds a call's inputs to the fakes that a graph was compiled for; symbolic sizes take any value.
+
+    Raises: InputMismatch naming the first input that differs, with what was expected and what was given.
+    """
+    if len(expected) != len(given):
+        raise InputMismatch(f"the graph was compiled for {len(expected)} inputs and was called with {len(given)}")
+    for position, (want, got) in enumerate(zip(expected, given, strict=True)):
+        if isinstance(want, torch.Tensor) and (wrong := _difference(want, got)):
+            raise InputMismatch(
+                f"input {position} {wrong}; compile the graph for such inputs, or call it through torch.compile, "
+                "which compiles again when inputs change"
+            )
+
+
+def _difference(want: torch.Tensor, got: object) -> str:
+    if not isinstance(got, torch.Tensor):
+        return f"is a {type(got).__name__} where the graph was compiled for a tensor"
+    for name in ("dtype", "device"):
+        if getattr(want, name) != getattr(got, name):
+            return f"has {name} {getattr(got, name)} where the graph was compiled for {getattr(want, name)}"
+    for name, wanted, actual in (("shape", want.shape, got.shape), ("strides", want.stride(), got.stride())):
+        if len(wanted) != len(actual) or not all(_fits(w, a) for w, a in zip(wanted, actual, strict=True)):
+            return f"has {name} {tuple(actual)} where the graph was compiled for {tuple(wanted)}"
+    return ""
+
+
+def _fits(want: int | torch.SymInt, got: int) -> bool:
+    return isinstance(want, torch.SymInt) or want == got
 
 
 def overlapping(values: Sequence[object]) -> frozenset[int]:

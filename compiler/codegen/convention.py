@@ -74,8 +74,7 @@ class AmbientNeeds:
 def emit_call(signature: Signature, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
     source = Source(namespace={"torch": torch})
-    source.line(0, "def call(args):")
-    _emit_kept(source, signature)
+    _emit_head(source, signature)
     _emit_run(source, signature.outputs, "graph(args)", needs)
     _emit_epilogue(source, signature)
     return source
@@ -88,8 +87,7 @@ def emit_differentiable_call(forward: Program, backward: Program, needs: Ambient
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs)
     _emit_backward_half(source, forward, backward)
-    source.line(0, "def call(args):")
-    _emit_kept(source, signature)
+    _emit_head(source, signature)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     _emit_run(source, visible, "Graph.apply(*args)", AmbientNeeds(False, False))
     _emit_epilogue(source, signature)
@@ -112,8 +110,20 @@ def name_of(role: OutputRole) -> str:
     raise AssertionError(role)
 
 
-def _emit_kept(source: Source, signature: Signature) -> None:
-    """Inputs that the epilogue writes, returns or views outlive the graph's own use of them."""
+def written_positions(signature: Signature) -> tuple[int, ...]:
+    """The positions of the inputs that a call writes."""
+    position = {role: index for index, role in enumerate(signature.inputs)}
+    return tuple(position[role.of] for role in signature.outputs if isinstance(role, Mutation))
+
+
+def _emit_head(source: Source, signature: Signature) -> None:
+    """The first lines of a call. What is written must share no memory with another input: Dynamo does not guard that.
+
+    Inputs that the epilogue writes, returns or views outlive the graph's own use of them.
+    """
+    source.line(0, "def call(args):")
+    if written_positions(signature):
+        source.line(1, "if shares_memory(args): return eager(args)")
     position = {role: index for index, role in enumerate(signature.inputs)}
     needed = {r.of for r in signature.results if isinstance(r, (Input, View))}
     needed |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
@@ -208,7 +218,9 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     source.line(1, "def forward(ctx, *args):")
     _inner_run(source, signature.outputs, "forward_graph(list(args))", needs)
     tensors, sizes = saved_names(forward)
-    source.line(2, f"ctx.save_for_backward({', '.join(tensors)})")
+    written = _saved_and_written(forward)
+    kept = [f"{name}.clone()" if name in written else name for name in tensors]
+    source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
     source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
@@ -227,6 +239,17 @@ def saved_names(forward: Program) -> tuple[list[str], list[str]]:
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved)]
     tensors = [name for name, node in saved if _is_tensor(node)]
     return tensors, [name for name, node in saved if not _is_tensor(node)]
+
+
+def _saved_and_written(forward: Program) -> set[str]:
+    """Saved inputs that the epilogue will write: backward needs the value from before, which eager copies too.
+
+    Where eager would have saved the input itself, recording the gradients has failed as eager's backward does.
+    """
+    placeholders = forward.placeholders
+    written = {placeholders[position].name for position in written_positions(forward.signature)}
+    roles = [role for role in forward.signature.outputs if isinstance(role, Saved)]
+    return {name_of(role) for role in roles if role.of in written}
 
 
 def _is_tensor(node: object) -> bool:

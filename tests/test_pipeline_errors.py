@@ -1,0 +1,138 @@
+"""What a user gets wrong, and what a machine lacks: what it says, where, and what to do."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from torch import fx
+
+from compiler import journal, options
+from compiler.aot import aot_module_simplified
+from compiler.errors import InputMismatch, OptionError, Unsupported
+from compiler.fx import assay, compile_fx, compile_fx_inner
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+def test_unknown_option_lists_the_known_ones() -> None:
+    with pytest.raises(OptionError, match=r"option .targt. does not exist; did you mean .target..*numerics"):
+        assay(fx.symbolic_trace(double), [torch.ones(2)], options={"targt": "cpp"})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"target": "cobol"}, "option target is 'cobol'; it takes one of cpp, aten"),
+        ({"numerics": "loose"}, "option numerics is 'loose'"),
+        ({"debug": 9}, "option debug is 9; it takes 0 to 4"),
+    ],
+)
+def test_wrong_option_value_names_the_choices(given: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        assay(fx.symbolic_trace(double), [torch.ones(2)], options=given)
+
+
+def test_unknown_mode_lists_the_modes() -> None:
+    with pytest.raises(OptionError, match="mode 'fastest' does not exist; the modes are default"):
+        assay(fx.symbolic_trace(double), [torch.ones(2)], mode="fastest")
+
+
+def test_options_reach_a_compile_from_torch_compile() -> None:
+    torch._dynamo.reset()
+    journal.reset()
+    x = torch.randn(3)
+    torch.testing.assert_close(torch.compile(double, backend=assay, options={"target": "aten"})(x), double(x))
+    assert journal.totals()["nodes"] == 2 and journal.totals()["nodes_generated"] == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (torch.ones(3), r"input 0 has shape \(3,\) where the graph was compiled for \(2,\)"),
+        (torch.ones(2, dtype=torch.float64), "input 0 has dtype torch.float64 where"),
+        (torch.ones(4)[::2], r"input 0 has strides \(2,\)"),
+        (2.0, "input 0 is a float where the graph was compiled for a tensor"),
+    ],
+)
+def test_wrong_input_at_run_time_says_which_and_what_to_do(wrong: object, message: str) -> None:
+    gm = fx.symbolic_trace(double)
+    inner = torch.fx.experimental.proxy_tensor.make_fx(lambda x: [x * 2], tracing_mode="fake")(torch.ones(2))
+    for run in (
+        compile_fx(gm, [torch.ones(2)]),
+        aot_module_simplified(gm, [torch.ones(2)], lambda graph, _: graph),
+        lambda x: compile_fx_inner(inner, [torch.ones(2)])([x]),
+    ):
+        with pytest.raises(InputMismatch, match=message):
+            run(wrong)
+
+
+def test_a_program_that_eager_rejects_is_rejected_with_eagers_class() -> None:
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError):
+        torch.compile(lambda x: x @ x, backend=assay)(torch.ones(2, 3))
+
+
+def test_without_a_compiler_everything_runs_through_aten_and_one_line_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    torch._dynamo.reset()
+    journal.reset()
+    with caplog.at_level(logging.WARNING, logger="assay"):
+        for n in (3, 4):
+            x = torch.randn(n)
+            f = torch.compile(double, backend=assay, dynamic=False, options={"cxx": "/nowhere/g++-none"})
+            torch.testing.assert_close(f(x), double(x))
+    assert journal.totals()["nodes_generated"] == 0
+    said = [record.getMessage() for record in caplog.records if "no C++ compiler" in record.getMessage()]
+    assert len(said) == 1 and "/nowhere/g++-none" in said[0] and "ASSAY_CXX" in said[0]
+
+
+def test_a_broken_cache_directory_still_compiles(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    journal.reset()
+    (tmp_path / "cache").write_text("a file where a directory should be")
+    x = torch.randn(5)
+    f = torch.compile(double, backend=assay, options={"cache": str(tmp_path / "cache")})
+    torch.testing.assert_close(f(x), double(x))
+    assert journal.totals()["nodes_generated"] == 2
+
+
+def test_what_cannot_be_compiled_runs_in_eager_or_raises_as_asked() -> None:
+    def sparse(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    gm, x = fx.symbolic_trace(sparse), torch.eye(3).to_sparse()
+    journal.reset()
+    assert torch.equal(assay(gm, [x])(x).to_dense(), torch.eye(3) * 2)
+    assert journal.totals()["eager_graphs"] == 1
+    with pytest.raises(Unsupported, match=r"layout torch\.sparse_coo: only strided tensors"):
+        assay(gm, [x], options={"fallback": "error"})
+
+
+def test_an_overlap_that_appears_later_is_noticed() -> None:
+    """Dynamo guards identity of inputs, not that their memory overlaps."""
+    torch._dynamo.reset()
+    journal.reset()
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    compiled = torch.compile(f, backend=assay)
+    torch.testing.assert_close(compiled(torch.zeros(4), torch.zeros(4)), torch.zeros(4))
+    base, expected = torch.zeros(6), torch.zeros(6)
+    torch.testing.assert_close(compiled(base[:4], base[2:]), f(expected[:4], expected[2:]))
+    torch.testing.assert_close(base, expected)
+    assert journal.totals()["eager_graphs"] == 1
+
+
+def test_environment_is_read_when_options_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_TARGET", "aten")
+    monkeypatch.setenv("ASSAY_DEBUG", "2")
+    made = options.Options.of(None, None)
+    assert (made.target, made.debug) == ("aten", 2)
