@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler.ir.loops import Counts
+from compiler.ir.index import Int
+from compiler.ir.loops import Counts, Launch, Schedule
 from compiler.options import Options
 
 log = logging.getLogger("assay")
@@ -95,12 +96,23 @@ class Journal:
     def state(self, name: str, text: Callable[[], str]) -> None:
         """Records an intermediate state, whose text is made only when somebody reads it."""
         self._stage += 1
-        if self.options.debug >= 3 or (self.options.debug >= 4 and name.startswith("source")):
+        if self.options.debug >= (4 if name.startswith("source") else 3):
             print(f"# {self.name} after {name}\n{text()}", flush=True)
         if self.options.dump:
             folder = Path(self.options.dump) / self.name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{self._stage:02d}_{name}.py").write_text(text())
+
+    def kernels(self, schedule: Schedule) -> None:
+        """One line a distinct kernel: its launches, the bytes that a launch moves at most, what it computes."""
+        if self.options.debug < 2:
+            return
+        launches = Counter(step.kernel.name for step in schedule.steps if isinstance(step, Launch))
+        for kernel in schedule.kernels:
+            sizes = [(buffer.numel, buffer.dtype.itemsize) for buffer in kernel.buffers]
+            known = sum(n.value * size for n, size in sizes if isinstance(n, Int))
+            moved = f"{known:,} bytes" if all(isinstance(n, Int) for n, _ in sizes) else f"over {known:,} bytes"
+            print(f"  {kernel.name} x{launches[kernel.name]}: {moved}: {', '.join(kernel.origins)}", flush=True)
 
     def count(self, counts: Counts, kernels: int) -> None:
         """Adds one built graph to the totals."""

@@ -26,16 +26,27 @@ def _cache_default() -> str:
     return os.environ.get("ASSAY_CACHE") or str(Path.home() / ".cache" / "assay")
 
 
+def _debug_default() -> int:
+    text = os.environ.get("ASSAY_DEBUG") or "0"
+    if not text.isdecimal():
+        raise OptionError(f"assay: ASSAY_DEBUG is {text!r}; it takes 0 to 4")
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What one compile is asked to do. Construct it with `Options.of`, which checks names and values."""
 
     target: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_TARGET", "cpp"))
     """`cpp`: generated C++ where an operator has a lowering; `aten`: every operator as a call to ATen."""
-    debug: int = dataclasses.field(default_factory=lambda: int(os.environ.get("ASSAY_DEBUG") or 0))
+    debug: int = dataclasses.field(default_factory=_debug_default)
+    """0 to 4, as ASSAY_DEBUG above."""
     dump: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_DUMP", ""))
+    """A directory for every intermediate state, or empty."""
     cache: str = dataclasses.field(default_factory=_cache_default)
+    """Where compiled kernels are kept."""
     cxx: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_CXX", ""))
+    """The C++ compiler, or empty to look for one."""
     numerics: str = "fast"
     """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept."""
     fallback: str = "eager"

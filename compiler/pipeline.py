@@ -26,6 +26,7 @@ from compiler.codegen.convention import (
     emit_differentiable_call,
     written_positions,
 )
+from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
 from compiler.ir.roles import Program, Signature
 from compiler.ir.text import show
@@ -86,9 +87,11 @@ def build(program: Program, options: Options, journal: Journal) -> GraphCall:
     with journal.stage("emit"):
         source = emit(schedule)
     journal.state("source_graph", lambda: source)
+    journal.state("source_kernels", lambda: "\n".join(emit_kernel(kernel) for kernel in schedule.kernels))
     with journal.stage("build kernels"):
         kernels = load_kernels(schedule.kernels, options)
     journal.count(schedule.counts, len(schedule.kernels))
+    journal.kernels(schedule)
     return load(source, {**schedule.constants, **kernels}, "graph")
 
 
