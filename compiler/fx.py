@@ -9,12 +9,13 @@ from torch import fx
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, overlapping
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
-from compiler.pipeline import Compilers, GraphCall, build, compile
+from compiler.pipeline import Compilers, GraphCall, build, compile, target_of
 
 Compiled = Callable[..., Sequence[object]]
 
@@ -90,7 +91,9 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[object], options:
 
     try:
         call = _call(gm, example_inputs)
-        return _unboxed(compile(call, Compilers(build_graph, build_graph, build_graph), journal))
+        decompositions = DECOMPOSITIONS if target_of(options) != "aten" else {}
+        compilers = Compilers(build_graph, build_graph, build_graph, decompositions=decompositions)
+        return _unboxed(compile(call, compilers, journal))
     except Unsupported as reason:
         if options.fallback == "error":
             raise

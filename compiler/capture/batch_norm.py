@@ -8,6 +8,8 @@ large sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -123,8 +125,19 @@ def batch_norm_gradients(
     return (to_x if output_mask[0] else None, to_weight, total.to(kept) if output_mask[2] else None)
 
 
+def _on_cpu(position: int, decompose: Callable[..., object]) -> Callable[..., object]:
+    """Only where kernels are generated: elsewhere ATen's own batch norm is faster whole."""
+
+    def apply(*args: object, **kwargs: object) -> object:
+        x = args[position]
+        assert isinstance(x, Tensor)
+        return decompose(*args, **kwargs) if x.device.type == "cpu" else NotImplemented
+
+    return apply
+
+
 BATCH_NORM = {
-    aten._native_batch_norm_legit_functional.default: normalized_by_batch,
-    aten._native_batch_norm_legit_no_training.default: normalized_by_statistics,
-    aten.native_batch_norm_backward.default: batch_norm_gradients,
+    aten._native_batch_norm_legit_functional.default: _on_cpu(0, normalized_by_batch),
+    aten._native_batch_norm_legit_no_training.default: _on_cpu(0, normalized_by_statistics),
+    aten.native_batch_norm_backward.default: _on_cpu(1, batch_norm_gradients),
 }
