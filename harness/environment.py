@@ -21,6 +21,7 @@ def environment(device: str = "cpu") -> dict[str, str | int | None]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         **{name: package_version(name) for name in PACKAGES},
+        "torch": torch.__version__,
         "compiler": compiler_version(),
         "system": f"{platform.system()} {platform.release()}",
         "cpu": cpu_model(),

@@ -18,8 +18,6 @@ raises the same class is `same`.
 from __future__ import annotations
 
 import dataclasses
-import statistics as means
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,13 +35,14 @@ from harness.clone import Call, CloneError, Convert, copy_call, nudged, widened
 from harness.compare import Comparison, compare
 from harness.errors import is_refusal, name_of, place_of, unwrapped
 from harness.float64 import NARROW, Float64
+from harness.measure import alternate
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
 from harness.outcome import Difference, Result
 from harness.tree import walk_call
 
 ROUNDS = 5
-TIMING_BUDGET_S = 1.0
+SAMPLE_S = 0.01
 
 
 class CaseError(ValueError):
@@ -216,27 +215,15 @@ class _Trial:
         set_mode(eager, self.mode)
         try:
             one_step(eager, eager.function, self.mode, self.seed)
-            times = _alternate(
-                lambda: one_step(eager, eager.function, self.mode, self.seed),
+            times = alternate(
                 lambda: one_step(ours, compiled, self.mode, self.seed),
+                lambda: one_step(eager, eager.function, self.mode, self.seed),
+                rounds=ROUNDS,
+                sample_s=SAMPLE_S,
             )
         except Exception:
             return _Timing()
-        return _Timing(*(1e3 * means.median(measured) for measured in times))
-
-
-def _alternate(*functions: Callable[[], None]) -> tuple[list[float], ...]:
-    """The seconds of each function in each round, within the budget; at least one round."""
-    times: tuple[list[float], ...] = tuple([] for _ in functions)
-    deadline = time.perf_counter() + TIMING_BUDGET_S
-    for _ in range(ROUNDS):
-        for function, measured in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            measured.append(time.perf_counter() - start)
-        if time.perf_counter() > deadline:
-            break
-    return times
+        return _Timing(times.theirs_ms, times.ours_ms)
 
 
 def _compiled(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,7 +28,8 @@ or whose numbers move further than the reach below, took another path, and is no
 largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give
 `A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
 each element. Where every sample strays too, eager itself is ill-conditioned here (a ReLU that flips moves a gradient):
-how far its neighbouring inputs move it is then the only measure of its own error, and all samples count.
+how far its neighbouring inputs move it is then the only measure of its own error, and samples count up to the fourth
+root of the precision. Further than that is another result, not rounding.
 """
 
 from __future__ import annotations
@@ -106,7 +107,10 @@ def explain_reals(
     reach = _reach(eager, evidence.scale, epsilon)
     samples = [_at(_real(sample), finite) for sample in evidence.samples() if _real(sample).shape == finite.shape]
     near = [sample for sample in samples if _distance(sample, eager) <= reach]
-    made = rule.bound(eager, truth, near if near or truth is not None else samples)
+    if not near and truth is None:
+        far = reach / epsilon**0.25
+        near = [sample for sample in samples if _distance(sample, eager) <= far]
+    made = rule.bound(eager, truth, near)
     excess = (ours - made.centre).abs() - made.bound
     return None if bool((excess <= 0).all()) else _worst(ours, eager, made, excess)
 

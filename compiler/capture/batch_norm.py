@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+Maybe = Tensor | None
 
 
 def per_channel(value: Tensor, like: Tensor) -> Tensor:
@@ -47,19 +48,13 @@ def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: 
 
 
 def normalized_by_batch(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    x: Tensor, weight: Maybe, bias: Maybe, *statistics: Maybe, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """`_native_batch_norm_legit_functional`: output, batch mean, reciprocal deviation, and the new running statistics.
 
     Shapes: `x[n, c, ...], weight[c] -> y[n, c, ...], mean[c], rstd[c], running_mean[c], running_var[c]`
     """
+    running_mean, running_var = statistics
     if not training:
         assert running_mean is not None and running_var is not None
         y, *empty = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
@@ -78,13 +73,7 @@ def normalized_by_batch(
 
 
 def normalized_by_statistics(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
+    x: Tensor, weight: Maybe, bias: Maybe, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors."""
     rstd = torch.rsqrt(_wide(running_var) + eps)
@@ -93,19 +82,13 @@ def normalized_by_statistics(
 
 
 def batch_norm_gradients(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_rstd: Tensor | None,
-    train: bool,
-    eps: float,
-    output_mask: list[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """`native_batch_norm_backward`: the gradients of input, weight and bias."""
-    mean, rstd = save_mean, save_rstd
+    grad: Tensor, x: Tensor, weight: Maybe, *statistics: Maybe, train: bool, eps: float, output_mask: list[bool]
+) -> tuple[Maybe, Maybe, Maybe]:
+    """`native_batch_norm_backward`: the gradients of input, weight and bias.
+
+    `statistics` are the running mean and variance, and what forward saved: the batch mean and reciprocal deviation.
+    """
+    running_mean, running_var, mean, rstd = statistics
     if not train:
         assert running_mean is not None and running_var is not None
         mean, rstd = _wide(running_mean), torch.rsqrt(_wide(running_var) + eps)
@@ -125,19 +108,21 @@ def batch_norm_gradients(
     return (to_x if output_mask[0] else None, to_weight, total.to(kept) if output_mask[2] else None)
 
 
-def _on_cpu(position: int, decompose: Callable[..., object]) -> Callable[..., object]:
-    """Only where kernels are generated: elsewhere ATen's own batch norm is faster whole."""
+def _on_cpu(decompose: Callable[..., object], *named: str) -> Callable[..., object]:
+    """Only where kernels are generated: elsewhere ATen runs it faster whole. `named` are the last arguments."""
 
-    def apply(*args: object, **kwargs: object) -> object:
-        x = args[position]
-        assert isinstance(x, Tensor)
-        return decompose(*args, **kwargs) if x.device.type == "cpu" else NotImplemented
+    def apply(*args: object) -> object:
+        assert isinstance(args[0], Tensor)
+        if args[0].device.type != "cpu":
+            return NotImplemented
+        split = len(args) - len(named)
+        return decompose(*args[:split], **dict(zip(named, args[split:], strict=True)))
 
     return apply
 
 
 BATCH_NORM = {
-    aten._native_batch_norm_legit_functional.default: _on_cpu(0, normalized_by_batch),
-    aten._native_batch_norm_legit_no_training.default: _on_cpu(0, normalized_by_statistics),
-    aten.native_batch_norm_backward.default: _on_cpu(1, batch_norm_gradients),
+    aten._native_batch_norm_legit_functional.default: _on_cpu(normalized_by_batch, "training", "momentum", "eps"),
+    aten._native_batch_norm_legit_no_training.default: _on_cpu(normalized_by_statistics),
+    aten.native_batch_norm_backward.default: _on_cpu(batch_norm_gradients, "train", "eps", "output_mask"),
 }

@@ -20,18 +20,9 @@ from compiler.ir.roles import Program
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
-GENERATED_DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-)
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+GENERATED_DTYPES = (*FLOATS, *EXACT)
 ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
 
 
