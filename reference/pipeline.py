@@ -46,6 +46,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gm: fx.GraphModule, flows: tuple[bool, ...], *args: Any) -> tuple[Any, ...]:
         ctx.gm, ctx.flows, ctx.state = gm, flows, torch.get_rng_state()
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*[value for value in args if isinstance(value, torch.Tensor)])
         ctx.others = [None if isinstance(value, torch.Tensor) else value for value in args]
         results = evaluate(record(gm, args), _copies(args))
@@ -63,13 +64,13 @@ class _Recorded(torch.autograd.Function):
 
         def joint(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
             results = ctx.gm(*values)
-            flowing = [r for r, flows in zip(results, ctx.flows, strict=True) if flows]
+            flowing = [r for r, given in zip(results, wanted, strict=True) if given is not None]
             return list(torch.autograd.grad(flowing, [values[i] for i in leaves], given, allow_unused=True))
 
-        wanted = [t for t, flows in zip(tangents, ctx.flows, strict=True) if flows]
+        wanted = [t if flows else None for t, flows in zip(tangents, ctx.flows, strict=True)]
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(ctx.state)
-            grads = joint(_copies(args), wanted)
+            grads = joint(_copies(args), [tangent for tangent in wanted if tangent is not None])
         by_leaf = dict(zip(leaves, grads, strict=True))
         return (None, None, *(by_leaf.get(i) for i in range(len(args))))
 

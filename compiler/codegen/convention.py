@@ -222,6 +222,10 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     kept = [f"{name}.clone()" if name in written else name for name in tensors]
     source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
     source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    source.line(2, "ctx.set_materialize_grads(False)")
+    shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
+    if len(shapes) > 1:
+        source.line(2, f"ctx.shapes = ({''.join(shapes)})")
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)})")
@@ -258,7 +262,6 @@ def _is_tensor(node: object) -> bool:
 
 def _emit_backward_half(source: Source, forward: Program, backward: Program) -> None:
     visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
-    taken = {role.of for role in backward.signature.inputs if isinstance(role, Tangent)}
     source.line(1, "@staticmethod")
     source.line(1, "@once_differentiable")
     source.line(1, f"def backward(ctx, {', '.join('tangent_' + name_of(role) for role in visible)}):")
@@ -267,21 +270,55 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
         source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
-    arguments = [_backward_argument(source, backward, role) for role in backward.signature.inputs]
+    _emit_tangents(source, backward)
+    arguments = [
+        name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
+        for role in backward.signature.inputs
+    ]
     source.line(2, f"values = backward_graph([{', '.join(arguments)}])")
-    returned = {role.of: i for i, role in enumerate(backward.signature.outputs) if isinstance(role, Gradient)}
-    grads = [f"values[{returned[role]}]" if role in returned else "None" for role in forward.signature.inputs]
-    source.line(2, f"return ({', '.join(grads)},)")
-    assert taken <= set(visible)
+    grads = _gradient_texts(backward)
+    source.line(2, f"return ({', '.join(grads.get(role, 'None') for role in forward.signature.inputs)},)")
 
 
-def _backward_argument(source: Source, backward: Program, role: object) -> str:
-    if isinstance(role, Saved):
-        return name_of(role)
-    assert isinstance(role, Tangent)
-    node = backward.placeholders[backward.signature.inputs.index(role)]
-    laid_out = source.bind("laid_out", laid_out_as(node.meta["val"]))
-    return f"{laid_out}(tangent_{name_of(role.of)})"
+def _tangents(backward: Program) -> dict[OutputRole, torch.fx.Node]:
+    """The outputs whose gradient backward takes, each with its placeholder."""
+    pairs = zip(backward.signature.inputs, backward.placeholders, strict=True)
+    return {role.of: node for role, node in pairs if isinstance(role, Tangent)}
+
+
+def _emit_tangents(source: Source, backward: Program) -> None:
+    """Each tangent in the layout that backward was recorded with; zeros for an output that nothing flowed back to."""
+    tangents = _tangents(backward)
+    for index, (role, node) in enumerate(tangents.items()):
+        name, laid_out = f"tangent_{name_of(role)}", source.bind("laid_out", laid_out_as(node.meta["val"]))
+        if len(tangents) == 1:
+            source.line(2, f"{name} = {laid_out}({name})")
+            continue
+        zeros = source.bind("zeros", zeros_like(node.meta["val"]))
+        source.line(2, f"given_{name_of(role)} = {name} is not None")
+        source.line(2, f"{name} = {laid_out}({name} if given_{name_of(role)} else {zeros}(ctx.shapes[{index}]))")
+
+
+def _gradient_texts(backward: Program) -> dict[object, str]:
+    """The text of each input's gradient: None where it follows from no tangent that is given, as in eager."""
+    tangents = _tangents(backward)
+    reached = {node: frozenset([role]) for role, node in tangents.items()}
+    for node in backward.module.graph.nodes:
+        if node not in reached:
+            reached[node] = frozenset().union(*(reached.get(argument, ()) for argument in node.all_input_nodes))
+    texts: dict[object, str] = {}
+    for index, (role, node) in enumerate(zip(backward.signature.outputs, backward.returned, strict=True)):
+        of = reached[node] if isinstance(node, torch.fx.Node) else frozenset()
+        given = " or ".join(f"given_{name_of(tangent)}" for tangent in tangents if tangent in of)
+        partial = given and len(of) < len(tangents)
+        texts[role.of] = f"(values[{index}] if {given} else None)" if partial else f"values[{index}]"  # type: ignore[union-attr]
+    return texts
+
+
+def zeros_like(expected: torch.Tensor) -> Callable[[torch.Size], torch.Tensor]:
+    """Zeros of a shape, in the dtype and on the device of a tangent."""
+    dtype, device = expected.dtype, expected.device
+    return lambda shape: torch.zeros(shape, dtype=dtype, device=device)
 
 
 def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -42,6 +44,22 @@ def no_grad_inside() -> Made:
 def leaf_without_gradient() -> Made:
     def f(x: Tensor, used: Tensor, unused: Tensor) -> Tensor:
         return x * used + unused.detach()
+
+    return f, (torch.randn(3), leaf(3), leaf(3)), {}
+
+
+class Losses(NamedTuple):
+    """A result of which only the loss is differentiated."""
+
+    loss: Tensor
+    other: Tensor
+    both: Tensor
+
+
+@case(tags=("gradient",))
+def leaf_behind_an_output_that_is_not_differentiated() -> Made:
+    def f(x: Tensor, used: Tensor, unused: Tensor) -> Losses:
+        return Losses((x * used).sum(), x * unused, used * unused)
 
     return f, (torch.randn(3), leaf(3), leaf(3)), {}
 
