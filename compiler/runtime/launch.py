@@ -1,7 +1,7 @@
 """Kernels -> Python callables over addresses: emit, cache, compile, load.
 
 Each shared object carries for every kernel a Python function of its own that reads its integers straight from the
-argument vector (the stable ABI, declared by hand: no Python header is needed). A call costs about a tenth of one
+argument vector (the stable ABI, declared by hand: no Python header is needed). A call costs about a third of one
 through ctypes.
 """
 
