@@ -216,7 +216,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
     source.line(1, "@staticmethod")
     source.line(1, "def forward(ctx, *args):")
-    _inner_run(source, signature.outputs, "forward_graph(list(args))", needs)
+    below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
+    _inner_run(source, signature.outputs, "forward_graph(list(args))", below)
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)
     kept = [f"{name}.clone()" if name in written else name for name in tensors]
