@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import fx
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, overlapping
@@ -16,8 +18,9 @@ from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, 
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.pipeline import Compilers, GraphCall, build, compile, target_of
+from compiler.torch_compat import Decompositions
 
-Compiled = Callable[..., Sequence[object]]
+Compiled = Callable[..., Any]
 
 
 def assay(
@@ -39,10 +42,14 @@ def compile_fx(
     example_inputs_: Sequence[object],
     inner_compile: Callable[..., GraphCall] | None = None,
     config_patches: Mapping[str, object] | None = None,
+    decompositions: Decompositions | None = None,
 ) -> Compiled:
     """A graph module of any torch calls, compiled for inputs like `example_inputs_`.
 
-    `inner_compile(graph, fake_inputs)` builds each functional graph; by default `compile_fx_inner`.
+    `inner_compile(graph, fake_inputs)` builds each functional graph; by default as `compile_fx_inner` does.
+    `config_patches` are options, `decompositions` takes the place of our own table.
+
+    Raises: OptionError for an unknown option; InputMismatch when the result is called with other inputs.
     """
     options = Options.of(config_patches, None)
 
@@ -52,13 +59,16 @@ def compile_fx(
         return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
-    call = _call(model_, example_inputs_)
-    run = compile(call, Compilers(build_inner, build_inner, build_inner), journal)
+    call, spec = _call(model_, example_inputs_)
+    table = DECOMPOSITIONS if decompositions is None else decompositions
+    run = compile(call, Compilers(build_inner, build_inner, build_inner, decompositions=table), journal)
     fakes = [leaf.fake for leaf in call.leaves]
 
-    def checked(*args: object) -> Sequence[object]:
+    unboxed = _unboxed(run, spec)
+
+    def checked(*args: object) -> object:
         check_inputs(fakes, args)
-        return run(list(args))
+        return unboxed(*args)
 
     return checked
 
@@ -66,7 +76,10 @@ def compile_fx(
 def compile_fx_inner(
     gm: fx.GraphModule, example_inputs: Sequence[object], *, options: Options | None = None
 ) -> GraphCall:
-    """A functional ATen graph, built: the result takes one list of inputs, which it empties."""
+    """A functional ATen graph, built: the result takes one list of inputs, which it empties.
+
+    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride.
+    """
     options = options or Options.of(None, None)
     inputs = tuple(UserInput(index) for index, _ in enumerate(example_inputs))
     returned = next(iter(reversed(gm.graph.nodes))).args[0]
@@ -90,10 +103,10 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[object], options:
         return build(program, options, journal)
 
     try:
-        call = _call(gm, example_inputs)
+        call, spec = _call(gm, example_inputs)
         decompositions = DECOMPOSITIONS if target_of(options) != "aten" else {}
         compilers = Compilers(build_graph, build_graph, build_graph, decompositions=decompositions)
-        return _unboxed(compile(call, compilers, journal))
+        return _unboxed(compile(call, compilers, journal), spec)
     except Unsupported as reason:
         if options.fallback == "error":
             raise
@@ -101,14 +114,19 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[object], options:
         return gm.forward
 
 
-def _unboxed(run: GraphCall) -> Compiled:
-    def call(*args: object) -> Sequence[object]:
-        return run(list(args))
+def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
+    """`run` as a function of its arguments, with the structure that the graph returns, which recording has found.
 
-    return call
+    Dynamo's graphs return a flat tuple, which `run` returns already.
+    """
+    (structure,) = spec
+    if structure.type in (tuple, list) and structure.num_children == structure.num_leaves:
+        return lambda *args: run(list(args))
+    return lambda *args: pytree.tree_unflatten(list(run(list(args))), structure)
 
 
-def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Call:
+def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, list[pytree.TreeSpec]]:
+    """A graph as a call to record, and a list that will hold the structure of what it returns."""
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     fake_mode = _fake_mode(example_inputs)
     leaves = tuple(
@@ -117,11 +135,15 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Call:
     )
     interpreter = fx.Interpreter(gm)
 
+    spec: list[pytree.TreeSpec] = []
+
     def run(args: list[object]) -> Sequence[object]:
         with fx.traceback.preserve_node_meta():
-            return interpreter.boxed_run(args)  # type: ignore[no-any-return]
+            results, structure = pytree.tree_flatten(interpreter.boxed_run(args))
+        spec[:] = [structure]
+        return results
 
-    return Call(run, leaves, fake_mode, overlapping(example_inputs))
+    return Call(run, leaves, fake_mode, overlapping(example_inputs)), spec
 
 
 def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:

@@ -6,6 +6,7 @@ import torch
 from torch import fx, nn
 
 from compiler.aot import aot_function, aot_module, aot_module_simplified, default_partition, make_boxed_func
+from compiler.fx import compile_fx
 
 
 class Recorder:
@@ -121,3 +122,27 @@ def test_make_boxed_func_empties_its_list() -> None:
     args: list[object] = [2, 3]
     assert make_boxed_func(lambda a, b: (a * b,))(args) == (6,)
     assert args == []
+
+
+def test_aot_function_returns_symbolic_sizes_as_integers() -> None:
+    compiled = aot_function(lambda x: (x.t() * 2, x.shape[0] + 1, x.view(-1)), Recorder(), dynamic=True)
+    for rows in (2, 5):
+        x = torch.randn(rows, 3)
+        doubled, size, flat = compiled(x)
+        assert size == rows + 1 and type(size) is int
+        torch.testing.assert_close(doubled, x.t() * 2)
+        assert flat._base is x and flat.shape == (rows * 3,)
+
+
+def test_compile_fx_takes_a_users_inner_compiler_and_decompositions() -> None:
+    gm, x, seen = fx.symbolic_trace(lambda x: torch.addcmul(x, x, x) + 1), torch.randn(3), Recorder()
+    table = torch._decomp.get_decompositions([torch.ops.aten.addcmul])
+    for decompositions in ({}, table):
+        compiled = compile_fx(gm, [x], seen_boxed(seen), decompositions=decompositions)
+        torch.testing.assert_close(compiled(x), gm(x))
+    names = [{str(node.target) for node in graph.graph.nodes} for graph in seen.graphs]
+    assert "aten.addcmul.default" in names[0] and "aten.addcmul.default" not in names[1]
+
+
+def seen_boxed(recorder: Recorder) -> object:
+    return lambda graph, inputs: make_boxed_func(recorder(graph, inputs))
