@@ -70,6 +70,10 @@ def test_packaging_entry_points_exist(target: str) -> None:
     assert callable(getattr(importlib.import_module(module), attribute))
 
 
+RESULTS = "suites/benchmarks/results/"
+"""Raw measurements, kept beside the benchmarks in the repository: for readers, not for installations."""
+
+
 def test_packaging_wheel_holds_every_module_and_template(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for package in PACKAGES:
@@ -92,4 +96,6 @@ def test_packaging_wheel_holds_every_module_and_template(tmp_path: Path) -> None
     (wheel,) = tmp_path.glob("*.whl")
     kept = {file.relative_to(source).as_posix() for package in PACKAGES for file in (source / package).rglob("*.*")}
     with zipfile.ZipFile(wheel) as archive:
-        assert {name for name in kept if "egg-info" not in name} <= set(archive.namelist())
+        absent = {name for name in kept if "egg-info" not in name} - set(archive.namelist())
+    assert {name for name in absent if not name.startswith(RESULTS)} == set()
+    assert all(name.endswith(".json") for name in absent)
