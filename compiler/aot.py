@@ -93,7 +93,8 @@ def aot_function(
 
     Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Calls with other
     shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with `dynamic=True`
-    sizes are symbols and are traced again only when a guard on them fails.
+    sizes are symbols and are traced again only when a guard on them fails. `keep_inference_input_mutations` is taken
+    for callers that pass it: writes of inputs are always made after the graph.
     """
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     return _AheadOfTime(fn, compilers, num_params_buffers, dynamic)

@@ -115,3 +115,15 @@ def test_tolerance_takes_0d_and_empty_tensors() -> None:
     assert explain(torch.tensor(1.0), torch.tensor(1.0), Evidence(torch.tensor(1.0).double())) is None
     assert explain(torch.tensor(2.0), torch.tensor(1.0), Evidence(torch.tensor(1.0).double())) is not None
     assert explain(torch.empty(0, 3), torch.empty(0, 3), Evidence(torch.empty(0, 3).double())) is None
+
+
+def test_explain_judges_what_is_ill_conditioned_by_its_own_spread_and_no_further() -> None:
+    """Eager and every neighbour of it are past the anchor's reach: their spread is the measure, up to a limit."""
+    eager = torch.linspace(1.0, 2.0, 50)
+    truth = eager.double() + 0.01
+    neighbours = [eager + step for step in (0.004, -0.005)]
+    evidence = Evidence(truth, samples=lambda: neighbours)
+    assert explain(eager + 0.008, eager, evidence) is None
+    assert explain(eager + 0.1, eager, evidence) is not None
+    far = Evidence(truth, samples=lambda: [eager + 0.5, eager - 0.5])
+    assert explain(eager + 0.008, eager, far) is not None, "half of the scale is another result, not rounding"

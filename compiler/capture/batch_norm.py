@@ -72,6 +72,14 @@ def normalized_by_batch(
     return y, short, rstd, running_mean, running_var
 
 
+def normalized_without_statistics(
+    x: Tensor, weight: Maybe, bias: Maybe, *, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_native_batch_norm_legit.no_stats`: by the batch, with no running statistics to update."""
+    y, mean, rstd, *_ = normalized_by_batch(x, weight, bias, None, None, training=training, momentum=momentum, eps=eps)
+    return y, mean, rstd
+
+
 def normalized_by_statistics(
     x: Tensor, weight: Maybe, bias: Maybe, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,6 +131,7 @@ def _on_cpu(decompose: Callable[..., object], *named: str) -> Callable[..., obje
 
 BATCH_NORM = {
     aten._native_batch_norm_legit_functional.default: _on_cpu(normalized_by_batch, "training", "momentum", "eps"),
+    aten._native_batch_norm_legit.no_stats: _on_cpu(normalized_without_statistics, "training", "momentum", "eps"),
     aten._native_batch_norm_legit_no_training.default: _on_cpu(normalized_by_statistics),
     aten.native_batch_norm_backward.default: _on_cpu(batch_norm_gradients, "train", "eps", "output_mask"),
 }
