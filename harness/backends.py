@@ -3,6 +3,8 @@
     eager-none          the callable as it is, without torch.compile: the harness held against itself
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
+    SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
+    SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,target=aten
 
 A backend whose random streams cannot be eager's declares it: its callable has a true attribute
 `has_own_random_stream`. What follows from random draws is then `no-oracle`, and is stated.
@@ -24,6 +26,9 @@ from torch import nn
 
 OWN = {"assay": "compiler.fx:assay", "assay_reference": "reference.pipeline:assay_reference"}
 """Our own backends, found from a checkout too, where no entry point is installed."""
+
+FLAGS = ("dynamic", "fullgraph")
+"""What torch.compile itself can be asked for behind a backend's name."""
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -58,10 +63,22 @@ def resolve(name: str) -> Backend:
     """
     if name == "eager-none":
         return Backend(name, lambda function: function)
-    target = _target(name)
+    bare, *settings = name.split(",")
+    target = _target(bare)
     own = bool(getattr(target, "has_own_random_stream", False))
-    ambient = _streams_of_eager if name == "inductor" else contextlib.nullcontext
-    return Backend(name, lambda function: torch.compile(_compilable(function), backend=target), own, ambient)
+    ambient = _streams_of_eager if bare == "inductor" else contextlib.nullcontext
+    given = _settings(name, settings)
+    return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
+
+
+def _settings(name: str, settings: list[str]) -> dict[str, Any]:
+    """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
+    given: dict[str, Any] = {setting: True for setting in settings if setting in FLAGS}
+    options = dict(setting.split("=", 1) for setting in settings if "=" in setting)
+    for setting in settings:
+        if setting not in FLAGS and "=" not in setting:
+            raise BackendError(f"backend {name!r}: {setting!r} is neither {' nor '.join(FLAGS)} nor key=value")
+    return given | ({"options": options} if options else {})
 
 
 def backend_names() -> tuple[str, ...]:
@@ -71,7 +88,7 @@ def backend_names() -> tuple[str, ...]:
 
 def statistics(backend: str) -> Statistics | None:
     """The counts of the compiler's journal since the process began; None for a backend that keeps none."""
-    if backend != "assay":
+    if backend.split(",")[0] != "assay":
         return None
     totals = importlib.import_module("compiler.journal").totals()
     return Statistics(totals["nodes"], totals["nodes_generated"], dict(totals["fallbacks"]))
@@ -97,9 +114,9 @@ def _target(name: str) -> Any:
     if name in torch._dynamo.list_backends(None):
         return name
     near = difflib.get_close_matches(name, backend_names(), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise BackendError(
-        f"backend {name!r} does not exist{hint}. The backends are {', '.join(backend_names())}; "
+        f"backend {name!r} does not exist{hint} The backends are {', '.join(backend_names())}; "
         "one of your own is written module:attribute"
     )
 
