@@ -55,6 +55,10 @@ BANS = {
         "{input} is written and shares memory with {other}: in the exported graph they are two inputs, and the "
         "write would not reach the other; pass a copy of one of them"
     ),
+    "grad_mode": (
+        "the forward leaves gradients switched {state}: an exported graph changes no mode; switch them with a context "
+        "manager, which puts them back"
+    ),
     "duplicate_parameter": (
         "parameters {names} are one tensor: the exported graph would take it several times and split its gradient; "
         "register it once and read it from there"

@@ -27,6 +27,7 @@ from compiler.autograd.joint import differentiate
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, CallLeaf, fake_leaf
 from compiler.capture.module_state import call_with_state
+from compiler.capture.overlap import overlaps
 from compiler.errors import ExportError, Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.materialize import materialize, set_returned
@@ -34,10 +35,12 @@ from compiler.ir.roles import (
     Buffer,
     CallInput,
     Gradient,
+    GradMode,
     InputRole,
     Mutation,
     Parameter,
     Program,
+    Shared,
     Tangent,
     UserInput,
     UserOutput,
@@ -116,7 +119,7 @@ def aot_export_module(
         return _with_loss(results, output_loss_index) if trace_joint else results
 
     captured = _captured(function, inputs, _fake_mode(mod, inputs, dynamic_shapes), decompositions, trace_joint)
-    _check_mutations(inputs, captured, trace_joint)
+    _check_effects(inputs, captured, trace_joint)
     program = _self_contained(captured, trace_joint)
     loss = UserOutput(output_loss_index or 0) if trace_joint else None
     if loss is not None:
@@ -177,7 +180,7 @@ class _Inputs:
     names: tuple[str, ...]
     spec: pytree.TreeSpec
 
-    def label(self, role: CallInput) -> str:
+    def label(self, role: CallInput | Shared) -> str:
         return self.labels[role.index]
 
 
@@ -277,7 +280,7 @@ def _captured(
     leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
     try:
         with nullcontext() if with_gradients else torch.no_grad():
-            return capture(Call(watched, leaves, mode, frozenset()), decompositions or {})
+            return capture(Call(watched, leaves, mode), decompositions or {})
     except Unsupported as error:
         if error.__cause__ is not None:
             raise error.__cause__ from None
@@ -288,7 +291,9 @@ def _metadata(value: object) -> dict[str, object]:
     if not isinstance(value, torch.Tensor):
         return {}
     layout = {"shape": tuple(value.shape), "strides": value.stride(), "offset": value.storage_offset()}
-    return {**layout, "storage": value.untyped_storage()._cdata, "requires_grad": value.requires_grad}
+    replaced = torch._functionalize_was_storage_changed(value.elem)  # type: ignore[attr-defined]
+    storage = (value.untyped_storage()._cdata, replaced)
+    return {**layout, "storage": storage, "requires_grad": value.requires_grad}
 
 
 def _check_metadata(inputs: _Inputs, before: list[dict[str, object]], after: list[dict[str, object]]) -> None:
@@ -310,33 +315,26 @@ def _check_parameters(inputs: _Inputs) -> None:
             raise ExportError.because("duplicate_parameter", names=" and ".join(map(repr, tied)))
 
 
-def _check_mutations(inputs: _Inputs, captured: Captured, trace_joint: bool) -> None:
-    for written in (role.of for role in captured.signature.outputs if isinstance(role, Mutation)):
-        value, label = inputs.values[written.index], inputs.label(written)
-        if trace_joint and value.requires_grad:  # type: ignore[attr-defined]
-            raise ExportError.because("written_gradient", input=label)
-        for index, other in enumerate(inputs.values):
-            if index != written.index and _overlap(value, other):
-                ban = "duplicate" if value is other else "overlap"
-                raise ExportError.because(ban, input=label, other=inputs.labels[index])
+def _check_effects(inputs: _Inputs, captured: Captured, trace_joint: bool) -> None:
+    """Raises: ExportError for a write that reaches more than the input itself, and for a mode that is left changed."""
+    groups = overlaps(inputs.values)
+    for role in captured.signature.outputs:
+        if isinstance(role, Mutation):
+            _check_write(inputs, role.of.index, groups, trace_joint)
+    for effect in captured.signature.effects:
+        if isinstance(effect, GradMode):
+            raise ExportError.because("grad_mode", state="on" if effect.enabled else "off")
 
 
-def _overlap(one: object, other: object) -> bool:
-    """Whether the bytes from the first to the last element of two tensors meet."""
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        return False
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
-        return False
-    (start, stop), (other_start, other_stop) = _interval(one), _interval(other)
-    return start < other_stop and other_start < stop
-
-
-def _interval(value: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:
-    if value.numel() == 0:
-        return 0, 0
-    last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-    start = value.storage_offset() * value.itemsize
-    return start, start + (last + 1) * value.itemsize
+def _check_write(inputs: _Inputs, written: int, groups: Iterable[tuple[int, ...]], trace_joint: bool) -> None:
+    value, label = inputs.values[written], inputs.labels[written]
+    if trace_joint and value.requires_grad:  # type: ignore[attr-defined]
+        raise ExportError.because("written_gradient", input=label)
+    for group in groups:
+        if written in group:
+            other = next(position for position in group if position != written)
+            ban = "duplicate" if inputs.values[other] is value else "overlap"
+            raise ExportError.because(ban, input=label, other=inputs.labels[other])
 
 
 def _check_flat(returned: object) -> None:

@@ -60,6 +60,11 @@ def storage_replaced(m: Any, x: Tensor) -> tuple[Tensor]:
     return (x + 1,)
 
 
+def leaves_gradients_on(m: Any, x: Tensor) -> tuple[Tensor]:
+    torch.set_grad_enabled(True)
+    return (x * 2,)
+
+
 def weight_written(m: Any, x: Tensor) -> tuple[Tensor]:
     with torch.no_grad():
         m.weight.add_(1)
@@ -80,6 +85,8 @@ INFERENCE: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], str, str]] 
     "squeezed": (lambda: Calls(lambda m, x: (m.seen.unsqueeze_(0),)), (X,), "metadata", "buffer 'seen'"),
     "requires_grad": (lambda: Calls(lambda m, x: (x.requires_grad_() * 1,)), (X,), "metadata", "requires_grad"),
     "data": (lambda: Calls(storage_replaced), (X,), "storage", "input args[0]"),
+    "set": (lambda: Calls(lambda m, x: (x.set_(x * 2),)), (X,), "storage", "input args[0]"),
+    "grad_mode": (lambda: Calls(leaves_gradients_on), (X,), "grad_mode", "on"),
     "duplicate": (lambda: Calls(lambda m, x, y: (x.add_(1), y)), (X, X), "duplicate", "same tensor as input args[1]"),
     "overlap": (lambda: Calls(lambda m, x, y: (x.add_(1), y)), (PAIR[:3], PAIR[1:]), "overlap", "input args[1]"),
     "overlap_hidden": (
@@ -169,5 +176,5 @@ def test_export_bans_are_each_raised_by_a_case() -> None:
 
 def test_export_lets_disjoint_views_and_equal_inputs_be() -> None:
     mod = Calls(lambda m, x, y: (x.add_(1) * y,))
-    aot_export_module(mod, (PAIR[:2], PAIR[2:]), trace_joint=False)
+    aot_export_module(mod, (PAIR[::2], PAIR[1::2]), trace_joint=False)
     aot_export_module(Calls(lambda m, x, y: (x * y,)), (X, X), trace_joint=False)
