@@ -5,7 +5,8 @@ The caller brings the graph compilers; capture, autograd and the calling convent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,7 +37,11 @@ from compiler.ir.roles import (
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.pipeline import Compilers, GraphCall, compile
+from compiler.runtime.straight_call import MISS, StraightCall, straight_call
 from compiler.torch_compat import Decompositions
+
+STRAIGHT_CALLS = 4
+"""How many straight calls one function tries before it searches."""
 
 GraphCompiler = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -177,19 +182,33 @@ class _Entry:
 
 @dataclass(slots=True)
 class _AheadOfTime:
-    """A function and its compiles, by what a compile is valid for."""
+    """A function and its compiles, by what a compile is valid for.
+
+    A call like one that was made twice is known again by one straight-line function; `straight` are the last of them,
+    `recent` what calls that needed the search were like.
+    """
 
     fn: Callable[..., Any]
     compilers: Compilers
     num_params_buffers: int
     dynamic: bool
     entries: dict[object, list[_Entry]] = field(default_factory=dict)
+    straight: tuple[StraightCall, ...] = ()
+    recent: deque[object] = field(default_factory=lambda: deque(maxlen=STRAIGHT_CALLS))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for straight in self.straight:
+            result = straight(args, kwargs)
+            if result is not MISS:
+                return result
+        return self._search(args, kwargs)
+
+    def _search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         flat, spec = pytree.tree_flatten((args, kwargs))
         key = _key(flat, spec, self.dynamic)
         for entry in self.entries.setdefault(key, []):
             if entry.guards(flat):
+                self._straighten(entry, args, kwargs, _key(flat, spec, False) if self.dynamic else key)
                 return self._run(entry, flat)
         try:
             entry = self._compile(flat, spec)
@@ -198,6 +217,16 @@ class _AheadOfTime:
             return self.fn(*args, **kwargs)
         self.entries[key].append(entry)
         return self._run(entry, flat)
+
+    def _straighten(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], alike: object) -> None:
+        """Before the call, as what it writes may change its arguments."""
+        if alike not in self.recent:
+            self.recent.append(alike)
+            return
+        self.recent.remove(alike)
+        made = straight_call(args, kwargs, entry.compiled, entry.spec[0])
+        if made is not None:
+            self.straight = (made, *self.straight[: STRAIGHT_CALLS - 1])
 
     def _run(self, entry: _Entry, flat: list[object]) -> Any:
         results = entry.compiled([flat[position] for position in entry.unique])
@@ -276,8 +305,13 @@ def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
         if isinstance(value, torch.Tensor):
             parts.append((seen.setdefault(id(value), position), *_metadata(value, dynamic)))
         else:
-            parts.append((type(value), value))
+            parts.append((type(value), _constant(value)))
     return tuple(parts)
+
+
+def _constant(value: object) -> Hashable:
+    """What tells a constant from others of its type; of a float also the sign of its zero."""
+    return value.hex() if isinstance(value, float) else value
 
 
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
