@@ -45,6 +45,7 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
+from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
 
 LITERALS = (int, float, bool, str, type(None))
 
@@ -101,17 +102,19 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
 def emit_differentiable_call(forward: Program, backward: Program, needs: AmbientNeeds) -> Source:
     """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`."""
     signature = forward.signature
-    source = Source(namespace={"torch": torch, "once_differentiable": torch.autograd.function.once_differentiable})
+    source = Source(namespace={"torch": torch, "once_differentiable": once_differentiable, "apply_of": apply_of})
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs)
     _emit_backward_half(source, forward, backward)
+    source.line(0, "quick_apply = apply_of(Graph)")
     _emit_head(source, signature, needs)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
     checked = _saved_as_written(forward)
     if checked:
         source.line(1, "written = []")
-    _emit_run(source, None, visible, f"Graph.apply({'written, ' if checked else ''}*args)", around)
+    apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
+    _emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around)
     _emit_epilogue(source, signature, checked)
     return source
 
@@ -195,7 +198,7 @@ def _emit_run(
     depth = 1
     switches = {
         "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
-        "no_grad": (needs.grad_off, torch.no_grad),
+        "no_grad": (needs.grad_off, GradOff),
         "enable_grad": (needs.grad_on, torch.enable_grad),
         "inference_mode": (needs.inference_on, torch.inference_mode),
     }
@@ -261,7 +264,7 @@ def _emit_write(source: Source, role: Mutation) -> None:
     if role.writes != 1:
         source.line(1, f"version = {kept}._version + {role.writes}")
     if role.kind == "no_grad":
-        source.line(1, f"with {source.bind('no_grad', torch.no_grad)}(): {kept}.copy_({new})")
+        source.line(1, f"with {source.bind('no_grad', GradOff)}(): {kept}.copy_({new})")
     else:
         source.line(1, f"{kept}.copy_({new})")
     if role.writes != 1:
@@ -289,7 +292,7 @@ def _emit_view(source: Source, index: int, view: View) -> str:
     for step in view.how:
         text = _step_text(source, text, step)
     name = f"result_{index}"
-    guard = "" if view.requires_grad else f"with {source.bind('no_grad', torch.no_grad)}(): "
+    guard = "" if view.requires_grad else f"with {source.bind('no_grad', GradOff)}(): "
     source.line(1, f"{guard}{name} = {text}")
     return name
 
@@ -324,7 +327,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     written = _saved_and_written(forward)
     kept = [f"{name}.clone()" if name in written else name for name in tensors]
     source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
-    source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    if sizes:
+        source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
     source.line(2, "ctx.set_materialize_grads(False)")
     shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
     if len(shapes) > 1:
