@@ -13,8 +13,15 @@ from itertools import combinations
 
 import torch
 
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
+"""Whether two tensors have one storage."""
+
 SEARCH_LIMIT = 4096
 """How many partial solutions the search for a common byte may look at before an overlap is assumed."""
+
+
+PAIRS = 16
+"""Up to how many pairs of leaves are asked one by one whether they share a storage; beyond, storages are counted."""
 
 
 def overlap_test(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]:
@@ -25,18 +32,29 @@ def overlap_test(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]
     """
 
     def test(args: Sequence[object]) -> bool:
-        owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
-        if len(set(owners)) == len(owners):
-            return False
-        shared = [p for p in written if owners.count(owners[p]) > 1]
-        return any(
-            share_a_byte(args[p], args[q])  # type: ignore[arg-type]
-            for p in shared
-            for q, owner in enumerate(owners)
-            if q != p and owner == owners[p]
-        )
+        if len(written) * len(args) > PAIRS:
+            return _overlap_by_owner(written, args)
+        for p in written:
+            one = args[p]
+            for q, other in enumerate(args):
+                if q != p and isinstance(other, torch.Tensor) and is_alias(one, other) and share_a_byte(one, other):  # type: ignore[arg-type]
+                    return True
+        return False
 
     return test
+
+
+def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object]) -> bool:
+    owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
+    if len(set(owners)) == len(owners):
+        return False
+    shared = [p for p in written if owners.count(owners[p]) > 1]
+    return any(
+        share_a_byte(args[p], args[q])  # type: ignore[arg-type]
+        for p in shared
+        for q, owner in enumerate(owners)
+        if q != p and owner == owners[p]
+    )
 
 
 def overlaps(values: Sequence[object]) -> tuple[tuple[int, ...], ...]:
