@@ -13,7 +13,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     signature = program.signature
     source = Source(namespace={"torch": torch})
     _emit_head(source, signature, needs)
-    _emit_run(source, program, signature.outputs, "graph(args)", needs)
+    _emit_run(source, program, signature.outputs, "graph(args)", replace(needs, grad_on=False))
     _emit_epilogue(source, signature)
     return source
 
