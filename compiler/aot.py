@@ -5,6 +5,7 @@ The caller brings the graph compilers; capture, autograd and the calling convent
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,7 +103,17 @@ def aot_function(
     for callers that pass it: writes of inputs are always made after the graph.
     """
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    return _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
+    ahead = _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
+
+    @functools.wraps(fn)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        for straight in ahead.straight:
+            result = straight(args, kwargs)
+            if result is not MISS:
+                return result
+        return ahead.search(args, kwargs)
+
+    return compiled
 
 
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
@@ -196,14 +207,8 @@ class _AheadOfTime:
     straight: tuple[StraightCall, ...] = ()
     recent: deque[object] = field(default_factory=lambda: deque(maxlen=STRAIGHT_CALLS))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for straight in self.straight:
-            result = straight(args, kwargs)
-            if result is not MISS:
-                return result
-        return self._search(args, kwargs)
-
-    def _search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call by the compile that serves it, which is made if there is none."""
         flat, spec = pytree.tree_flatten((args, kwargs))
         key = _key(flat, spec, self.dynamic)
         for entry in self.entries.setdefault(key, []):

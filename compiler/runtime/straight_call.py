@@ -6,7 +6,7 @@
         if type(v_1) is not list or len(v_1) != 2: return MISS
         (v_2, v_3) = v_1
         if type(v_3) is not int or v_3 != 3: return MISS
-        if not (has_same_tensors(v_0, v_2) and has_same_modes() and not in_inference() and v_0.is_leaf): return MISS
+        if not (has_same_tensors(v_0, v_2) and has_same_modes() and v_0.is_leaf): return MISS
         results = compiled([v_0, v_2])
         return results[0]
 
@@ -85,9 +85,11 @@ class _Writer:
         """The line that holds the distinct tensors to their metadata, and the ambient modes to what they are now."""
         sizes, strides = [list(v.shape) for v in self._values], [list(v.stride()) for v in self._values]
         guards = TensorGuards(*self._values, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]
-        tests = ["has_same_modes()", ("" if torch.is_inference_mode_enabled() else "not ") + "in_inference()"]
-        if self._values:
+        tests = ["has_same_modes()"]
+        if self._values:  # which tell inference mode by the dispatch keys that it takes away
             tests.insert(0, f"has_same_tensors({', '.join(self.distinct.values())})")
+        else:
+            tests.append(("" if torch.is_inference_mode_enabled() else "not ") + "in_inference()")
         for value, name in zip(self._values, self.distinct.values(), strict=True):
             if value.requires_grad:
                 tests.append(f"{'' if value.is_leaf else 'not '}{name}.is_leaf")
