@@ -31,17 +31,25 @@ def overlap_test(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]
     shared.
     """
 
+    pairs: list[tuple[int, int]] = []
+
     def test(args: Sequence[object]) -> bool:
         if len(written) * len(args) > PAIRS:
             return _overlap_by_owner(written, args)
-        for p in written:
-            one = args[p]
-            for q, other in enumerate(args):
-                if q != p and isinstance(other, torch.Tensor) and is_alias(one, other) and share_a_byte(one, other):  # type: ignore[arg-type]
-                    return True
+        if not pairs:
+            pairs.extend(_pairs(written, args))
+        for p, q in pairs:
+            if is_alias(args[p], args[q]) and share_a_byte(args[p], args[q]):  # type: ignore[arg-type]
+                return True
         return False
 
     return test
+
+
+def _pairs(written: tuple[int, ...], args: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Each written leaf with each other tensor. Which leaves are tensors is the same at every call."""
+    tensors = [position for position, value in enumerate(args) if isinstance(value, torch.Tensor)]
+    return ((p, q) for p in written for q in tensors if q != p and not (q in written and q < p))
 
 
 def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object]) -> bool:

@@ -13,7 +13,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
@@ -78,6 +78,7 @@ class Source:
 
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, object] = field(default_factory=dict)
+    is_grad_off: bool = False
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -91,6 +92,10 @@ class Source:
         self.namespace[unique] = value
         return unique
 
+    def unrecorded(self) -> str:
+        """What stands before a statement that autograd must not record; nothing where the call is made so anyway."""
+        return "" if self.is_grad_off else f"with {self.bind('no_grad', GradOff)}(): "
+
     @property
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
@@ -101,12 +106,14 @@ class AmbientNeeds:
     """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
-    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
+    `is_grad_off`: gradients are off wherever the call is made. `is_guarded`: the call looks whether its written inputs
+    overlap, and is made elsewhere if they do.
     """
 
     grad_off: bool
     autocast_off: bool
     grad_on: bool = False
+    is_grad_off: bool = False
     inference_on: bool = False
     is_guarded: bool = True
 
@@ -114,9 +121,9 @@ class AmbientNeeds:
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
     signature = program.signature
-    source = Source(namespace={"torch": torch})
+    source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     _emit_head(source, signature, needs)
-    _emit_run(source, program, signature.outputs, "graph(args)", replace(needs, grad_on=False))
+    _emit_run(source, program, signature.outputs, "graph(args)", needs)
     _emit_epilogue(source, signature)
     return source
 
@@ -286,7 +293,7 @@ def _emit_write(source: Source, role: Mutation) -> None:
     if role.writes != 1:
         source.line(1, f"version = {kept}._version + {role.writes}")
     if role.kind == "no_grad":
-        source.line(1, f"with {source.bind('no_grad', GradOff)}(): {kept}.copy_({new})")
+        source.line(1, f"{source.unrecorded()}{kept}.copy_({new})")
     else:
         source.line(1, f"{kept}.copy_({new})")
     if role.writes != 1:
@@ -314,7 +321,7 @@ def _emit_view(source: Source, index: int, view: View) -> str:
     for step in view.how:
         text = _step_text(source, text, step)
     name = f"result_{index}"
-    guard = "" if view.requires_grad else f"with {source.bind('no_grad', GradOff)}(): "
+    guard = "" if view.requires_grad else source.unrecorded()
     source.line(1, f"{guard}{name} = {text}")
     return name
 
