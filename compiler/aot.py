@@ -321,7 +321,8 @@ def _constant(value: object) -> Hashable:
 
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
     layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
-    return (*layout, type(value), value.dtype, value.device, value.requires_grad, value.is_leaf, value.is_inference())
+    kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
+    return (*layout, *kind, value.requires_grad, value.is_leaf, value.is_inference())
 
 
 def _compilers(
