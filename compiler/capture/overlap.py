@@ -13,8 +13,15 @@ from itertools import combinations
 
 import torch
 
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
+"""Whether two tensors have one storage."""
+
 SEARCH_LIMIT = 4096
 """How many partial solutions the search for a common byte may look at before an overlap is assumed."""
+
+
+PAIRS = 16
+"""Up to how many pairs of leaves are asked one by one whether they share a storage; beyond, storages are counted."""
 
 
 def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence[object]], bool]:
@@ -27,19 +34,38 @@ def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence
     shared.
     """
 
+    pairs: list[tuple[int, int]] = []
+
     def test(args: Sequence[object]) -> bool:
-        owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
-        if len(set(owners)) == len(owners):
-            return False
-        shared = [p for p in written if owners.count(owners[p]) > 1]
-        return any(
-            _is_related(args[p], args[q], versions)  # type: ignore[arg-type]
-            for p in shared
-            for q, owner in enumerate(owners)
-            if q != p and owner == owners[p]
-        )
+        if len(written) * len(args) > PAIRS:
+            return _overlap_by_owner(written, args, versions)
+        if not pairs:
+            pairs.extend(_pairs(written, args))
+        for p, q in pairs:
+            if is_alias(args[p], args[q]) and _is_related(args[p], args[q], versions):  # type: ignore[arg-type]
+                return True
+        return False
 
     return test
+
+
+def _pairs(written: tuple[int, ...], args: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Each written leaf with each other tensor. Which leaves are tensors is the same at every call."""
+    tensors = [position for position, value in enumerate(args) if isinstance(value, torch.Tensor)]
+    return ((p, q) for p in written for q in tensors if q != p and not (q in written and q < p))
+
+
+def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object], versions: bool) -> bool:
+    owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
+    if len(set(owners)) == len(owners):
+        return False
+    shared = [p for p in written if owners.count(owners[p]) > 1]
+    return any(
+        _is_related(args[p], args[q], versions)  # type: ignore[arg-type]
+        for p in shared
+        for q, owner in enumerate(owners)
+        if q != p and owner == owners[p]
+    )
 
 
 def overlaps(values: Sequence[object], versions: bool) -> tuple[tuple[int, ...], ...]:

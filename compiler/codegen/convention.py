@@ -47,6 +47,29 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
+from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
+
+aten = torch.ops.aten
+
+METHODS = {
+    aten.as_strided.default: "as_strided",
+    aten.detach.default: "detach",
+    aten.diagonal.default: "diagonal",
+    aten.expand.default: "expand",
+    aten.permute.default: "permute",
+    aten.select.int: "select",
+    aten.squeeze.default: "squeeze",
+    aten.squeeze.dim: "squeeze",
+    aten.squeeze.dims: "squeeze",
+    aten.t.default: "t",
+    aten.transpose.int: "transpose",
+    aten.unbind.int: "unbind",
+    aten.unfold.default: "unfold",
+    aten.unsqueeze.default: "unsqueeze",
+    aten.view.default: "view",
+    aten.view.dtype: "view",
+}
+"""Views that are a method of the tensor, with the operator's own arguments."""
 
 LITERALS = (int, float, bool, str, type(None))
 
@@ -57,6 +80,7 @@ class Source:
 
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, object] = field(default_factory=dict)
+    is_grad_off: bool = False
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -70,6 +94,10 @@ class Source:
         self.namespace[unique] = value
         return unique
 
+    def unrecorded(self) -> str:
+        """What stands before a statement that autograd must not record; nothing where the call is made so anyway."""
+        return "" if self.is_grad_off else f"with {self.bind('no_grad', GradOff)}(): "
+
     @property
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
@@ -80,12 +108,14 @@ class AmbientNeeds:
     """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
-    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
+    `is_grad_off`: gradients are off wherever the call is made. `is_guarded`: the call looks whether its written inputs
+    overlap, and is made elsewhere if they do.
     """
 
     grad_off: bool
     autocast_off: bool
     grad_on: bool = False
+    is_grad_off: bool = False
     inference_on: bool = False
     is_guarded: bool = True
 
@@ -93,7 +123,7 @@ class AmbientNeeds:
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
     signature = program.signature
-    source = Source(namespace={"torch": torch})
+    source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     _emit_head(source, signature, needs)
     _emit_run(source, program, signature.outputs, "graph(args)", needs)
     _emit_epilogue(source, signature)
@@ -103,17 +133,19 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
 def emit_differentiable_call(forward: Program, backward: Program, needs: AmbientNeeds) -> Source:
     """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`."""
     signature = forward.signature
-    source = Source(namespace={"torch": torch, "once_differentiable": torch.autograd.function.once_differentiable})
+    source = Source(namespace={"torch": torch, "once_differentiable": once_differentiable, "apply_of": apply_of})
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs)
     _emit_backward_half(source, forward, backward)
+    source.line(0, "quick_apply = apply_of(Graph)")
     _emit_head(source, signature, needs)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
     checked = _saved_as_written(forward)
     if checked:
         source.line(1, "written = []")
-    _emit_run(source, None, visible, f"Graph.apply({'written, ' if checked else ''}*args)", around)
+    apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
+    _emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around)
     _emit_epilogue(source, signature, checked)
     return source
 
@@ -196,7 +228,7 @@ def _emit_run(
     depth = 1
     switches = {
         "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
-        "no_grad": (needs.grad_off, torch.no_grad),
+        "no_grad": (needs.grad_off, GradOff),
         "enable_grad": (needs.grad_on, torch.enable_grad),
         "inference_mode": (needs.inference_on, torch.inference_mode),
     }
@@ -283,7 +315,7 @@ def _emit_write(source: Source, role: Mutation) -> None:
         source.line(1, f"{kept}.data.copy_({new})")
         return
     if role.kind == "no_grad":
-        source.line(1, f"with {source.bind('no_grad', torch.no_grad)}(): {kept}.copy_({new})")
+        source.line(1, f"{source.unrecorded()}{kept}.copy_({new})")
     else:
         source.line(1, f"{kept}.copy_({new})")
     if role.writes != 1:
@@ -321,16 +353,20 @@ def _emit_view(source: Source, index: int, view: View, names: Mapping[int, str])
     for step in view.how:
         text = _step_text(source, text, step)
     name = f"result_{index}"
-    guard = "" if view.requires_grad else f"with {source.bind('no_grad', torch.no_grad)}(): "
+    guard = "" if view.requires_grad else source.unrecorded()
     source.line(1, f"{guard}{name} = {text}")
     return name
 
 
 def _step_text(source: Source, value: str, step: ViewStep) -> str:
-    operator = source.bind(str(step.target).removesuffix(".default").replace(".", "_"), step.target)
-    arguments = "".join(", " + _argument(source, argument) for argument in step.arguments)
+    """One step of a view's chain; as a method of the tensor where it has one, which costs a third of the operator."""
+    arguments = ", ".join(_argument(source, argument) for argument in step.arguments)
     item = f"[{step.item}]" if step.item is not None else ""
-    return f"{operator}({value}{arguments}){item}"
+    method = METHODS.get(step.target)
+    if method is not None:
+        return f"{value}.{method}({arguments}){item}"
+    operator = source.bind(str(step.target).removesuffix(".default").replace(".", "_"), step.target)
+    return f"{operator}({value}{', ' if arguments else ''}{arguments}){item}"
 
 
 def _argument(source: Source, value: object) -> str:
@@ -356,7 +392,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     written = _saved_and_written(forward)
     kept = [f"{name}.clone()" if name in written else name for name in tensors]
     source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
-    source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    if sizes:
+        source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
     source.line(2, "ctx.set_materialize_grads(False)")
     shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
     if len(shapes) > 1:
