@@ -7,7 +7,7 @@
                 | Saved(of) | Token(effect)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, requires_grad) | Constant(value)
-    Effect     := Restride(of, how) | Detach(of) | Bump(of, by) | GradMode(enabled) | Inference()
+    Effect     := Restride(of, how) | Detach(of) | Bump(of, by) | Written(of, by) | GradMode(enabled) | Inference()
                 | Layout(of, strides)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
@@ -208,6 +208,14 @@ class Bump:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """The graph itself writes an input, whose version grows by `by` more than those writes make it grow."""
+
+    of: CallInput
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """An output is laid out by these strides, which a write in place kept and the graph's own value does not have."""
 
@@ -215,7 +223,7 @@ class Layout:
     strides: tuple[int, ...]
 
 
-Effect: TypeAlias = Restride | Detach | Bump | GradMode | Inference | Layout
+Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token
