@@ -23,9 +23,9 @@ from rich.console import Console
 
 from harness import bench as benching
 from harness import ledger, progress, report, triage
-from harness.backends import BackendError, resolve
+from harness.backends import BackendError, is_given_shapes, resolve
 from harness.bench_worker import EAGER
-from harness.case import MODES, SIZES, Case
+from harness.case import MODES, SHAPES, SIZES, Case
 from harness.discover import DiscoverError, discover, suite_names
 from harness.environment import environment
 from harness.isolate import run_isolated
@@ -84,13 +84,15 @@ class Piece:
 @CHOOSE_CASES
 @click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
+@click.option("--shapes", type=click.Choice([*SHAPES, "both"]),
+              help="Sizes as constants, or dynamic (backend NAME,dynamic); default: as each case asks for.")
 @click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    backends: tuple[str, ...], size: str, isolate: bool, timeout_s: float | None, html_directory: Path | None,
+    backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None, html_directory: Path | None,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
@@ -100,7 +102,7 @@ def run(
     check_device(device)
     check_backends(backends)
     known = read_ledger()
-    pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)
+    pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
     facts = environment(device) | {"size": size, "seed": seed}
     console, rows, interrupted = progress.terminal(), [], False
@@ -243,6 +245,11 @@ def subjects_of(pieces: Sequence[Piece]) -> tuple[benching.Subject, ...]:
     )
 
 
+def shapes_of(shapes: str | None) -> tuple[str, ...] | None:
+    """The kinds of shapes to run; None where each case says."""
+    return None if shapes is None else SHAPES if shapes == "both" else (shapes,)
+
+
 def modes_of(mode: str) -> tuple[str, ...]:
     return MODES if mode == "both" else (mode,)
 
@@ -259,8 +266,16 @@ def find_cases(names: Sequence[str], text: str) -> tuple[Case, ...]:
     return kept
 
 
-def plan(cases: Sequence[Case], modes: Sequence[str], backends: Sequence[str], size: str) -> tuple[Piece, ...]:
+def plan(
+    cases: Sequence[Case],
+    modes: Sequence[str],
+    backends: Sequence[str],
+    size: str,
+    shapes: Sequence[str] | None = ("static",),
+) -> tuple[Piece, ...]:
     """Every row to run. A case that does not come in `size` runs in its nearest smaller one.
+
+    Dynamic `shapes` are a row of the backend `NAME,dynamic`.
 
     Raises: click.UsageError where no case has any of the modes.
     """
@@ -269,12 +284,20 @@ def plan(cases: Sequence[Case], modes: Sequence[str], backends: Sequence[str], s
         for case in cases
         for mode in modes
         if mode in case.modes
-        for backend in backends
+        for name in backends
+        for backend in with_shapes(name, case.shapes if shapes is None else shapes)
     )
     if not pieces:
         has = ", ".join(sorted({mode for case in cases for mode in case.modes}))
         raise click.UsageError(f"no case has the mode {', '.join(modes)}; they have {has}")
     return pieces
+
+
+def with_shapes(backend: str, shapes: Sequence[str]) -> tuple[str, ...]:
+    """The backend's name for each kind of shapes; the name alone where it says already, or has no choice."""
+    if is_given_shapes(backend):
+        return (backend,)
+    return tuple(f"{backend},dynamic" if kind == "dynamic" else backend for kind in shapes)
 
 
 def size_for(case: Case, size: str) -> str:

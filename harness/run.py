@@ -65,7 +65,7 @@ def run_case(
     device: str = "cpu",
     timed: bool = True,
 ) -> Result:
-    """One case in one mode on one backend, observed over two steps and held against eager.
+    """One case in one mode on one backend, observed over three steps and held against eager.
 
     Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
     Whatever the case or the backend raises is a verdict.
@@ -137,15 +137,15 @@ class _Trial:
         with self.backend.ambient():
             calls = self._copies()
             compiled = _compiled(self.backend, calls[0].function)
-            ours = observe(calls, self.mode, self.seed, compiled)
-            timing = (
-                self._timing(calls[-1], compiled) if timed and _is_timable(oracle.eager, ours, calls) else _Timing()
-            )
+            ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario)
+            timed = timed and self.case.scenario is None and _is_timable(oracle.eager, ours, calls)
+            timing = self._timing(calls[-1], compiled) if timed else _Timing()
         comparison = compare(
             oracle,
             ours,
             own_random_stream=self.backend.has_own_random_stream,
             with_hooks="hooks" in self.case.tags,
+            with_bookkeeping="bookkeeping" in self.case.tags,
         )
         return self._row(*_verdict(oracle.eager, ours, comparison), comparison, ours, timing, before)
 
@@ -176,8 +176,8 @@ class _Trial:
         )
 
     def _oracle(self) -> Oracle:
-        eager = observe(self._copies(), self.mode, self.seed)
-        again = observe(self._copies(), self.mode, self.seed)
+        eager = self._observed(self._copies())
+        again = self._observed(self._copies())
         return Oracle(eager, again, self._wide(eager), self._nudged)
 
     def _wide(self, eager: Run) -> Run | str:
@@ -190,7 +190,7 @@ class _Trial:
         torch.set_default_dtype(torch.float64)
         try:
             with Float64(_narrow_dtype(self.call)):
-                wide = observe(calls, self.mode, self.seed)
+                wide = self._observed(calls)
         finally:
             torch.set_default_dtype(default)
         for got, reference in zip(wide, eager, strict=True):
@@ -199,7 +199,11 @@ class _Trial:
         return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
 
     def _nudged(self, index: int) -> Run:
-        return observe(self._copies(nudged(self.seed + index + 1)), self.mode, self.seed)
+        return self._observed(self._copies(nudged(self.seed + index + 1)))
+
+    def _observed(self, calls: tuple[Call, ...]) -> Run:
+        """An eager run."""
+        return observe(calls, self.mode, self.seed, scenario=self.case.scenario)
 
     def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
         """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh."""
