@@ -42,6 +42,7 @@ FLAGS = (
     "conj",
     "neg",
     "is_inference",
+    "is_allocated",
 )
 
 

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from harness.clone import Call
-from harness.memory import Alias, aliases, bits, poke
+from harness.memory import Alias, aliases, bits, is_allocated, poke
 from harness.tree import Tree, modules_in, walk, walk_call
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
@@ -65,6 +65,7 @@ class Facts:
     conj: bool
     neg: bool
     is_inference: bool
+    is_allocated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
 def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
     strided = tensor.layout == torch.strided and not tensor.is_nested
-    has_grad_fn, chain = _history(tensor)
+    is_leaf, has_grad_fn, chain = _history(tensor)
     facts = Facts(
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         dtype=tensor.dtype,
@@ -245,31 +246,35 @@ def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
         stride=tuple(tensor.stride()) if strided else (),
         offset=int(tensor.storage_offset()) if strided else 0,
         requires_grad=tensor.requires_grad,
-        is_leaf=tensor.is_leaf,
+        is_leaf=is_leaf,
         has_grad_fn=has_grad_fn,
         view="" if tensor._base is None else names.get(id(tensor._base), "(unobserved)"),
         view_chain=chain,
         conj=tensor.is_conj(),
         neg=tensor.is_neg(),
         is_inference=tensor.is_inference(),
+        is_allocated=is_allocated(tensor),
     )
     return Seen(facts, _numbers(tensor))
 
 
-def _history(tensor: Tensor) -> tuple[bool, tuple[str, ...]]:
-    """Whether a tensor has a `grad_fn`, and its view chain. A view that became invalid raises when it is asked."""
+def _history(tensor: Tensor) -> tuple[bool, bool, tuple[str, ...]]:
+    """Whether a tensor is a leaf, whether it has a `grad_fn`, and its view chain.
+
+    A view that a write through another view made invalid raises when it is asked, and says so in its chain.
+    """
     try:
-        node = tensor.grad_fn
+        is_leaf, node = tensor.is_leaf, tensor.grad_fn
     except RuntimeError:
-        return True, ("invalid",)
+        return False, True, ("invalid",)
     base = tensor._base
     if node is None or base is None:
-        return node is not None, ()
+        return is_leaf, node is not None, ()
     chain = []
     while node is not None and node is not base.grad_fn and not hasattr(node, "variable"):
         chain.append(_node_name(node))
         node = node.next_functions[0][0] if node.next_functions else None
-    return True, tuple(chain)
+    return is_leaf, True, tuple(chain)
 
 
 def _node_name(node: torch.autograd.graph.Node) -> str:
@@ -279,6 +284,9 @@ def _node_name(node: torch.autograd.graph.Node) -> str:
 
 
 def _numbers(tensor: Tensor) -> Tensor:
+    """A copy of a tensor's numbers; of none of them where its storage was freed."""
+    if not is_allocated(tensor):
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     with torch.no_grad():
         plain = tensor.detach()
         plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
@@ -416,6 +424,7 @@ def _recorded_arrivals(leaves: Mapping[str, Tensor], arrived: list[str]) -> Iter
     handles = [
         leaf.register_post_accumulate_grad_hook(lambda _, path=path: arrived.append(path))
         for path, leaf in reversed(unique.values())
+        if leaf.requires_grad  # it still does: the call may have turned it off
     ]
     try:
         yield
