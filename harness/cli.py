@@ -84,8 +84,11 @@ class Piece:
 @CHOOSE_CASES
 @click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
-@click.option("--shapes", type=click.Choice([*SHAPES, "both"]),
-              help="Sizes as constants, or dynamic (backend NAME,dynamic); default: as each case asks for.")
+@click.option(
+    "--shapes",
+    type=click.Choice([*SHAPES, "both"]),
+    help="Sizes as constants, or dynamic (backend NAME,dynamic); default: as each case asks for.",
+)
 @click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip

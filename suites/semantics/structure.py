@@ -70,11 +70,3 @@ def output_that_needs_no_gradient() -> Made:
         return x * w, x * 2, (w > 0)
 
     return f, (torch.randn(3), leaf(3)), {}
-
-
-@program("random")
-def dropout() -> Made:
-    def f(x: Tensor, w: Tensor) -> Tensor:
-        return torch.nn.functional.dropout(x * w, 0.5) + torch.rand_like(x)
-
-    return f, (torch.randn(64), leaf(64)), {}
