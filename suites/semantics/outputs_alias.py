@@ -1,4 +1,4 @@
-"""Programs whose results share memory with inputs, with intermediates or with each other, made by every kind of view."""
+"""Programs whose results share memory with inputs, intermediates or each other, made by every kind of view."""
 
 from __future__ import annotations
 

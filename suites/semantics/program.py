@@ -14,7 +14,7 @@ from harness.case import MODES, SHAPES, Case, Made, case
 def program(
     *tags: str, modes: tuple[str, ...] = MODES, scenario: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Made]], Case]:
-    """Declares a case of this suite: run with static and with dynamic shapes, its bookkeeping compared to the letter."""
+    """Declares a case of this suite: with static and dynamic shapes, its bookkeeping compared to the letter."""
     return case(modes=modes, tags=("bookkeeping", *tags), shapes=SHAPES, scenario=scenario)
 
 
