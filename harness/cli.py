@@ -95,7 +95,8 @@ class Piece:
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None, html_directory: Path | None,
+    backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
+    html_directory: Path | None,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 

@@ -1,8 +1,8 @@
 """Everything that a program can observe of a call: one `Observation` a step, three steps a run.
 
-A run calls the same objects three times, so that what an earlier call left behind is always seen. Training: the loss is `output.loss` where
-there is one, otherwise every differentiable output gets a cotangent that depends on the seed and its path alone;
-gradients are set to None between the steps. Inference: under `torch.no_grad`.
+A run calls the same objects three times, so that what an earlier call left behind is always seen. Training: the loss
+is `output.loss` where there is one, otherwise every differentiable output gets a cotangent that depends on the seed
+and its path alone; gradients are set to None between the steps. Inference: under `torch.no_grad`.
 
 Cotangents are odd multiples of 1/16 below 2, which every floating dtype represents, so that eager, compiled and
 float64 runs are given the same numbers. Inputs that are not leaves are made afresh for each later step, because a

@@ -16,7 +16,7 @@ operator = "triton-operator"
 
 
 @triton.jit
-def add_kernel(pointer, amount, count, block: tl.constexpr):  # noqa: ANN001, ANN201  the language has no annotations
+def add_kernel(pointer, amount, count, block: tl.constexpr):  # noqa: ANN001, ANN202  the language has no annotations
     offsets = tl.program_id(0) * block + tl.arange(0, block)
     inside = offsets < count
     tl.store(pointer + offsets, tl.load(pointer + offsets, mask=inside) + amount, mask=inside)

@@ -150,7 +150,7 @@ def inner_input_without_use_has_no_gradient() -> Made:
 
 
 def _backward_of_first(f: Callable[..., Any], *args: Tensor) -> Tensor:
-    first, *others = f(*args)
+    first, *_ = f(*args)
     first.sum().backward()
     return first.detach()
 
