@@ -259,10 +259,20 @@ def gradient_retained_by_an_inner_input_that_is_mutated() -> Made:
 hooks = "hooks-of-the-user"
 
 
+def _noting(seen: list[Tensor], factor: float) -> Callable[[Tensor], Tensor]:
+    """A hook that notes the gradient and multiplies it."""
+
+    def hook(gradient: Tensor) -> Tensor:
+        seen.append(gradient.clone())
+        return gradient * factor
+
+    return hook
+
+
 def _hook_on_output(f: Callable[..., Any], w: Tensor) -> Any:
     seen: list[Tensor] = []
     y = f(w)
-    y.register_hook(lambda gradient: seen.append(gradient.clone()) or gradient * 3)
+    y.register_hook(_noting(seen, 3))
     y.retain_grad()
     y.sin().sum().backward()
     return seen, y.grad, w.grad
@@ -330,7 +340,7 @@ def hook_on_an_output_that_is_then_written() -> Made:
 
 def _hook_on_leaf(f: Callable[..., Any], w: Tensor) -> Any:
     seen: list[Tensor] = []
-    handle = w.register_hook(lambda gradient: seen.append(gradient.clone()) or gradient * 2)
+    handle = w.register_hook(_noting(seen, 2))
     f(w).sum().backward()
     handle.remove()
     return seen, w.grad
