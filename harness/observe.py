@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import pickle
 import random
 import time
 import warnings
@@ -170,8 +171,8 @@ def random_state(generators: Mapping[str, torch.Generator] | None = None) -> dic
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         for index, state in enumerate(torch.cuda.get_rng_state_all()):
             states[f"torch.cuda:{index}"] = state.numpy().tobytes()
-    states["python"] = repr(random.getstate()).encode()
-    states["numpy"] = repr(numpy.random.get_state()).encode()
+    states["python"] = pickle.dumps(random.getstate())
+    states["numpy"] = pickle.dumps(numpy.random.get_state())
     for path, generator in (generators or {}).items():
         states[path] = generator.get_state().numpy().tobytes()
     return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}

@@ -199,7 +199,15 @@ def operator_mutates_a_list_of_inputs() -> Made:
 @program(operator)
 def operator_takes_none_for_what_it_would_mutate() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
-        return maybe_increment(None, x) * w + maybe_increment(x, x) * w
+        return maybe_increment(None, x) * w + maybe_increment(x, w.detach()) * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_reads_the_tensor_that_it_mutates_through_another_argument() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return maybe_increment(x, x) * w
 
     return f, (numbers(3), leaf(3)), {}
 

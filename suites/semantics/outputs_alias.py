@@ -93,7 +93,7 @@ def output_is_an_input() -> Made:
 
 @program(alias)
 def output_is_an_input_twice() -> Made:
-    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    def f(x: Tensor, w: Tensor) -> tuple[Any, ...]:
         return x, {"again": x}, w, [w]
 
     return f, (integers(3), leaf(3)), {}
@@ -141,6 +141,8 @@ def output_is_a_view_of_a_leaf() -> Made:
 
 class Tied(nn.Module):
     """Returns views of its parameter and its buffer."""
+
+    mask: Tensor
 
     def __init__(self) -> None:
         super().__init__()
