@@ -19,13 +19,13 @@ def f(w: torch.Tensor) -> torch.Tensor:
 
 def main() -> int:
     w = torch.ones(3, requires_grad=True)
-    eager = f(w).tolist()
+    eager, told = f(w).tolist(), ""
     try:
-        told = torch.compile(f, backend="aot_eager")(w).tolist()
+        told = str(torch.compile(f, backend="aot_eager")(w).tolist())
     except Exception as error:
         told = type(error).__name__
     print(f"torch {torch.__version__}: eager {eager}, compiled {told}")
-    return 0 if told != eager else 1
+    return 0 if told != str(eager) else 1
 
 
 if __name__ == "__main__":
