@@ -18,7 +18,7 @@ from suites.semantics._summary import counted, table
 
 CASES = discover(["semantics"])
 ATEN = "assay,target=aten"
-PATHS = (ATEN, f"{ATEN},dynamic", ATEN, "assay-aot", ATEN, "assay", ATEN, f"{ATEN},dynamic", "assay_reference")
+PATHS = (ATEN, f"{ATEN},dynamic", ATEN, "assay-aot", ATEN, "assay", ATEN, f"{ATEN},dynamic")
 """Most of them call every operator through ATen, which costs no C++ compile."""
 PLACED = [pytest.param(case, PATHS[i % len(PATHS)], id=f"{case.name}-{PATHS[i % len(PATHS)]}")
           for i, case in enumerate(CASES)]  # fmt: skip
@@ -83,6 +83,14 @@ def test_semantics_summary_counts_each_row_once() -> None:
     text = table(counted(rows, {"a": "one", "b": "two"}))
     assert "| one | 1/2 | 0/0 |" in text and "| **all** | 1/3 | 0/1 |" in text
     assert "| diverged in versions only | 1 | 0 |" in text and "| diverged | 0 | 1 |" in text
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("case", discover(["semantics.layout", "semantics.structure"]), ids=lambda case: case.name)
+def test_semantics_are_eagers_on_the_reference(case: Case, mode: str) -> None:
+    """The reference replays neither view chains nor versions; it is held to what it is for."""
+    result = run_case(case, mode, "assay_reference", timed=False)
+    assert result.verdict == "same", (result.detail, result.differences)
 
 
 @pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
