@@ -23,9 +23,8 @@ def main() -> int:
     backend = sys.argv[1] if len(sys.argv) > 1 else "inductor"
     one, two = torch.compile(f, backend=backend)(*inputs())
     first, second = f(*inputs())
-    print(
-        f"torch {torch.__version__}, {backend}: a view of it: eager {second._base is first}, compiled {two._base is one}"
-    )
+    told = f"eager {second._base is first}, compiled {two._base is one}"
+    print(f"torch {torch.__version__}, {backend}: a view of it: {told}")
     return 0 if (two._base is one) != (second._base is first) else 1
 
 
