@@ -443,7 +443,7 @@ def _compiled_source(source: str) -> Any:
 def _walk_namespace(namespace: Mapping[str, Any]) -> Tree:
     tree = Tree()
     for name, value in namespace.items():
-        if name in HIDDEN or callable(value) and not isinstance(value, nn.Module) or name in ("copy", "torch", "nn"):
+        if name in HIDDEN or (callable(value) and not isinstance(value, nn.Module)) or name in ("copy", "torch", "nn"):
             continue
         found = walk(value, name)
         tree.kinds.update(found.kinds)
