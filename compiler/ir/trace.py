@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode, disable_functional_mode
+from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
     disable_autocast_cache,
@@ -26,6 +26,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 
 from compiler.errors import Unsupported
+from compiler.ir.watch import Restrided, Watching
 from compiler.torch_compat import Decompositions, decomposing, proxy_mode
 
 Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
@@ -45,7 +46,7 @@ class Trace:
         self.tracer.tensor_attrs = {}
         self._proxy_mode = proxy_mode(self.tracer, decompositions)
         self._decompositions = decompositions
-        self._functional_mode = FunctionalTensorMode()
+        self._functional_mode = Watching()
         self._inputs: list[fx.Node] = []
         self._same_as: dict[fx.Node, fx.Node] = {}
 
@@ -92,6 +93,19 @@ class Trace:
             copy = leaf.clone()
         self._same_as[self.node_of(copy)] = self.node_of(leaf)
         return copy
+
+    def own(self, value: torch.Tensor, owner: object) -> None:
+        """From here on, writes through `value` and its views are counted for `owner`."""
+        self._functional_mode.owners[id(value)] = owner
+        self._functional_mode._alive.append(value)
+
+    def writes_by(self, owner: object) -> int:
+        """How many calls wrote through what `owner` owns."""
+        return self._functional_mode.writes[owner]
+
+    def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
+        """The calls that changed the shape or strides of this very tensor in place."""
+        return tuple(self._functional_mode.restrided.get(id(value), ()))
 
     def fake_of(self, value: torch.Tensor) -> torch.Tensor:
         """The fake tensor under a functional one, every pending write applied."""
