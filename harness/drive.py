@@ -44,6 +44,8 @@ def OPTIONS(command: Any) -> Any:
         ),
         click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="machine: processes."),
         click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
+        click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
+        click.option("--subjects", default="", metavar="NAME[,NAME]", help="machine: only these callables."),
     ):
         command = option(command)
     return command
@@ -60,6 +62,7 @@ class Plan:
     store: str = str(STORE)
     jobs: int = 1
     subjects: str = ""
+    strict: bool = False
 
     def chunks(self) -> list[tuple[int, int]]:
         """Seed and number of runs of each chunk."""
@@ -117,7 +120,7 @@ class Drive:
             before = self.tally.runs
             self._machine.search(
                 self.backend, seed=seed, runs=left, steps=self.plan.steps, failed=failed, ended=self._ended,
-                names=self.plan.subjects,
+                names=self.plan.subjects, strict=self.plan.strict,
             )  # fmt: skip
             left -= max(1, self.tally.runs - before)
             seed += 1_000_003  # the same seed would draw the same failing run again

@@ -7,14 +7,16 @@ After the step all that lives in the two namespaces is compared, whatever step i
     error      the class of what the step raised
     structure  containers, kinds and plain values (scalars, the log that hooks write)
     facts      shape, dtype, stride, offset, requires_grad, is_leaf, view-ness, inference-ness, kept gradients
-    values     bit for bit; where bits differ, within `harness.tolerance`, whose samples are replays of the steps
+    values     bit for bit; where bits differ, within `harness.tolerance`, whose samples are replays of the steps; once
+               a call was made under autocast, with the precision of bfloat16
     gradient   of every leaf and every tensor that retains one: None is not zero
     version    whether it grew, as in `harness.compare`, for each tensor that lived before the step
     alias      which tensors (gradients too) are one object, or share bytes
     random     the state of torch's generator
     ambient    grad mode, inference mode, autocast, default dtype
     compiles   a call whose key was seen since the last reset compiles nothing; one with a new key, at most the
-               graphs of its subject
+               graphs of its subject, twice that where its arguments overlap: a backend that Dynamo calls learns of
+               an overlap only from the call itself
 
 The key of a call is what a compiler may specialise on: the modes, and of each tensor (arguments, parameters, buffers)
 shape, stride, offset, dtype, requires_grad, is_leaf, view-ness, inference-ness, hooks; how the arguments overlap; the
@@ -46,7 +48,7 @@ from harness.errors import is_same_error, name_of, unwrapped
 from harness.memory import aliases, bits
 from harness.observe import Facts, facts_of
 from harness.outcome import Difference
-from harness.tolerance import Evidence, explain, largest
+from harness.tolerance import Evidence, explain, explain_reals, largest
 from harness.tree import Tree, walk
 
 SAMPLES = 4
@@ -260,6 +262,7 @@ class Twin:
 
     def _take(self, step: Step) -> Iterator[Difference]:
         key = self._key(step) if step.arguments else None
+        overlaps = bool(aliases({name: self.ours.value(name) for name in step.arguments}))
         if "_dynamo.reset(" in step.source:
             self.keys.clear()
         self.eager.run(step)
@@ -271,11 +274,11 @@ class Twin:
         if self.both_raised and step.is_backward:
             self.eager.drop_gradients()
             self.ours.drop_gradients()
-        yield from Comparison(self.eager, self.ours, self._samples).differences()
-        yield from self._compile_difference(key, made)
+        yield from Comparison(self.eager, self.ours, self._samples, self._is_coarse()).differences()
+        yield from self._compile_difference(key, made, overlaps)
 
-    def _compile_difference(self, key: object, made: int) -> Iterator[Difference]:
-        limit = 0 if key is None or key in self.keys else self.subject.graphs
+    def _compile_difference(self, key: object, made: int, overlaps: bool) -> Iterator[Difference]:
+        limit = 0 if key is None or key in self.keys else self.subject.graphs * (1 + overlaps)
         if key is not None and self.ours.error is None:
             self.keys.add(key)
         if made > limit:
@@ -300,16 +303,20 @@ class Twin:
             training,
         )
 
+    def _is_coarse(self) -> bool:
+        """Whether some call was made under autocast, so that numbers have been rounded to bfloat16 on their way."""
+        return any(step.arguments and "torch.bfloat16" in step.source for step in self.steps)
+
     def _samples(self, path: str) -> list[Tensor]:
         """The numbers at a path in eager replays, each with every number that was drawn moved to a neighbour."""
-        runs = [replay(self.subject, self.steps, seed) for seed in range(1, SAMPLES + 1)]
+        runs = [replay(self.subject, self.steps, seed, self._is_coarse()) for seed in range(1, SAMPLES + 1)]
         return [tensor for run in runs if (tensor := numbers_at(run, path)) is not None]
 
 
-def replay(subject: Subject, steps: Sequence[Step], seed: int) -> Side:
-    """The steps in eager once more, with every drawn number moved to a neighbour by `seed`."""
+def replay(subject: Subject, steps: Sequence[Step], seed: int, is_coarse: bool = False) -> Side:
+    """The steps in eager once more, with every drawn number moved to a neighbour by `seed`, of bfloat16 if coarse."""
     side = Side(namespace_of(subject, lambda function: function))
-    convert = nudged(seed)
+    convert = _nudged_coarsely(seed) if is_coarse else nudged(seed)
     for step in steps:
         known = {id(tensor) for tensor in side.tree.tensors.values()}
         side.run(step)
@@ -317,6 +324,10 @@ def replay(subject: Subject, steps: Sequence[Step], seed: int) -> Side:
             if id(tensor) not in known and tensor._base is None:
                 tensor.data = convert(tensor.data) if not tensor._is_view() else tensor.data
     return side
+
+
+def _nudged_coarsely(seed: int) -> Callable[[Tensor], Tensor]:
+    return lambda flat: nudged(seed)(flat.bfloat16()).to(flat.dtype) if flat.is_floating_point() else flat
 
 
 def numbers_at(side: Side, path: str) -> Tensor | None:
@@ -345,6 +356,7 @@ class Comparison:
     eager: Side
     ours: Side
     samples: Callable[[str], list[Tensor]]
+    is_coarse: bool
 
     def differences(self) -> Iterator[Difference]:
         yield from self._error()
@@ -407,12 +419,16 @@ class Comparison:
         tensors = self.eager.tree.tensors.values()
         total = sum(tensor.numel() for tensor in tensors)
         evidence = Evidence(
-            why_not="steps are not run in float64",
+            why_not="autocast rounds to bfloat16" if self.is_coarse else "steps are not run in float64",
             samples=lambda: [_plain(sample) for sample in self.samples(path)],
             scale=max((largest(_plain(tensor)) for tensor in tensors), default=0.0),
             fan_in=max(1.0, total / max(1, eager.numel())),
         )
-        return explain(_plain(ours), _plain(eager), evidence)
+        if not (self.is_coarse and eager.dtype == torch.float32):
+            return explain(_plain(ours), _plain(eager), evidence)
+        info = torch.finfo(torch.bfloat16)
+        numbers = _plain(ours).double(), _plain(eager).double()
+        return explain_reals(*numbers, None, evidence, info.eps, info.smallest_normal * info.eps)
 
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.grown.keys() & self.ours.grown.keys():

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from torch import Tensor
 
 from harness.backends import Backend
+from harness.graphs import Graphs
 from harness.twin import Argument, Diverged, Step, Subject, Twin
 from suites.programs.subjects import SUBJECTS
 
@@ -58,6 +59,13 @@ PROFILES = {
     "nightly": settings(max_examples=2000, stateful_step_count=20),
     "debug": settings(max_examples=20, stateful_step_count=20, print_blob=True),
 }
+LIMITS = {
+    "freed": "A compiled call is one node of autograd: it is freed as a whole, by the backward of any of its results.",
+    "siblings": "A hook on a result, or its kept gradient, sees what arrives from outside of the call, not what "
+    "another result of the same call sends.",
+    "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for.",
+}
+"""What the machine steers around unless it is `strict`: known limits of compiling a call as one node of autograd."""
 small = st.integers(0, 7)
 
 
@@ -104,6 +112,7 @@ class Machine(RuleBasedStateMachine):
 
     backend: ClassVar[Backend]
     subjects: ClassVar[Sequence[Subject]] = SUBJECTS
+    strict: ClassVar[bool] = False
     failed: ClassVar[Callable[[Twin, Diverged], None]] = staticmethod(lambda twin, diverged: None)
     ended: ClassVar[Callable[[Twin, Counter[str]], None]] = staticmethod(lambda twin, rules: None)
 
@@ -112,6 +121,7 @@ class Machine(RuleBasedStateMachine):
         self.twin: Twin | None = None
         self.calls: list[tuple[str, ...]] = []
         self.taken: Counter[str] = Counter()
+        self.graphs = Graphs()
         self.count = 0
 
     @initialize(data=st.data())
@@ -146,6 +156,12 @@ class Machine(RuleBasedStateMachine):
         paths = [path for path in self.twin.eager.tree.tensors if path.startswith(prefixes)]
         return [path for path in reversed(paths) if self.twin.eager.names(path)]
 
+    def seeable(self) -> dict[str, Tensor]:
+        """The tensors that live, those apart that autograd refuses to look at."""
+        assert self.twin is not None
+        side = self.twin.eager
+        return {path: tensor for path, tensor in side.tree.tensors.items() if path not in side.forbidden}
+
     def tensor(self, expression: str) -> Tensor:
         assert self.twin is not None
         return self.twin.eager.tree.tensors[expression]
@@ -174,7 +190,9 @@ class Machine(RuleBasedStateMachine):
     def call(self, arguments: tuple[str, ...], ambient: str) -> None:
         self.calls.append(arguments)
         line = f"{self.new_name('y')} = f({', '.join(arguments)})"
+        self.graphs.note_before(self.seeable())
         self.do(Step(indented(ambient, line), arguments=arguments))
+        self.graphs.note_call(self.seeable())
 
     @precondition(is_begun)
     @rule(
@@ -239,13 +257,19 @@ class Machine(RuleBasedStateMachine):
         else:
             seeds = ", ".join(f"torch.randn_like({end})" for end in ends)
             call = f"torch.autograd.backward([{', '.join(ends)}], [{seeds}]{{}})"
+        tensors = [self.tensor(end) for end in ends]
         for left in reversed(range(times)):
+            if not left:
+                self.graphs.note_backward(tensors)
             retain = "retain_graph=True" if left else ""
             self.do(Step(call.format(retain if how % 2 or not retain else f", {retain}")))
 
     def ends(self, which: int, others: int) -> list[str]:
         """Differentiable results: one, or all of the same call."""
-        found = [path for path in self.living("y") if self.tensor(path).requires_grad]
+        assert self.twin is not None
+        forbidden = set() if self.strict else self.twin.eager.forbidden
+        found = [path for path in self.living("y") if self.tensor(path).requires_grad and path not in forbidden]
+        found = [path for path in found if self.strict or not self.graphs.is_freed(self.tensor(path))]
         if not found:
             return []
         chosen = found[which % len(found)]
@@ -261,17 +285,23 @@ class Machine(RuleBasedStateMachine):
         inputs = [path for path in self.living("x", "leaf_", "base_") if self.tensor(path).requires_grad]
         if ends and inputs:
             wanted = inputs[of % len(inputs)]
-            line = f"{self.new_name('g')} = torch.autograd.grad({ends[0]}.sum(), [{wanted}], allow_unused=True)"
-            self.do(Step(line))
+            self.graphs.note_backward([self.tensor(ends[0])])
+            name = self.new_name("g")
+            line = f"{name} = torch.autograd.grad({ends[0]}.sum(), [{wanted}], allow_unused=True)"
+            same = f"\n{name} = [each if each is None else each.contiguous() for each in {name}]"
+            self.do(Step(line + ("" if self.strict else same)))
 
     @precondition(has_outputs)
     @rule(which=small, how=st.sampled_from(("hook", "retain_grad")))
     def watch_an_output(self, which: int, how: str) -> None:
-        ends = self.ends(which, 0)
+        ends = [end for end in self.ends(which, 0) if self.strict or not self.feeds(end)]
         if ends and how == "hook":
             self.do(Step(f"{ends[0]}.register_hook(lambda grad: log.append({ends[0]!r}) or grad * 2)"))
         elif ends:
             self.do(Step(f"{ends[0]}.retain_grad()"))
+
+    def feeds(self, end: str) -> bool:
+        return self.graphs.feeds_its_siblings(self.tensor(end))
 
     # ---- writes by the caller
 
@@ -357,10 +387,11 @@ def machine_for(
     subjects: Sequence[Subject] = SUBJECTS,
     failed: Callable[[Twin, Diverged], None] = Machine.failed,
     ended: Callable[[Twin, Counter[str]], None] = Machine.ended,
+    strict: bool = False,
 ) -> type[Machine]:
     """The machine on a backend, as Hypothesis takes it: a class."""
-    members = {"backend": backend, "subjects": subjects, "failed": staticmethod(failed), "ended": staticmethod(ended)}
-    return type("Machine", (Machine,), members)
+    hooks = {"failed": staticmethod(failed), "ended": staticmethod(ended)}
+    return type("Machine", (Machine,), {"backend": backend, "subjects": subjects, "strict": strict, **hooks})
 
 
 def search(
@@ -372,10 +403,11 @@ def search(
     failed: Callable[[Twin, Diverged], None],
     ended: Callable[[Twin, Counter[str]], None],
     names: str = "",
+    strict: bool = False,
 ) -> None:
     """Draws up to `runs` runs, ending with the first that fails. What fails and what ends is told, nothing raised."""
     chosen = [subject for subject in SUBJECTS if not names or subject.name in names.split(",")]
-    machine = hypothesis.seed(seed)(machine_for(backend, chosen, failed, ended))
+    machine = hypothesis.seed(seed)(machine_for(backend, chosen, failed, ended, strict))
     wanted = profile("nightly", max_examples=runs, stateful_step_count=steps, phases=[Phase.generate])
     with contextlib.suppress(Diverged):
         run_state_machine_as_test(machine, settings=settings(wanted, report_multiple_bugs=False))
