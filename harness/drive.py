@@ -27,7 +27,7 @@ import torch
 
 from harness import report
 from harness.backends import resolve
-from harness.script import Failure, reduced, rendered, signature_of
+from harness.script import Failure, failure_from, reduced, rendered, signature_of
 from harness.twin import Diverged, Twin
 
 CHUNK = 10
@@ -112,8 +112,7 @@ class Drive:
         first: list[Failure] = []
 
         def failed(twin: Twin, diverged: Diverged) -> None:
-            raising = {len(diverged.steps) - 1} if twin.eager.error or twin.ours.error else set()
-            first.append(Failure(twin.subject, diverged.steps, diverged.differences, frozenset(raising)))
+            first.append(failure_from(twin, diverged))
 
         left = runs
         while left > 0:

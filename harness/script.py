@@ -19,7 +19,7 @@ from harness.backends import Backend
 from harness.outcome import Difference
 from harness.twin import Diverged, Step, Subject, Twin
 
-ATTEMPTS = 300
+ATTEMPTS = 120
 TRIMMINGS = (".requires_grad_()", "retain_graph=True", ".clone()", ", dtype=torch.float64", "[:, ::2]", "[1:]", ".t()")
 Signature = tuple[str, str, str]
 
@@ -29,13 +29,14 @@ HEAD = '''"""{title}
 """
 
 import copy
+import importlib
 import sys
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-BACKEND = {backend!r}
+BACKEND = {backend}
 SETTINGS = {settings!r}
 
 '''
@@ -115,6 +116,12 @@ class Failure:
         return signature_of(self.subject, self.differences)
 
 
+def failure_from(twin: Twin, diverged: Diverged) -> Failure:
+    """A failure as the twins report it; which earlier steps raised shows when it is attempted again."""
+    raising = {len(diverged.steps) - 1} if twin.eager.error or twin.ours.error else set()
+    return Failure(twin.subject, diverged.steps, diverged.differences, frozenset(raising))
+
+
 def signature_of(subject: Subject, differences: Sequence[Difference]) -> Signature:
     """What makes two failures one: subject, field, and the path without its numbers (with the classes, of errors)."""
     first = differences[0]
@@ -141,32 +148,40 @@ def attempt(subject: Subject, steps: Sequence[Step], backend: Backend) -> Failur
 
 
 def reduced(failure: Failure, backend: Backend, attempts: int = ATTEMPTS) -> Failure:
-    """The shortest failure with the same signature that removing steps and trimmings finds."""
-    left = attempts
-    changed = True
-    while changed and left > 0:
-        changed = False
-        for steps in _smaller(failure.steps):
-            left -= 1
-            found = attempt(failure.subject, steps, backend)
-            if found is not None and found.signature == failure.signature:
-                failure, changed = found, True
-                break
-            if left <= 0:
-                break
+    """The shortest failure with the same signature that removing steps, then trimmings, finds in so many attempts."""
+    left = iter(range(attempts))
+
+    def still_fails(steps: tuple[Step, ...]) -> bool:
+        nonlocal failure
+        found = attempt(failure.subject, steps, backend) if next(left, None) is not None else None
+        if found is None or found.signature != failure.signature:
+            return False
+        failure = found
+        return True
+
+    length = max(1, len(failure.steps) // 2)
+    while length:
+        _drop_runs(failure.steps, length, still_fails)
+        length //= 2
+    _drop_runs(failure.steps, 1, still_fails)
+    _trim(failure.steps, still_fails)
     return failure
 
 
-def _smaller(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """Steps with a run of them gone, longest runs first; then with one of them simpler."""
-    length = len(steps) - 1
-    while length > 0:
-        for start in range(len(steps) - length, 0, -1):
-            yield (*steps[:start], *steps[start + length :])
-        length //= 2
-    for index, step in enumerate(steps):
-        for simpler in _simpler(step):
-            yield (*steps[:index], simpler, *steps[index + 1 :])
+def _drop_runs(steps: tuple[Step, ...], length: int, still_fails: Callable[[tuple[Step, ...]], bool]) -> None:
+    """Drops runs of `length` steps, from the end on; the first step, which makes the callable, stays."""
+    start = len(steps) - 1 - length
+    while start > 0:
+        shorter = (*steps[:start], *steps[start + length :])
+        steps = shorter if still_fails(shorter) else steps
+        start = min(start - length, len(steps) - 1 - length)
+
+
+def _trim(steps: tuple[Step, ...], still_fails: Callable[[tuple[Step, ...]], bool]) -> None:
+    for index in range(len(steps)):
+        for simpler in _simpler(steps[index]):
+            trimmed = (*steps[:index], simpler, *steps[index + 1 :])
+            steps = trimmed if still_fails(trimmed) else steps
 
 
 def _simpler(step: Step) -> Iterator[Step]:
@@ -185,11 +200,17 @@ def rendered(failure: Failure, backend: str) -> str:
     head = HEAD.format(
         title=f"{failure.subject.name}: {failure.differences[0].field} is not eager's.",
         said=said.replace("\\", "/").replace('"""', "'''"),
-        backend=bare,
+        backend=_expression_of(bare),
         settings=settings,
     )
     sources = "\n\n".join(_source_of(each) for each in (*failure.subject.needs, failure.subject.made_of))
     return f"{head}\n{sources}\n\n{_program(failure)}{TAIL}"
+
+
+def _expression_of(backend: str) -> str:
+    """A name that torch.compile knows, or the callable that `module:attribute` stands for."""
+    module, _, attribute = backend.partition(":")
+    return f"importlib.import_module({module!r}).{attribute}" if attribute else repr(backend)
 
 
 def _program(failure: Failure) -> str:

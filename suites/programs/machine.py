@@ -7,9 +7,12 @@ Each rule writes one step of plain torch code, which both twins take; after it e
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import hypothesis
@@ -25,8 +28,19 @@ from harness.twin import Argument, Diverged, Step, Subject, Twin
 from suites.programs.subjects import SUBJECTS
 
 SIZES = (3, 5, 2, 8, 4, 1, 0)
-GRADIENTS = ("none", "leaf", "history")
+GRADIENTS = (
+    ("none", "none"),
+    ("leaf", "leaf"),
+    ("none", "none"),
+    ("leaf", "none"),
+    ("history", "history"),
+    ("none", "leaf"),
+    ("history", "leaf"),
+)
+"""What each argument is to autograd: without gradients, a leaf, or a result with a leaf behind it."""
 AMBIENTS = (
+    "",
+    "",
     "",
     "with torch.no_grad():",
     "with torch.inference_mode():",
@@ -67,6 +81,15 @@ LIMITS = {
 }
 """What the machine steers around unless it is `strict`: known limits of compiling a call as one node of autograd."""
 small = st.integers(0, 7)
+Drawing = tuple[int, int, tuple[int, int], tuple[str, str], str]
+DRAWING: st.SearchStrategy[Drawing] = st.tuples(
+    st.sampled_from(SIZES),
+    st.integers(-len(OVERLAPS), len(OVERLAPS) - 1),
+    st.tuples(small, small),
+    st.sampled_from(GRADIENTS),
+    st.sampled_from(AMBIENTS),
+)
+"""New arguments: their size, overlap (none if negative), layouts and gradients, and what the call runs under."""
 
 
 def profile(name: str, **changes: Any) -> settings:
@@ -107,6 +130,47 @@ def two_arguments(names: Sequence[str], argument: Argument, n: int, overlap: int
     return f"{made}\n{', '.join(names)} = {views.format(base=base, n=rows)}"
 
 
+def rule_then_call(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """A rule whose effect shows in a call: half of the time one like an earlier call follows at once.
+
+    Hypothesis leaves whole rules out of a run, so that calls of their own may never come.
+    """
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def wrapped(self: Machine, then: str, which: int, **drawn: Any) -> None:
+            function(self, **({"which": which} if "which" in strategies else {}), **drawn)
+            if then == "alike":
+                self.do_call_alike(which)
+            elif then == "again":
+                self.do_call_again(which, "same")
+
+        wrapped.__wrapped__ = None  # type: ignore[attr-defined]  # Hypothesis reads the signature through it
+        del wrapped.__wrapped__
+        others = {name: strategy for name, strategy in strategies.items() if name != "which"}
+        return rule(then=st.sampled_from(("", "alike", "", "again")), which=small, **others)(wrapped)
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call that was made: its arguments, what it ran under, and the lines that drew the tensors named `drawn`."""
+
+    arguments: tuple[str, ...]
+    ambient: str
+    source: str
+    drawn: tuple[str, ...]
+    n: int
+    gradient: str
+
+    def redrawn(self, names: Mapping[str, str]) -> Made:
+        """The same lines binding new names, and a call of what they bind."""
+        source = re.sub(r"x\d+", lambda name: names[name.group()], self.source)
+        drawn = tuple(names[name] for name in self.drawn)
+        return replace(self, arguments=drawn, source=source, drawn=drawn)
+
+
 class Machine(RuleBasedStateMachine):
     """The rules. `backend` and `subjects` are set by a subclass; `failed` takes each difference that was found."""
 
@@ -119,15 +183,16 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.twin: Twin | None = None
-        self.calls: list[tuple[str, ...]] = []
+        self.calls: list[Made] = []
         self.taken: Counter[str] = Counter()
         self.graphs = Graphs()
         self.count = 0
 
-    @initialize(data=st.data())
-    def begin(self, data: st.DataObject) -> None:
+    @initialize(data=st.data(), drawing=DRAWING)
+    def begin(self, data: st.DataObject, drawing: Drawing) -> None:
         self.twin = Twin(data.draw(st.sampled_from(self.subjects)), self.backend)
         self.do(self.twin.subject.setup())
+        self.draw_and_call(drawing)
 
     def teardown(self) -> None:
         torch.set_grad_enabled(True)
@@ -179,6 +244,13 @@ class Machine(RuleBasedStateMachine):
     def has_calls(self) -> bool:
         return bool(self.calls)
 
+    def has_a_pair(self) -> bool:
+        wanted = () if self.twin is None else self.twin.subject.arguments
+        return len(wanted) == 2 and wanted[0] == wanted[1]
+
+    def can_overlap(self) -> bool:
+        return self.has_calls() and self.has_a_pair()
+
     def has_outputs(self) -> bool:
         return bool(self.living("y"))
 
@@ -187,55 +259,80 @@ class Machine(RuleBasedStateMachine):
 
     # ---- calls
 
-    def call(self, arguments: tuple[str, ...], ambient: str) -> None:
-        self.calls.append(arguments)
-        line = f"{self.new_name('y')} = f({', '.join(arguments)})"
+    def call(self, made: Made) -> None:
+        self.calls.append(made)
+        line = f"{self.new_name('y')} = f({', '.join(made.arguments)})"
         self.graphs.note_before(self.seeable())
-        self.do(Step(indented(ambient, line), arguments=arguments))
+        self.do(Step(indented(made.ambient, line), arguments=made.arguments))
         self.graphs.note_call(self.seeable())
 
     @precondition(is_begun)
-    @rule(
-        n=st.sampled_from(SIZES),
-        overlap=st.integers(-2, len(OVERLAPS) - 1),
-        layouts=st.tuples(small, small),
-        gradients=st.tuples(st.sampled_from(GRADIENTS), st.sampled_from(GRADIENTS)),
-        ambient=st.sampled_from(AMBIENTS),
-    )
-    def call_with_new_arguments(
-        self, n: int, overlap: int, layouts: tuple[int, int], gradients: tuple[str, str], ambient: str
-    ) -> None:
+    @rule(drawing=DRAWING)
+    def call_with_new_arguments(self, drawing: Drawing) -> None:
+        self.draw_and_call(drawing)
+
+    def draw_and_call(self, drawing: Drawing) -> None:
         assert self.twin is not None
+        n, overlap, layouts, gradients, ambient = drawing
         wanted = self.twin.subject.arguments
         names = tuple(self.new_name("x") for _ in wanted)
-        if overlap >= 0 and len(wanted) == 2 and wanted[0] == wanted[1]:
+        if overlap >= 0 and self.has_a_pair():
             source = two_arguments(names, wanted[0], n, overlap, gradients[0])
         else:
             each = zip(names, wanted, layouts, gradients, strict=False)
             source = "\n".join(one_argument(name, arg, n, layout, grad) for name, arg, layout, grad in each)
         self.do(Step(source, draws=True))
-        self.call(names, ambient)
+        self.call(Made(names, ambient, source, names, n, gradients[0]))
 
     @precondition(has_calls)
-    @rule(which=small, ambient=st.sampled_from(AMBIENTS))
+    @rule(which=small)
+    def call_alike(self, which: int) -> None:
+        self.do_call_alike(which)
+
+    def do_call_alike(self, which: int) -> None:
+        """New numbers in everything else like an earlier call: what was compiled for that one serves this one."""
+        made = self.calls[-1 - which % len(self.calls)]
+        redrawn = made.redrawn({name: self.new_name("x") for name in made.drawn})
+        self.do(Step(redrawn.source, draws=True))
+        self.call(redrawn)
+
+    @precondition(can_overlap)
+    @rule(which=small, overlap=st.integers(-2, len(OVERLAPS) - 1))
+    def call_with_another_overlap(self, which: int, overlap: int) -> None:
+        """New numbers of the sizes of an earlier call, whose tensors share memory in another way, or not at all."""
+        assert self.twin is not None
+        made = self.calls[-1 - which % len(self.calls)]
+        names, wanted = (self.new_name("x"), self.new_name("x")), self.twin.subject.arguments[0]
+        if overlap >= 0:
+            source = two_arguments(names, wanted, made.n, overlap, made.gradient)
+        else:
+            source = "\n".join(one_argument(name, wanted, made.n, 0, made.gradient) for name in names)
+        self.do(Step(source, draws=True))
+        self.call(replace(made, arguments=names, source=source, drawn=names))
+
+    @precondition(has_calls)
+    @rule(which=small, ambient=st.sampled_from(("same", "same", *AMBIENTS)))
     def call_again(self, which: int, ambient: str) -> None:
+        self.do_call_again(which, ambient)
+
+    def do_call_again(self, which: int, ambient: str) -> None:
         """The same arguments as an earlier call, if they still live."""
-        arguments = self.calls[-1 - which % len(self.calls)]
-        if set(arguments) <= set(self.living("x", "y")):
-            self.call(arguments, ambient)
+        made = self.calls[-1 - which % len(self.calls)]
+        if set(made.arguments) <= set(self.living("x", "y")):
+            self.call(made if ambient == "same" else replace(made, ambient=ambient))
 
     @precondition(has_outputs)
     @rule(which=small, slot=small, other=small)
     def call_with_an_output(self, which: int, slot: int, other: int) -> None:
         """Earlier results as arguments, as in a recurrence."""
         assert self.twin is not None
-        arguments = list(self.calls[-1])
+        arguments = list(self.calls[-1].arguments)
         fitting = [path for path in self.living("y") if self.fits(path, arguments[0])]
         if fitting and set(arguments) <= set(self.living("x", "y")):
             arguments[slot % len(arguments)] = fitting[which % len(fitting)]
             if other == 7:
                 arguments[(slot + 1) % len(arguments)] = fitting[0]
-            self.call(tuple(arguments), "")
+            self.call(replace(self.calls[-1], arguments=tuple(arguments), ambient=""))
 
     def fits(self, path: str, example: str) -> bool:
         living = self.living("x", "y")
@@ -334,28 +431,28 @@ class Machine(RuleBasedStateMachine):
     # ---- a module's state
 
     @precondition(is_module)
-    @rule(training=st.booleans())
+    @rule_then_call(training=st.booleans())
     def set_training(self, training: bool) -> None:
         self.do(Step("model.train()" if training else "model.eval()"))
 
     @precondition(is_module)
-    @rule(to_none=st.booleans())
+    @rule_then_call(to_none=st.booleans())
     def zero_grad(self, to_none: bool) -> None:
         self.do(Step(f"model.zero_grad(set_to_none={to_none})"))
 
     @precondition(is_module)
-    @rule()
+    @rule_then_call()
     def optimizer_step(self) -> None:
         self.do(Step("optimizer.step()"))
 
     @precondition(is_module)
-    @rule(assign=st.booleans())
+    @rule_then_call(assign=st.booleans())
     def load_state_dict(self, assign: bool) -> None:
         state, options = ("copy.deepcopy(saved)", ", assign=True") if assign else ("saved", "")
         self.do(Step(f"model.load_state_dict({state}{options})"))
 
     @precondition(is_module)
-    @rule(which=small, how=st.sampled_from(("new", "write", "data", "freeze", "thaw")))
+    @rule_then_call(which=small, how=st.sampled_from(("new", "write", "data", "freeze", "thaw")))
     def change_parameter(self, which: int, how: str) -> None:
         names = self.parameters()
         name = names[which % len(names)]
@@ -371,12 +468,12 @@ class Machine(RuleBasedStateMachine):
     # ---- the process
 
     @precondition(has_calls)
-    @rule()
+    @rule_then_call()
     def reset_dynamo(self) -> None:
         self.do(Step("torch._dynamo.reset()"))
 
     @precondition(is_without_gradients)
-    @rule()
+    @rule_then_call()
     def turn_gradients_on(self) -> None:
         """After a callable that left them off."""
         self.do(Step("torch.set_grad_enabled(True)"))

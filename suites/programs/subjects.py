@@ -156,6 +156,10 @@ class Pair(NamedTuple):
     right: Any
 
 
+def apart(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return a.sin(), b.cos()
+
+
 def nested(a: Tensor, b: Tensor) -> Pair:
     return Pair(a * 2, [b, {1: a.view(-1), 2: None}, (a + b, 3)])
 
@@ -217,6 +221,7 @@ SUBJECTS = (
     Subject(shift_within, (DOUBLE,)),
     Subject(count_up, (WHOLE, WHOLE)),
     Subject(mixed, (Argument(), WHOLE)),
+    Subject(apart, TWO),
     Subject(nested, TWO, needs=(Pair,)),
     Subject(own_function, needs=(Cube,)),
     Subject(saves_its_result, (DOUBLE,)),
