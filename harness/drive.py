@@ -30,7 +30,8 @@ from harness.backends import resolve
 from harness.script import Failure, failure_from, reduced, rendered, signature_of
 from harness.twin import Diverged, Twin
 
-CHUNK = 10
+CHUNK = 8
+"""Runs a search: with more, Hypothesis makes them out of earlier ones."""
 STORE = Path(".assay/machine")
 MACHINE = "suites.programs.machine"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends import resolve
-from harness.drive import Plan, quietly, stored
+from harness.drive import CHUNK, Plan, quietly, stored
 from harness.script import Failure, failure_from, reduced
 from harness.twin import Diverged, Twin
 from suites.programs import machine
@@ -39,8 +39,11 @@ def failure_of(backend: str, subjects: str) -> Failure | None:
     def failed(twin: Twin, diverged: Diverged) -> None:
         found.append(failure_from(twin, diverged))
 
-    machine.search(resolve(backend), seed=0, runs=BOUND, steps=12, failed=failed, ended=ignore, names=subjects)
-    return found[0] if found else None
+    for seed in range(BOUND // CHUNK):
+        machine.search(resolve(backend), seed=seed, runs=CHUNK, steps=12, failed=failed, ended=ignore, names=subjects)
+        if found:
+            return found[0]
+    return None
 
 
 def ignore(twin: Twin, rules: Counter[str]) -> None:
@@ -56,17 +59,17 @@ def test_machine_kills_a_wrong_backend(name: str) -> None:
 
 
 def test_machine_lets_the_right_backend_live(tmp_path: Path) -> None:
-    plan = Plan("tests.wrong_backends:right", runs=20, steps=12, store=str(tmp_path))
+    plan = Plan("tests.wrong_backends:right", runs=8, steps=10, store=str(tmp_path))
     tally = quietly(plan, plan.chunks())
     assert not tally.failures, tally.failures
-    assert tally.runs >= 20 and tally.compiles > 20
+    assert tally.runs >= 8 and tally.compiles > 8
 
 
 def test_machine_failure_is_a_script_that_shows_the_difference(tmp_path: Path) -> None:
     name = "tests.wrong_backends:drops_a_write"
     failure = failure_of(name, "add_into_first")
     assert failure is not None
-    short = reduced(failure, resolve(name))
+    short = reduced(failure, resolve(name), 40)
     assert len(short.steps) == 3, short.steps  # making the callable, the arguments, the call
     path = stored(short, Plan(name, store=str(tmp_path)))
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}

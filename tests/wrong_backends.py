@@ -61,7 +61,7 @@ def keeps_a_stale_overlap(gm: fx.GraphModule, example_inputs: Sequence[object]) 
         copies = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
         results = gm.forward(*copies)
         for arg, copied in zip(args, copies, strict=True):
-            if isinstance(arg, Tensor) and copied._version:
+            if isinstance(arg, Tensor) and (copied.is_inference() or copied._version):
                 arg.copy_(copied)
         return results
 
