@@ -83,6 +83,11 @@ class Tally:
     rules: Counter[str] = field(default_factory=Counter)
     failures: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, for a report and for a parent process."""
+        plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return plain | {"subjects": dict(self.subjects), "rules": dict(self.rules)}
+
     def add(self, other: Tally) -> None:
         for name in ("runs", "steps", "compiles", "cut_short"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -205,8 +210,7 @@ def run_machine(plans: Sequence[Plan], json_path: Path | None) -> int:
         click.echo(summary(plan, tally))
     if json_path is not None:
         rows = [
-            {"plan": dataclasses.asdict(plan)} | dataclasses.asdict(tally)
-            for plan, tally in zip(plans, tallies, strict=True)
+            {"plan": dataclasses.asdict(plan)} | tally.as_data() for plan, tally in zip(plans, tallies, strict=True)
         ]
         report.write_json(json_path, {"schema": report.SCHEMA, "machine": rows})
     return 1 if any(tally.failures for tally in tallies) else 0
@@ -228,7 +232,7 @@ def main(argument: str) -> None:
     plan = Plan(**request)
     tally = quietly(plan, plan.chunks()[job :: plan.jobs])
     part = row.with_suffix(".part")
-    part.write_text(json.dumps(dataclasses.asdict(tally)))
+    part.write_text(json.dumps(tally.as_data()))
     part.rename(row)
 
 

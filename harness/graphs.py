@@ -43,13 +43,16 @@ class Graphs:
                 self.freed |= nodes
 
     def is_freed(self, end: Tensor) -> bool:
-        return bool(reachable(nodes_of([end])) & self.freed)
+        return bool(reachable({end.grad_fn, *self._siblings(end)}) & self.freed)
 
     def feeds_its_siblings(self, end: Tensor) -> bool:
         """Whether another result of the same call was computed from this one."""
+        return end.grad_fn in reachable(self._siblings(end))
+
+    def _siblings(self, end: Tensor) -> set[Node]:
+        """The nodes of the other results of the call that a result comes from."""
         node = end.grad_fn
-        siblings = [other for nodes in self.calls if node in nodes for other in nodes if other is not node]
-        return node in reachable(siblings)
+        return {other for nodes in self.calls if node in nodes for other in nodes if other is not node}
 
 
 def nodes_of(tensors: Iterable[Tensor]) -> set[Node]:
