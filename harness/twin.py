@@ -513,18 +513,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _traits(tensor: Tensor) -> object:
-    return (
-        type(tensor),
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.storage_offset(),
-        tensor.dtype,
-        tensor.requires_grad,
-        tensor.is_leaf,
-        tensor._is_view(),
-        tensor.is_inference(),
-        bool(tensor._backward_hooks),
-    )
+    return type(tensor), _facts(tensor, {}), tensor.is_inference(), bool(tensor._backward_hooks)
 
 
 def _offsets(tensors: Sequence[Tensor]) -> tuple[float, ...]:
