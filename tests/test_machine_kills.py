@@ -22,7 +22,7 @@ BOUND = 40
 WRONG = {
     "drops_a_write": ("add_into_first,Counter", {"values"}),
     "hands_out_one_buffer_twice": ("matrices,own_function", {"values", "alias", "error", "gradient"}),
-    "keeps_a_stale_overlap": ("write_both,swap", {"values", "alias"}),
+    "keeps_a_stale_overlap": ("write_both,swap", {"values", "alias", "version", "error"}),
     "turns_none_into_zero": ("apart", {"gradient", "structure"}),
     "reuses_its_seed": ("noisy", {"values"}),
     "copies_its_views": ("chunks,views_of_inputs", {"view", "alias", "stride", "offset"}),
