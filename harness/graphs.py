@@ -49,6 +49,10 @@ class Graphs:
         """Whether another result of the same call was computed from this one."""
         return end.grad_fn in reachable(self._siblings(end))
 
+    def has_siblings(self, end: Tensor) -> bool:
+        """Whether the same call returned another result with a gradient."""
+        return bool(self._siblings(end))
+
     def _siblings(self, end: Tensor) -> set[Node]:
         """The nodes of the other results of the call that a result comes from."""
         node = end.grad_fn

@@ -16,8 +16,8 @@ After the step all that lives in the two namespaces is compared, whatever step i
     random     the state of torch's generator
     ambient    grad mode, inference mode, autocast, default dtype
     compiles   a call whose key was seen since the last reset compiles nothing; one with a new key, at most the
-               graphs of its subject, twice that where its arguments overlap: a backend that Dynamo calls learns of
-               an overlap only from the call itself
+               graphs of its subject, twice that where its arguments share memory: a backend that Dynamo calls learns of
+               that only from the call itself
 
 The key of a call is what a compiler may specialise on: the modes, and of each tensor (arguments, parameters, buffers)
 shape, stride, offset, dtype, requires_grad, is_leaf, view-ness, inference-ness, hooks; how the arguments overlap; the
@@ -263,7 +263,8 @@ class Twin:
 
     def _take(self, step: Step) -> Iterator[Difference]:
         key = self._key(step) if step.arguments else None
-        overlaps = bool(aliases({name: self.ours.value(name) for name in step.arguments}))
+        given = [value for name in step.arguments if isinstance(value := self.ours.value(name), torch.Tensor)]
+        overlaps = len({value.untyped_storage()._cdata for value in given}) < len(given)
         if "_dynamo.reset(" in step.source:
             self.keys.clear()
         self.eager.run(step)

@@ -77,6 +77,8 @@ LIMITS = {
     "freed": "A compiled call is one node of autograd: it is freed as a whole, by the backward of any of its results.",
     "siblings": "A hook on a result, or its kept gradient, sees what arrives from outside of the call, not what "
     "another result of the same call sends.",
+    "undefined": "A hook on a result through which no gradient flows is called with None when another result of the "
+    "same call is differentiated.",
     "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for.",
 }
 """What the machine steers around unless it is `strict`: known limits of compiling a call as one node of autograd."""
@@ -387,13 +389,16 @@ class Machine(RuleBasedStateMachine):
             self.graphs.note_backward([self.tensor(ends[0])])
             name = self.new_name("g")
             line = f"{name} = torch.autograd.grad({ends[0]}.sum(), [{wanted}], allow_unused=True)"
-            same = f"\n{name} = [each if each is None else each.contiguous() for each in {name}]"
+            laid_out = "each.clone(memory_format=torch.contiguous_format)"
+            same = f"\n{name} = [each if each is None else {laid_out} for each in {name}]"
             self.do(Step(line + ("" if self.strict else same)))
 
     @precondition(has_outputs)
     @rule(which=small, how=st.sampled_from(("hook", "retain_grad")))
     def watch_an_output(self, which: int, how: str) -> None:
         ends = [end for end in self.ends(which, 0) if self.strict or not self.feeds(end)]
+        if how == "hook" and not self.strict:
+            ends = [end for end in ends if not self.graphs.has_siblings(self.tensor(end))]
         if ends and how == "hook":
             self.do(Step(f"{ends[0]}.register_hook(lambda grad: log.append({ends[0]!r}) or grad * 2)"))
         elif ends:
