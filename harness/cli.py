@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import ledger, progress, report, triage
+from harness import drive, ledger, progress, report, triage
 from harness.backends import BackendError, is_given_shapes, resolve
 from harness.bench_worker import EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
@@ -93,18 +93,22 @@ class Piece:
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+@drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    html_directory: Path | None,
+    html_directory: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
-    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases.
+    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
+    machine over callables and their compiled twins.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
+    if names == ("machine",):
+        sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
