@@ -197,7 +197,7 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
     """The tensors that receive gradients, by path: leaves of the state, and the leaves hidden behind the rest."""
     found: dict[str, Tensor] = {}
     for path, tensor in state.tensors.items():
-        root = tensor if tensor.is_leaf or tensor._base is None else tensor._base
+        root = tensor if _history(tensor)[0] or tensor._base is None else tensor._base
         leaf = call.leaves.get(id(root), root)
         if leaf.is_leaf and leaf.requires_grad:
             found[path if root is tensor else f"{path}._base"] = leaf
@@ -207,6 +207,7 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
 def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
     strided = tensor.layout == torch.strided and not tensor.is_nested
+    is_leaf, has_grad_fn = _history(tensor)
     facts = Facts(
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         dtype=tensor.dtype,
@@ -215,13 +216,22 @@ def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
         stride=tuple(tensor.stride()) if strided else (),
         offset=int(tensor.storage_offset()) if strided else 0,
         requires_grad=tensor.requires_grad,
-        is_leaf=tensor.is_leaf,
-        has_grad_fn=tensor.grad_fn is not None,
+        is_leaf=is_leaf,
+        has_grad_fn=has_grad_fn,
         view="" if tensor._base is None else names.get(id(tensor._base), "(unobserved)"),
         conj=tensor.is_conj(),
         neg=tensor.is_neg(),
     )
     return Seen(facts, _numbers(tensor))
+
+
+def _history(tensor: Tensor) -> tuple[bool, bool]:
+    """Whether it is a leaf, and whether it has a grad_fn. Neither where autograd refuses to say: a view made under
+    no_grad of what was written since."""
+    try:
+        return tensor.is_leaf, tensor.grad_fn is not None
+    except RuntimeError:
+        return False, False
 
 
 def _numbers(tensor: Tensor) -> Tensor:
