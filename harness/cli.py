@@ -26,8 +26,10 @@ from harness import ledger, progress, report, triage
 from harness.backends import BackendError, resolve
 from harness.bench_worker import EAGER
 from harness.case import MODES, SIZES, Case
-from harness.discover import DiscoverError, discover, suite_names
+from harness.discover import DiscoverError, discover, discover_generator, suite_names
 from harness.environment import environment
+from harness.hunt import Settings
+from harness.hunt_report import run_hunt
 from harness.isolate import run_isolated
 from harness.outcome import Result
 from harness.report import Row
@@ -35,6 +37,7 @@ from harness.run import run_case
 
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
+ORACLES = ("dynamic", "reference")
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -80,6 +83,18 @@ class Piece:
         return progress.label(self.case.name, self.mode, self.backend)
 
 
+HUNTING = together(
+    click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
+                 help="How many programs a generating suite runs."),  # fmt: skip
+    click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="J",
+                 help="Processes that run generated programs."),  # fmt: skip
+    click.option("--store", type=click.Path(path_type=Path), default=Path(".assay/programs"), show_default=True,
+                 metavar="DIR", help="Where failing generated programs are written."),  # fmt: skip
+    click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]",
+                 help="Beside eager, for generated programs: dynamic, reference, metamorphic."),  # fmt: skip
+)
+
+
 @commands.command()
 @CHOOSE_CASES
 @click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
@@ -88,17 +103,25 @@ class Piece:
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+@HUNTING
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, isolate: bool, timeout_s: float | None, html_directory: Path | None,
+    examples: int, jobs: int, store: Path, oracles: str,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
-    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases.
+    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases. The suite `programs`
+    generates its programs: --examples of them, from --seed.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
+    if (generator := generator_of(names)) is not None:
+        wanted = with_oracles(backends, tuple(name for name in oracles.split(",") if name))
+        limit = {"timeout_s": timeout_s} if timeout_s else {}
+        settings = Settings(generator, examples, seed, wanted, modes_of(mode), jobs, store, **limit)
+        sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
@@ -241,6 +264,28 @@ def subjects_of(pieces: Sequence[Piece]) -> tuple[benching.Subject, ...]:
         benching.Subject(first.case, tuple(piece.mode for piece in pieces if piece.case.name == name), first.size)
         for name, first in cases.items()
     )
+
+
+def generator_of(names: Sequence[str]) -> str | None:
+    """The generating suite that alone was asked for; None where cases were.
+
+    Raises: click.UsageError for a generating suite beside others.
+    """
+    found = [generator for name in names if (generator := discover_generator(name)) is not None]
+    if found and len(names) > 1:
+        raise click.UsageError(f"{found[0]} generates its programs, and runs alone; it was asked for with others")
+    return found[0] if found else None
+
+
+def with_oracles(backends: Sequence[str], oracles: Sequence[str]) -> tuple[str, ...]:
+    """The backends, and those that the further oracles add: each is held against eager, so all agree.
+
+    Raises: click.UsageError for an oracle that does not exist.
+    """
+    if unknown := [name for name in oracles if name not in ORACLES]:
+        raise click.UsageError(f"--oracle {unknown[0]!r} does not exist; the oracles are {', '.join(ORACLES)}")
+    dynamic = [f"{backend},dynamic" for backend in backends if "dynamic" in oracles and ",dynamic" not in backend]
+    return (*backends, *dynamic, *(["assay_reference"] if "reference" in oracles else []))
 
 
 def modes_of(mode: str) -> tuple[str, ...]:

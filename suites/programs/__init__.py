@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from suites.programs.choices import Choices
-from suites.programs.draw import draw_program
+from suites.programs.draw import draw_program, raised_by_eager
 from suites.programs.program import Program
+from suites.programs.simplify import simpler
 
 
-def draw(seed: str) -> Program:
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A program as the hunt takes it."""
+
+    program: Program
+
+    def source(self) -> str:
+        return self.program.source()
+
+    def simpler(self) -> Iterator[Generated]:
+        return (Generated(program) for program in simpler(self.program))
+
+    def raises(self) -> bool:
+        return raised_by_eager(self.program) is not None
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        return self.program.operations
+
+    @property
+    def coverage(self) -> tuple[tuple[str, str, str], ...]:
+        return self.program.coverage
+
+
+def draw(seed: str) -> Generated:
     """The program of a seed, the same on every machine."""
-    return draw_program(Choices.seeded(seed))
+    return Generated(draw_program(Choices.seeded(seed)))

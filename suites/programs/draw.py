@@ -37,6 +37,7 @@ CONSTANTS = ("None", "3", "2.5", "'text'", "True", "()")
 RAISING_PERCENT = 3
 LARGEST = 2048
 ATTEMPTS = 12
+CALLS = 3
 PARAMETERS = "abcdefg"
 
 
@@ -59,11 +60,17 @@ def namespace_of(program: Program) -> dict[str, Any]:
 
 
 def raised_by_eager(program: Program) -> BaseException | None:
-    """What eager raises when it runs the program and its backward; None if nothing."""
+    """What eager raises when it runs the program three times on the same inputs without gradients, or once with
+    gradients and its backward; None if nothing."""
     try:
-        with _quietly(), torch.enable_grad():
+        with _quietly(), torch.random.fork_rng(devices=[]):
             namespace = namespace_of(program)
-            backward(walk(namespace["program"](*namespace["inputs"]()), "output"), 0)
+            with torch.no_grad():
+                inputs = namespace["inputs"]()
+                for _ in range(CALLS):
+                    namespace["program"](*inputs)
+            with torch.enable_grad():
+                backward(walk(namespace["program"](*namespace["inputs"]()), "output"), 0)
     except Exception as error:
         return error
     return None
