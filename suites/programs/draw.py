@@ -250,13 +250,13 @@ def _draw_step(draft: _Draft) -> None:
         if line is None:
             continue
         first = draft.live[line.args[0]]
-        told = _on(line, first)
+        told, versions = _on(line, first), _versions(draft, line)
         try:
             draft.run(line)
         except Exception:  # eager refuses it: another one
             _forget(draft, line)
             continue
-        if _keeps(draft, line):
+        if _keeps(draft, line) and not _is_undefined(draft, line, versions):
             draft.steps.append(told)
             return
         _forget(draft, line)
@@ -292,6 +292,21 @@ def _keeps(draft: _Draft, line: Line) -> bool:
     """Whether what a line has bound can stay: tensors, and small."""
     made = [draft.live[name] for name in line.targets]
     return all(isinstance(tensor, Tensor) and tensor.numel() <= LARGEST and tensor.dim() <= 5 for tensor in made)
+
+
+def _versions(draft: _Draft, line: Line) -> list[int]:
+    return [draft.live[name]._version for name in line.args]
+
+
+def _is_undefined(draft: _Draft, line: Line, versions: list[int]) -> bool:
+    """Whether a line may have written to elements that share memory with each other: eager allows it where it does
+    not see it, and then the result depends on the order of its loops."""
+    written = [
+        draft.live[name]
+        for name, before, after in zip(line.args, versions, _versions(draft, line), strict=True)
+        if after > before
+    ]
+    return any(layout_of(tensor) == "overlapping" for tensor in written)
 
 
 def _forget(draft: _Draft, line: Line) -> None:
@@ -353,7 +368,7 @@ def layout_of(tensor: Tensor) -> str:
         return "offset" if tensor.storage_offset() else "contiguous"
     if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
         return "channels_last"
-    if torch._debug_has_internal_overlap(tensor) or _reaches_itself(tensor):
+    if _reaches_itself(tensor):
         return "overlapping"
     return "transposed" if tensor.dim() > 1 and tensor.mT.is_contiguous() else "strided"
 

@@ -124,7 +124,8 @@ def _plainer_lines(line: Line, part: str) -> Iterator[Line]:
         yield replace(line, template=line.template.replace(".detach().requires_grad_()", ""))
         yield replace(line, template="{0}" + line.template[line.template.rfind(".") :])
     if line.args and part == "steps" and len(line.targets) < 2:
-        yield replace(line, template=FUNCTIONAL if line.targets else WRITING, args=line.args[:1], operation="add")
+        template, operation = (FUNCTIONAL, "add") if line.targets else (WRITING, "add_")
+        yield replace(line, template=template, args=line.args[:1], operation=operation)
     if line.guard:
         yield replace(line, guard="")
     yield from (replace(line, template=template) for template in _plainer_numbers(line.template))
