@@ -6,7 +6,7 @@ The caller brings the graph compilers; capture, autograd and the calling convent
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient
-from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf, overlapping
+from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf
 from compiler.errors import Unsupported
 from compiler.ir.roles import (
     Buffer,
@@ -152,7 +152,7 @@ def aot_module_simplified(
 
     fake_mode = detect_fake_mode(args) or FakeTensorMode()
     inputs = [*roles, *(UserInput(index) for index in range(len(named), len(leaves)))]
-    call = Call(function, _leaves(inputs, leaves, fake_mode, False), fake_mode, overlapping(leaves))
+    call = Call(function, _leaves(inputs, leaves, fake_mode, False), fake_mode)
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compiled = compile(call, compilers, Journal.open(Options.of(None, None)))
 
@@ -225,7 +225,7 @@ class _AheadOfTime:
         values = [flat[position] for position in unique]
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
-        call = Call(function, leaves, fake_mode, overlapping(values))
+        call = Call(function, leaves, fake_mode)
         compiled = compile(call, self.compilers, Journal.open(Options.of(None, None)))
         return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
 
@@ -269,7 +269,7 @@ def _guards(
 
 
 def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
-    """What one compile is valid for: structure, constants, the tensors' metadata and overlaps, ambient modes."""
+    """What one compile is valid for: structure, constants, the tensors' metadata, ambient modes."""
     seen: dict[int, int] = {}
     parts: list[object] = [spec, Ambient.now()]
     for position, value in enumerate(flat):
@@ -277,7 +277,7 @@ def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
             parts.append((seen.setdefault(id(value), position), *_metadata(value, dynamic)))
         else:
             parts.append((type(value), value))
-    return tuple(parts), overlapping(flat)
+    return tuple(parts)
 
 
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
@@ -327,7 +327,7 @@ def _split_by(partition_fn: PartitionFn) -> Callable[[Program], Split]:
         inputs = tuple(tangents.get(node.name) or Saved(node.name) for node in taken)
         primals = tuple(role for role in signature.inputs if not isinstance(role, Tangent))
         gradients = tuple(role for role in signature.outputs if isinstance(role, Gradient))
-        forward_signature = Signature(primals, (*kept, *saved), signature.results, signature.differentiable)
+        forward_signature = replace(signature, inputs=primals, outputs=(*kept, *saved))
         return Split(Program(forward, forward_signature), Program(backward, Signature(inputs, gradients)))
 
     return run

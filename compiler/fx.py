@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from compiler.capture.decompositions import DECOMPOSITIONS
-from compiler.capture.inputs import Call, check_inputs, fake_leaf, overlapping
+from compiler.capture.inputs import Call, check_inputs, fake_leaf
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
@@ -143,7 +143,7 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
         spec[:] = [structure]
         return results
 
-    return Call(run, leaves, fake_mode, overlapping(example_inputs)), spec
+    return Call(run, leaves, fake_mode), spec
 
 
 def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:

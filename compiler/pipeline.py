@@ -9,6 +9,7 @@ backward. `build` is the bottom half: a graph becomes kernels and the straight-l
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, shared_memory
+from compiler.capture.inputs import Call
+from compiler.capture.overlap import overlap_test
 from compiler.codegen.convention import (
     AmbientNeeds,
     Source,
@@ -28,14 +30,15 @@ from compiler.codegen.convention import (
 )
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
-from compiler.ir.roles import Program, Signature
+from compiler.ir.roles import Inference, Program, Signature
 from compiler.ir.text import show
-from compiler.journal import Journal, count_eager, say_once
+from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.options import Options
 from compiler.passes import PASSES
 from compiler.runtime.build import find_compiler
 from compiler.runtime.launch import load_kernels
+from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse
 from compiler.schedule.order import plan
 from compiler.torch_compat import Decompositions
@@ -62,16 +65,22 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     """
     with journal.stage("capture"):
         captured = capture(call, compilers.decompositions)
+    again = Specialized(functools.partial(specialize, call, compilers, journal.options), call.eager)
     if not captured.needs_gradient:
         program = optimize(captured.finish(), journal, "captured")
-        return link(program, compilers.inference(program), call, journal)
+        return link(program, compilers.inference(program), call, again, journal)
     with journal.stage("differentiate"):
         joint = differentiate(captured)
     joint = optimize(joint, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
     forward = compilers.forward(split.forward)
-    return link_differentiable(split, forward, lazily(compilers.backward, split.backward), call, journal)
+    return link_differentiable(split, forward, lazily(compilers.backward, split.backward), call, again, journal)
+
+
+def specialize(call: Call, compilers: Compilers, options: Options, leaves: Sequence[object]) -> GraphCall:
+    """The call, compiled for these very layouts and overlaps of its inputs."""
+    return compile(call.specialized(leaves), compilers, Journal.open(options))
 
 
 def build(program: Program, options: Options, journal: Journal) -> GraphCall:
@@ -130,34 +139,37 @@ def lazily(build_graph: Callable[[Program], GraphCall], program: Program) -> Gra
     return run
 
 
-def link(program: Program, graph: GraphCall, call: Call, journal: Journal) -> GraphCall:
+def link(program: Program, graph: GraphCall, call: Call, again: Specialized, journal: Journal) -> GraphCall:
     """The calling convention around one graph."""
-    source = emit_call(program.signature, _needs(call))
-    return _load(source, program.signature, {"graph": graph}, call, journal)
+    source = emit_call(program, _needs(call, program.signature))
+    return _load(source, program.signature, {"graph": graph}, again, journal)
 
 
 def link_differentiable(
-    split: Split, forward: GraphCall, backward: GraphCall, call: Call, journal: Journal
+    split: Split, forward: GraphCall, backward: GraphCall, call: Call, again: Specialized, journal: Journal
 ) -> GraphCall:
     """The calling convention around a forward and a backward."""
-    source = emit_differentiable_call(split.forward, split.backward, _needs(call))
+    signature = split.forward.signature
+    source = emit_differentiable_call(split.forward, split.backward, _needs(call, signature))
     graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward}
-    return _load(source, split.forward.signature, graphs, call, journal)
+    return _load(source, signature, graphs, again, journal)
 
 
-def _load(source: Source, signature: Signature, graphs: dict[str, object], call: Call, journal: Journal) -> GraphCall:
-    def eager(args: list[object]) -> Sequence[object]:
-        count_eager("an input that it writes shares memory with another input")
-        return tuple(call.function(args))
-
+def _load(
+    source: Source, signature: Signature, graphs: dict[str, object], again: Specialized, journal: Journal
+) -> GraphCall:
     journal.state("source_call", lambda: source.text)
-    guard = {"shares_memory": shared_memory(written_positions(signature)), "eager": eager}
+    guard = {"is_overlapping": overlap_test(written_positions(signature)), "elsewhere": again}
     return load(source.text, {**source.namespace, **graphs, **guard}, "call")
 
 
-def _needs(call: Call) -> AmbientNeeds:
+def _needs(call: Call, signature: Signature) -> AmbientNeeds:
     """Kernels run below autograd and autocast: both are in the graph already."""
     ambient = Ambient.now()
     return AmbientNeeds(
-        grad_off=ambient.grad and any(leaf.requires_grad for leaf in call.leaves), autocast_off=bool(ambient.autocast)
+        grad_off=ambient.grad and any(leaf.requires_grad for leaf in call.leaves),
+        autocast_off=bool(ambient.autocast),
+        grad_on=not ambient.grad,
+        inference_on=Inference() in signature.effects,
+        is_guarded=not call.is_specialized,
     )

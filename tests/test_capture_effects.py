@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from compiler.autograd.joint import differentiate
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf, overlapping
+from compiler.capture.inputs import Call, fake_leaf
 from compiler.errors import Unsupported
 from compiler.ir.roles import (
     Base,
@@ -119,7 +119,7 @@ def inputs(grad: bool) -> list[Tensor]:
 def call_of(function: Function, values: list[Tensor]) -> Call:
     mode = FakeTensorMode()
     leaves = tuple(fake_leaf(UserInput(index), value, mode) for index, value in enumerate(values))
-    return Call(lambda args: function(*args), leaves, mode, overlapping(values))
+    return Call(lambda args: function(*args), leaves, mode)
 
 
 def relation(result: Result, results: tuple[Result, ...]) -> tuple[Any, ...]:

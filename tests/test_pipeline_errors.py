@@ -13,6 +13,7 @@ from compiler import journal, options
 from compiler.aot import aot_module_simplified
 from compiler.errors import InputMismatch, OptionError, Unsupported
 from compiler.fx import assay, compile_fx, compile_fx_inner
+from compiler.runtime.specialize import LIMIT
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -128,7 +129,29 @@ def test_an_overlap_that_appears_later_is_noticed() -> None:
     base, expected = torch.zeros(6), torch.zeros(6)
     torch.testing.assert_close(compiled(base[:4], base[2:]), f(expected[:4], expected[2:]))
     torch.testing.assert_close(base, expected)
-    assert journal.totals()["eager_graphs"] == 1
+    compiled(base[:4], base[2:])
+    compiled(torch.zeros(4), torch.zeros(4))
+    assert journal.totals()["compiles"] == 2 and journal.totals()["eager_graphs"] == 0
+
+
+def test_ways_to_overlap_are_specialised_to_up_to_a_limit() -> None:
+    torch._dynamo.reset()
+    journal.reset()
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.mul_(b)
+        return a + b
+
+    compiled = torch.compile(f, backend=assay, options={"target": "aten"})
+    compiled(torch.ones(20), torch.ones(20))
+    for _ in range(2):
+        for shift in range(LIMIT + 2):
+            base = torch.arange(40.0)
+            expected = base.clone()
+            got = compiled(base[:20], base[shift + 1 :][:20])
+            torch.testing.assert_close(got, f(expected[:20], expected[shift + 1 :][:20]))
+            torch.testing.assert_close(base, expected)
+    assert journal.totals()["compiles"] == 1 + LIMIT and journal.totals()["eager_graphs"] == 4
 
 
 def test_environment_is_read_when_options_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import fx
 
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured, as_node
-from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Signature, Tangent
+from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
 from compiler.ir.trace import Trace
 
 
@@ -26,11 +27,10 @@ def differentiate(captured: Captured) -> Program:
         values = [captured.returned[role] for role in roles]
         tangents = [_tangent(trace, index, value) for index, value in enumerate(values)]
         gradients = _gradients(trace, values, captured.leaves, tangents)
-    joint = Signature(
-        (*signature.inputs, *(Tangent(role) for role in roles)),
-        (*signature.outputs, *gradients),
-        signature.results,
-        signature.differentiable,
+    joint = replace(
+        signature,
+        inputs=(*signature.inputs, *(Tangent(role) for role in roles)),
+        outputs=(*signature.outputs, *gradients),
     )
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
 
@@ -44,7 +44,7 @@ def _tangent(trace: Trace, index: int, value: object) -> torch.Tensor:
 
 
 def _gradients(
-    trace: Trace, values: Sequence[object], leaves: dict[CallInput, torch.Tensor], tangents: list[torch.Tensor]
+    trace: Trace, values: Sequence[object], leaves: dict[CallInput | Shared, torch.Tensor], tangents: list[torch.Tensor]
 ) -> dict[OutputRole, fx.Node]:
     try:
         grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]

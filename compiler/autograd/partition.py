@@ -6,7 +6,7 @@ default: save what backward reads; in backward, make again only views and values
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -145,6 +145,5 @@ def _extract(
         if node in nodes and node not in copies and node.op != "placeholder":
             copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
-    results, differentiable = (call.results, call.differentiable) if call else ((), frozenset())
-    signature = Signature(inputs, tuple(outputs), results, differentiable)  # type: ignore[arg-type]
+    signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))  # type: ignore[arg-type]
     return Program(fx.GraphModule(joint.module, graph, class_name="Program"), signature)

@@ -8,23 +8,25 @@ none is exactly how eager made it. Replaying that chain on the real base gives e
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_map_only
 
-from compiler.capture.inputs import Call
 from compiler.errors import Unsupported
 from compiler.ir.roles import (
     Base,
     CallInput,
     Constant,
     Input,
-    Mutation,
     OutputRole,
+    Restride,
     Result,
     Same,
+    Shared,
     Size,
     UserOutput,
     View,
@@ -39,11 +41,13 @@ Returned = torch.Tensor | Symbolic | fx.Node
 class Aliases:
     """Collects, result by result, what the graph must return and how each result is made of it.
 
-    `owners` maps the node that holds an input's value after the call to that input.
+    `owners` maps the node that holds an input's value after the call to that input; `storages` are the storages that
+    the inputs have while recording.
     """
 
     trace: Trace
-    owners: dict[fx.Node, CallInput]
+    owners: dict[fx.Node, CallInput | Shared]
+    storages: frozenset[int]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
     _homes: dict[fx.Node, OutputRole] = field(default_factory=dict)
@@ -55,12 +59,22 @@ class Aliases:
             self._claim_home(index, value)
         return tuple(self._result(index, value) for index, value in enumerate(values))
 
+    def restrides(self, arguments: Mapping[CallInput, torch.Tensor]) -> Iterator[Restride]:
+        """The calls to make on the caller's tensors so that their shapes and strides are as the program left them."""
+        for role, argument in arguments.items():
+            calls = self.trace.restrides_of(argument)
+            if calls:
+                yield Restride(role, tuple(ViewStep(call.target, self._arguments(call.arguments)) for call in calls))
+
     def _claim_home(self, index: int, value: object) -> None:
         """A result that is no view of anything becomes an output of the graph."""
         if not _is_recorded(value):
             return
         node = self.trace.node_of(value)
-        if node in self.owners or node in self._homes or is_view(producer(node)[0]):
+        if node in self.owners or node in self._homes:
+            return
+        is_restrided = value._base is None and self.trace.restrides_of(value)
+        if is_view(producer(node)[0]) and not is_restrided:
             return
         self._add(UserOutput(index), node, value)
 
@@ -81,10 +95,19 @@ class Aliases:
         first = self._first.setdefault(node, index)
         if first != index:
             return Same(first)
-        if node in self.owners:
-            return Input(self.owners[node])
+        owner = self.owners.get(node)
+        if owner is not None and not isinstance(owner, Shared):
+            return Input(owner)
         home = self._homes.get(node)
-        return home if isinstance(home, UserOutput) else self._view(node, value)
+        made = home if isinstance(home, UserOutput) else self._view(node, value)
+        self._check_memory(value, made)
+        return made
+
+    def _check_memory(self, value: torch.Tensor, made: Result) -> None:
+        """Raises: Unsupported where a result that shares memory with an input was not found to be a view of one."""
+        of_input = isinstance(made, View) and not isinstance(made.of, (UserOutput, Base))
+        if (value.untyped_storage()._cdata in self.storages) != of_input:
+            raise Unsupported("the program returns a tensor whose relation to the memory of its inputs is not known")
 
     def _size(self, node: fx.Node, value: Returned) -> Size:
         role = Size(node.name)
@@ -95,6 +118,8 @@ class Aliases:
         flows = value.requires_grad and not value.is_leaf  # a view made under no_grad is a leaf, whatever its base is
         base = value._base if flows else None
         stop = self.trace.node_of(base) if base is not None else None
+        if flows and _has_python_history(value, base):
+            raise Unsupported("the program returns a view that an autograd.Function made")
         root, how = self._chain(node, stop)
         if root in self.owners:
             return View(self.owners[root], how, flows)
@@ -113,7 +138,7 @@ class Aliases:
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""
         steps: list[ViewStep] = []
-        while node is not stop:
+        while node is not stop and node not in self.owners and (not steps or node not in self._homes):
             call, items = producer(node)
             if not is_view(call) or len(items) > 1:
                 break
@@ -127,43 +152,44 @@ class Aliases:
         arguments: object = fx.map_arg(call.args[1:], lambda node: self._size(node, node))  # type: ignore[arg-type, return-value]
         return ViewStep(call.target, tuple(arguments), item)  # type: ignore[arg-type]
 
+    def _arguments(self, arguments: tuple[object, ...]) -> tuple[object, ...]:
+        """Arguments of a call that was not recorded; sizes that are symbols become outputs of the graph."""
+        return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)  # type: ignore[no-any-return]
+
 
 def is_view(node: fx.Node) -> bool:
     """Whether the node's result shares memory with its first argument."""
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
+def _has_python_history(value: torch.Tensor, base: torch.Tensor | None) -> bool:
+    """Whether a custom autograd.Function stands between a view and its base: replaying would lose its backward."""
+    origin = base.grad_fn if base is not None else None
+    pending, seen = [value.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node is origin or node in seen:
+            continue
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        seen.add(node)
+        if type(node).__name__ in _WRITTEN_VIEWS:
+            continue  # its view was written in place: the rest of the history belongs to what was written
+        pending.extend(parent for parent, _ in node.next_functions)
+    return False
+
+
+_WRITTEN_VIEWS = ("AsStridedBackward0", "CopySlices")
+
+
 def _is_recorded(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and torch._is_functional_tensor(getattr(value, "elem", value))
 
 
-def written(argument: torch.Tensor) -> bool:
-    """Whether the program wrote the data of this input.
-
-    Raises: Unsupported for writes of metadata or storage, which are not replayed yet.
-    """
-    torch._sync(argument)
+def kind_of_write(argument: torch.Tensor) -> Literal["seen", "no_grad", "hidden"]:
+    """Whether autograd saw the writes of an input."""
     elem = argument.elem  # type: ignore[attr-defined]
-    if torch._functionalize_was_storage_changed(elem):
-        raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
-    if torch._functionalize_has_metadata_mutation(elem):
-        raise Unsupported("the program changes the shape or strides of an input in place")
-    return bool(torch._functionalize_has_data_mutation(elem))  # type: ignore[attr-defined]
-
-
-def mutation_of(role: CallInput, argument: torch.Tensor, version_before: int) -> Mutation:
-    """How the writes of an input reach the caller's tensor."""
-    elem = argument.elem  # type: ignore[attr-defined]
-    writes = argument._version - version_before
     if torch._functionalize_are_all_mutations_hidden_from_autograd(elem):
-        return Mutation(role, "hidden", 0)
-    if torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem):
-        return Mutation(role, "no_grad", writes)
-    return Mutation(role, "seen", writes)
-
-
-def check_overlaps(call: Call, mutations: dict[CallInput, Mutation]) -> None:
-    """Raises: Unsupported when an input that the program writes shares memory with another input."""
-    for position in call.overlapping:
-        if call.leaves[position].role in mutations:
-            raise Unsupported(f"input {call.leaves[position].role} is written and shares memory with another input")
+        return "hidden"
+    under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem)
+    return "no_grad" if under_no_grad else "seen"

@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.capture.aliasing import Aliases, Returned, check_overlaps, mutation_of, written
+from compiler.capture.aliasing import Aliases, Returned, kind_of_write
 from compiler.capture.ambient import preserved
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured
-from compiler.ir.roles import CallInput, Mutation, OutputRole, Signature
+from compiler.ir.roles import (
+    CallInput,
+    Detach,
+    Effect,
+    GradMode,
+    Inference,
+    InputRole,
+    Mutation,
+    OutputRole,
+    Shared,
+    Signature,
+    UserOutput,
+)
 from compiler.ir.trace import Trace
 from compiler.torch_compat import Decompositions
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given."""
+    """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given.
+
+    `version`, `storage` and `required_grad` are the argument's before the program ran. `is_shared` says that it is a
+    view of memory that other inputs share, and so no input of the graph itself.
+    """
 
     role: CallInput
     leaf: torch.Tensor
     argument: torch.Tensor
     version: int
+    storage: int
+    required_grad: bool
+    is_shared: bool
+
+    @staticmethod
+    def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, *, is_shared: bool) -> Bound:
+        storage = argument.untyped_storage()._cdata
+        return Bound(role, leaf, argument, argument._version, storage, argument.requires_grad, is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -35,11 +60,17 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
     """
     trace = Trace(call.fake_mode, decompositions)
     with preserved(), trace.recording():
-        arguments = [_bind(trace, leaf) for leaf in call.leaves]
-        flat: list[object] = [bound.argument if isinstance(bound, Bound) else bound for bound in arguments]
+        shared = [_bind_shared(trace, call, group) for group in call.overlaps]
+        views = {bound.role: bound for _, members in shared for bound in members}
+        bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]
+        flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
+        mode = torch.is_grad_enabled()
         results = _run(call, flat)
-        bound = [argument for argument in arguments if isinstance(argument, Bound)]
-        return _sign(trace, call, bound, results)
+        effects = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != mode else ()
+        bases = dict(base for base, _ in shared)
+        return _sign(
+            trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results, effects
+        )
 
 
 def _run(call: Call, arguments: list[object]) -> list[object]:
@@ -52,16 +83,71 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
         raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
 
 
+def _roles(call: Call, bases: dict[Shared, torch.Tensor]) -> tuple[InputRole, ...]:
+    """The roles of the graph's inputs, in the order in which they were bound."""
+    inside = {member for base in bases for member in base.of}
+    return (*bases, *(leaf.role for leaf in call.leaves if leaf.role not in inside))
+
+
 def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
     """One input as a functional tensor. Eager lets a program write what is no leaf, so that is bound through a copy."""
     name = _identifier(leaf.role)
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
+    wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
+    return Bound.of(leaf.role, wrapped, argument, is_shared=False)
+
+
+def _bind_tensor(
+    trace: Trace, name: str, fake: torch.Tensor, requires_grad: bool, is_leaf: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
-        plain = _outside(trace, leaf.fake)
-    wrapped = trace.wrap(trace.add_input(name, plain), leaf.requires_grad)
-    argument = trace.as_non_leaf(wrapped) if leaf.requires_grad and not leaf.is_leaf else wrapped
-    return Bound(leaf.role, wrapped, argument, argument._version)
+        plain = _outside(trace, fake)
+    wrapped = trace.wrap(trace.add_input(name, plain), requires_grad)
+    return wrapped, trace.as_non_leaf(wrapped) if requires_grad and not is_leaf else wrapped
+
+
+def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tuple[Shared, torch.Tensor], list[Bound]]:
+    """Inputs that overlap, as views of one tensor over the memory that they share: its role and leaf, and theirs.
+
+    Raises: Unsupported where no one tensor can stand for all of them as autograd knows them.
+    """
+    leaves = [call.leaves[position] for position in group]
+    fakes = [leaf.fake for leaf in leaves if isinstance(leaf.fake, torch.Tensor)]
+    if len({fake.dtype for fake in fakes}) > 1:
+        raise Unsupported("inputs of two dtypes overlap in memory and one is written")
+    differentiable = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
+    start, base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
+    role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
+    grad = differentiable and base.requires_grad
+    name = f"shared_{role.index}"
+    wrapped, whole = _bind_tensor(trace, name, base, grad, base.is_leaf)
+    bound = []
+    for leaf, fake in zip(leaves, fakes, strict=True):
+        argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset() - start)
+        trace.own(argument, leaf.role)
+        bound.append(Bound.of(leaf.role, wrapped, argument, is_shared=True))
+    return (role, wrapped), bound
+
+
+def _common_base(fakes: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
+    """The tensor of which autograd knows all inputs as views. Strides of views count from the storage's beginning."""
+    bases = {id(base): base for fake in fakes for base in [fake if fake._base is None else fake._base]}
+    if len(bases) > 1 or not all(fake.requires_grad for fake in fakes):
+        raise Unsupported("inputs overlap in memory that autograd does not know to be shared, and one is written")
+    return 0, next(iter(bases.values()))
+
+
+def _flat_base(trace: Trace, fakes: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
+    """The lowest element that any of the inputs holds, and a flat tensor from there to the highest."""
+    start = min(int(fake.storage_offset()) for fake in fakes)
+    end = max(
+        int(fake.storage_offset())
+        + sum((size - 1) * step for size, step in zip(fake.shape, fake.stride(), strict=True))
+        for fake in fakes
+    )
+    with trace.paused(), torch.no_grad():
+        return start, torch.empty(int(end) + 1 - start, dtype=fakes[0].dtype, device=fakes[0].device)
 
 
 def _identifier(role: CallInput) -> str:
@@ -75,28 +161,104 @@ def _outside(trace: Trace, fake: torch.Tensor) -> torch.Tensor:
         return fake.detach()
 
 
-def _sign(trace: Trace, call: Call, bound: list[Bound], results: list[object]) -> Captured:
+def _storage(value: torch.Tensor) -> int:
+    return value.untyped_storage()._cdata
+
+
+def _sign(
+    trace: Trace,
+    bound: list[Bound],
+    bases: dict[Shared, torch.Tensor],
+    inputs: tuple[InputRole, ...],
+    results: list[object],
+    mode: tuple[Effect, ...],
+) -> Captured:
     for value in results:
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) and not hasattr(value, "elem"):
             raise Unsupported(f"the program returns a {type(value).__name__}")
-    mutations = {b.role: mutation_of(b.role, b.argument, b.version) for b in bound if written(b.argument)}
-    check_overlaps(call, mutations)
-    aliases = Aliases(trace, {trace.node_of(b.argument): b.role for b in bound})
+    for one in bound:
+        _check_kept(one)
+    mutations = {one.role: _mutation(trace, one) for one in bound if _is_written(trace, one)}
+    aliases = Aliases(trace, _owners(trace, bound, bases), frozenset(_storage(one.argument) for one in bound))
+    effects = [*aliases.restrides({one.role: one.argument for one in bound}), *_detached(bound), *mode]
     made = aliases.results(results)
+    effects += _inference(aliases, results)
     returned: dict[OutputRole, Returned] = {**_writes(trace, bound, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
-    inputs = tuple(leaf.role for leaf in call.leaves)
-    differentiable = frozenset(aliases.differentiable | seen) if torch.is_grad_enabled() or seen else frozenset()
-    signature = Signature(inputs, tuple(returned), made, differentiable)
-    return Captured(trace, signature, {b.role: b.leaf for b in bound if b.leaf.requires_grad}, returned)
+    differentiable = frozenset(aliases.differentiable | seen)
+    signature = Signature(inputs, tuple(returned), made, differentiable, tuple(effects))
+    leaves: dict[CallInput | Shared, torch.Tensor] = {b: leaf for b, leaf in bases.items() if leaf.requires_grad}
+    leaves |= {one.role: one.leaf for one in bound if one.leaf.requires_grad and not one.is_shared}
+    return Captured(trace, signature, leaves, returned)
+
+
+def _check_kept(one: Bound) -> None:
+    """Raises: Unsupported where the program made something else of an input than written memory.
+
+    Cost: of every input, a few flags.
+    """
+    torch._sync(one.argument)
+    elem = one.argument.elem  # type: ignore[attr-defined]
+    if torch._functionalize_was_storage_changed(elem) or _storage(one.argument) != one.storage:
+        raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+    if one.argument.requires_grad and not one.required_grad and one.argument.is_leaf:
+        raise Unsupported("the program makes an input require grad")
+
+
+def _is_written(trace: Trace, one: Bound) -> bool:
+    written = bool(torch._functionalize_has_data_mutation(one.argument.elem))  # type: ignore[attr-defined]
+    return written and (not one.is_shared or trace.writes_by(one.role) > 0)
+
+
+def _mutation(trace: Trace, one: Bound) -> Mutation:
+    kind = kind_of_write(one.argument)
+    if kind == "hidden":
+        return Mutation(one.role, kind, 0)
+    all_writes = trace.writes_by(one.role) if one.is_shared else one.argument._version - one.version
+    return Mutation(one.role, kind, all_writes - len(trace.restrides_of(one.argument)))
+
+
+def _owners(
+    trace: Trace, bound: list[Bound], bases: dict[Shared, torch.Tensor]
+) -> dict[torch.fx.Node, CallInput | Shared]:
+    """By the node that holds its value after the call: each input, and the memory that inputs share."""
+    owners: dict[torch.fx.Node, CallInput | Shared] = {}
+    for one in bound:
+        node = trace.node_of(one.argument)
+        owners.setdefault(node, one.role)
+        if one.is_shared:
+            base = next(base for base in bases if one.role in base.of)
+            root = node.args[0] if node.target is torch.ops.aten.as_strided.default else node
+            owners.setdefault(trace.resolve(root), base)  # type: ignore[arg-type]
+    return owners
+
+
+def _detached(bound: list[Bound]) -> Iterator[Effect]:
+    """The inputs that were cut off from their history in place."""
+    for one in bound:
+        if one.required_grad and not one.argument.requires_grad:
+            yield Detach(one.role)
+
+
+def _inference(aliases: Aliases, results: list[object]) -> list[Effect]:
+    """Raises: Unsupported where the program makes inference tensors beside others."""
+    if torch.is_inference_mode_enabled():
+        return []
+    indices = [role.index for role in aliases.returned if isinstance(role, UserOutput)]
+    made = [value for index in indices if isinstance(value := results[index], torch.Tensor)]
+    if not any(value.is_inference() for value in made):
+        return []
+    if not all(value.is_inference() for value in made) or aliases.differentiable:
+        raise Unsupported("the program returns tensors that it made in inference mode beside others")
+    return [Inference()]
 
 
 def _writes(trace: Trace, bound: list[Bound], mutations: dict[CallInput, Mutation]) -> dict[OutputRole, Returned]:
     """The values to write back: on the tape where autograd saw the write, as plain nodes elsewhere."""
     writes: dict[OutputRole, Returned] = {}
-    for b in bound:
-        mutation = mutations.get(b.role)
+    for one in bound:
+        mutation = mutations.get(one.role)
         if mutation is not None:
-            on_tape = mutation.kind == "seen" and b.argument.requires_grad and not b.argument.is_leaf
-            writes[mutation] = b.argument if on_tape else trace.node_of(b.argument)
+            on_tape = mutation.kind == "seen" and one.argument.requires_grad and not one.argument.is_leaf
+            writes[mutation] = one.argument if on_tape else trace.node_of(one.argument)
     return writes

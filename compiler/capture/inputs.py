@@ -1,8 +1,7 @@
-"""A call's inputs: real values to fake ones, and which of them share memory."""
+"""A call's inputs: real values to fake ones, and the check that later inputs are like them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from compiler.capture.overlap import overlaps
 from compiler.errors import InputMismatch, Unsupported
 from compiler.ir.roles import CallInput
 
@@ -31,13 +31,26 @@ class CallLeaf:
 class Call:
     """A call to record: `function` takes the leaves as one flat list and returns its results as one flat list.
 
-    `overlapping` are the leaves (by position) whose memory another leaf shares.
+    `overlaps` are groups of leaves (by position) that overlap in memory and are recorded as views of what they share:
+    a call that is specialised to them is compiled for no other.
     """
 
     function: Callable[[list[object]], Sequence[object]]
     leaves: tuple[CallLeaf, ...]
     fake_mode: FakeTensorMode
-    overlapping: frozenset[int]
+    overlaps: tuple[tuple[int, ...], ...] = ()
+    is_specialized: bool = False
+
+    def eager(self, leaves: list[object]) -> Sequence[object]:
+        """The call itself, uncompiled."""
+        return self.function(leaves)
+
+    def specialized(self, values: Sequence[object]) -> Call:
+        """The same call for leaves whose sizes are these numbers and whose overlaps are these."""
+        fake_mode = FakeTensorMode()
+        pairs = zip(self.leaves, values, strict=True)
+        leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)  # type: ignore[arg-type]
+        return Call(self.function, leaves, fake_mode, overlaps(values), is_specialized=True)
 
 
 def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:
@@ -57,20 +70,6 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
-
-
-def shared_memory(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]:
-    """A test of a call's leaves: whether one at the positions `written` shares its storage with another leaf.
-
-    Cost: one look at every leaf, so only programs that write their inputs ask.
-    """
-
-    def shares(args: Sequence[object]) -> bool:
-        owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
-        counts = Counter(owners)
-        return any(counts[owners[position]] > 1 for position in written)
-
-    return shares
 
 
 def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:
@@ -102,12 +101,3 @@ def _difference(want: torch.Tensor, got: object) -> str:
 
 def _fits(want: int | torch.SymInt, got: int) -> bool:
     return isinstance(want, torch.SymInt) or want == got
-
-
-def overlapping(values: Sequence[object]) -> frozenset[int]:
-    """Positions of the tensors whose storage another tensor of `values` has too."""
-    owners: dict[int, list[int]] = {}
-    for position, value in enumerate(values):
-        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-            owners.setdefault(value.untyped_storage()._cdata, []).append(position)
-    return frozenset(position for sharing in owners.values() if len(sharing) > 1 for position in sharing)

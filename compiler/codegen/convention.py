@@ -16,21 +16,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 
 from compiler.ir.roles import (
     Base,
+    Buffer,
+    CallInput,
     Constant,
+    Detach,
+    Effect,
     Gradient,
+    GradMode,
     Input,
     Mutation,
     OutputRole,
+    Parameter,
     Program,
+    Restride,
     Result,
     Same,
     Saved,
+    Shared,
     Signature,
     Size,
     Tangent,
+    UserInput,
     UserOutput,
     View,
     ViewStep,
@@ -65,17 +75,25 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class AmbientNeeds:
-    """What must be switched off around the graph: gradients that no one asked for, casts that are already in it."""
+    """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
+    casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
+
+    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
+    """
 
     grad_off: bool
     autocast_off: bool
+    grad_on: bool = False
+    inference_on: bool = False
+    is_guarded: bool = True
 
 
-def emit_call(signature: Signature, needs: AmbientNeeds) -> Source:
+def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
+    signature = program.signature
     source = Source(namespace={"torch": torch})
-    _emit_head(source, signature)
-    _emit_run(source, signature.outputs, "graph(args)", needs)
+    _emit_head(source, signature, needs)
+    _emit_run(source, program, signature.outputs, "graph(args)", needs)
     _emit_epilogue(source, signature)
     return source
 
@@ -87,9 +105,10 @@ def emit_differentiable_call(forward: Program, backward: Program, needs: Ambient
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs)
     _emit_backward_half(source, forward, backward)
-    _emit_head(source, signature)
+    _emit_head(source, signature, needs)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
-    _emit_run(source, visible, "Graph.apply(*args)", AmbientNeeds(False, False))
+    around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
+    _emit_run(source, None, visible, "Graph.apply(*args)", around)
     _emit_epilogue(source, signature)
     return source
 
@@ -111,47 +130,122 @@ def name_of(role: OutputRole) -> str:
 
 
 def written_positions(signature: Signature) -> tuple[int, ...]:
-    """The positions of the inputs that a call writes."""
-    position = {role: index for index, role in enumerate(signature.inputs)}
-    return tuple(position[role.of] for role in signature.outputs if isinstance(role, Mutation))
+    """The positions of the inputs that a call writes or changes."""
+    written = {role.of.index for role in signature.outputs if isinstance(role, Mutation)}
+    return tuple(sorted(written | {effect.of.index for effect in signature.effects if isinstance(effect, Restride)}))
 
 
-def _emit_head(source: Source, signature: Signature) -> None:
-    """The first lines of a call. What is written must share no memory with another input: Dynamo does not guard that.
+def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> None:
+    """The first lines of a call. What is written must overlap no other input: Dynamo does not guard that.
 
     Inputs that the epilogue writes, returns or views outlive the graph's own use of them.
     """
     source.line(0, "def call(args):")
-    if written_positions(signature):
-        source.line(1, "if shares_memory(args): return eager(args)")
-    position = {role: index for index, role in enumerate(signature.inputs)}
-    needed = {r.of for r in signature.results if isinstance(r, (Input, View))}
-    needed |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
-    for role, index in position.items():
-        if role in needed:
-            source.line(1, f"keep_{role.index} = args[{index}]")  # type: ignore[union-attr]
+    if needs.is_guarded and written_positions(signature):
+        source.line(1, "if is_overlapping(args): return elsewhere(args)")
+    shared = [role for role in signature.inputs if isinstance(role, Shared)]
+    for role in shared:
+        source.line(1, f"{_kept(role)} = {_shared_text(source, role)}")
+    for index in sorted(_needed(signature)):
+        source.line(1, f"keep_{index} = args[{index}]")
+    if shared:
+        given = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
+        source.line(1, f"args = [{', '.join(given)}]")
 
 
-def _emit_run(source: Source, outputs: tuple[OutputRole, ...], run: str, needs: AmbientNeeds) -> None:
+def _needed(signature: Signature) -> set[int]:
+    """The positions of the inputs that the epilogue needs."""
+    roles = {result.of for result in signature.results if isinstance(result, (Input, View))}
+    roles |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
+    roles |= {effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach))}
+    return {role.index for role in roles if isinstance(role, (UserInput, Parameter, Buffer))}
+
+
+def _kept(role: CallInput | Shared) -> str:
+    """The variable that holds an input of the call, or the memory that inputs share."""
+    return f"shared_{role.index}" if isinstance(role, Shared) else f"keep_{role.index}"
+
+
+def _shared_text(source: Source, role: Shared) -> str:
+    members = ", ".join(f"args[{member.index}]" for member in role.of)
+    if role.extent is None:
+        return f"{source.bind('base_of', base_of)}({members})"
+    return f"{source.bind('laid_over', laid_over)}({role.extent}, {members})"
+
+
+def base_of(*views: torch.Tensor) -> torch.Tensor:
+    """The tensor that autograd knows as the base of all the views, or that one of them is."""
+    first = views[0]
+    return first if first._base is None else first._base
+
+
+def laid_over(extent: int, *views: torch.Tensor) -> torch.Tensor:
+    """A flat tensor of `extent` elements from the lowest that the views hold; autograd knows nothing of it."""
+    lowest = min(views, key=torch.Tensor.storage_offset)
+    with torch.no_grad():
+        return lowest.detach().as_strided((extent,), (1,), lowest.storage_offset())
+
+
+def _emit_run(
+    source: Source, program: Program | None, outputs: tuple[OutputRole, ...], run: str, needs: AmbientNeeds
+) -> None:
     depth = 1
-    if needs.autocast_off:
-        source.line(depth, f"with {source.bind('autocast_off', torch._C._DisableAutocast)}():")
-        depth += 1
-    if needs.grad_off:
-        source.line(depth, f"with {source.bind('no_grad', torch.no_grad)}():")
-        depth += 1
+    switches = {
+        "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
+        "no_grad": (needs.grad_off, torch.no_grad),
+        "enable_grad": (needs.grad_on, torch.enable_grad),
+        "inference_mode": (needs.inference_on, torch.inference_mode),
+    }
+    for name, (is_wanted, switch) in switches.items():
+        if is_wanted:
+            source.line(depth, f"with {source.bind(name, switch)}():")
+            depth += 1
     names = ", ".join(name_of(role) for role in outputs)
     source.line(depth, f"({names},) = {run}" if outputs else run)
+    for role in _views_among(program) if program is not None else ():
+        name = name_of(role)
+        source.line(depth, f"{name} = {source.bind('as_no_view', as_no_view)}({name})")
+
+
+def _views_among(program: Program) -> list[OutputRole]:
+    """The results that the graph computes as views and that are none to the caller: their strides were set in place."""
+    pairs = zip(program.signature.outputs, program.returned, strict=True)
+    results = [(role, node) for role, node in pairs if isinstance(role, (UserOutput, Base))]
+    return [role for role, node in results if isinstance(node, torch.fx.Node) and _is_view(node)]
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def as_no_view(value: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory, in the same layout, that autograd takes for a view of nothing."""
+    return reinterpret(value, value.size(), value.stride(), value.storage_offset())  # type: ignore[no-any-return]
 
 
 def _emit_epilogue(source: Source, signature: Signature) -> None:
+    for effect in signature.effects:
+        _emit_effect(source, effect)
     for role in signature.outputs:
         if isinstance(role, Mutation):
             _emit_write(source, role)
     names: list[str] = []
     for index, result in enumerate(signature.results):
         names.append(_emit_result(source, index, result, names))
+    for effect in signature.effects:
+        if isinstance(effect, GradMode):
+            source.line(1, f"{source.bind('set_grad_enabled', torch._C._set_grad_enabled)}({effect.enabled})")
     source.line(1, f"return ({''.join(name + ', ' for name in names)})")
+
+
+def _emit_effect(source: Source, effect: Effect) -> None:
+    """A change of an input beside its values. The grad mode that a program leaves comes last, with the results."""
+    match effect:
+        case Restride(of, how):
+            for step in how:
+                source.line(1, _step_text(source, f"keep_{of.index}", step))
+        case Detach(of):
+            source.line(1, f"keep_{of.index}.detach_()")
 
 
 def _emit_write(source: Source, role: Mutation) -> None:
@@ -185,7 +279,7 @@ def _emit_result(source: Source, index: int, result: Result, names: list[str]) -
 
 
 def _emit_view(source: Source, index: int, view: View) -> str:
-    base = name_of(view.of) if isinstance(view.of, (UserOutput, Base)) else f"keep_{view.of.index}"
+    base = name_of(view.of) if isinstance(view.of, (UserOutput, Base)) else _kept(view.of)
     text = base
     for step in view.how:
         text = _step_text(source, text, step)
@@ -217,7 +311,7 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     source.line(1, "@staticmethod")
     source.line(1, "def forward(ctx, *args):")
     below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
-    _inner_run(source, signature.outputs, "forward_graph(list(args))", below)
+    _inner_run(source, forward, "forward_graph(list(args))", below)
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)
     kept = [f"{name}.clone()" if name in written else name for name in tensors]
@@ -232,9 +326,9 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)})")
 
 
-def _inner_run(source: Source, outputs: tuple[OutputRole, ...], run: str, needs: AmbientNeeds) -> None:
+def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) -> None:
     inner = Source(namespace=source.namespace)
-    _emit_run(inner, outputs, run, needs)
+    _emit_run(inner, forward, forward.signature.outputs, run, needs)
     source.lines.extend("    " + line for line in inner.lines)
 
 
@@ -251,8 +345,11 @@ def _saved_and_written(forward: Program) -> set[str]:
 
     Where eager would have saved the input itself, recording the gradients has failed as eager's backward does.
     """
-    placeholders = forward.placeholders
-    written = {placeholders[position].name for position in written_positions(forward.signature)}
+    mutated = {role.of for role in forward.signature.outputs if isinstance(role, Mutation)}
+    pairs = zip(forward.signature.inputs, forward.placeholders, strict=True)
+    written = {
+        node.name for role, node in pairs if role in mutated or (isinstance(role, Shared) and mutated & {*role.of})
+    }
     roles = [role for role in forward.signature.outputs if isinstance(role, Saved)]
     return {name_of(role) for role in roles if role.of in written}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.ir.roles import CallInput, OutputRole, Program, Signature
+from compiler.ir.roles import CallInput, OutputRole, Program, Shared, Signature
 from compiler.ir.trace import Symbolic, Trace
 
 
@@ -19,7 +19,7 @@ class Captured:
 
     trace: Trace
     signature: Signature
-    leaves: dict[CallInput, torch.Tensor]
+    leaves: dict[CallInput | Shared, torch.Tensor]
     returned: dict[OutputRole, torch.Tensor | Symbolic | torch.fx.Node]
 
     @property

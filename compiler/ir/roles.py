@@ -1,15 +1,16 @@
 """Roles: what each input and output of a graph is, and `Program`, the graph together with its roles.
 
     Signature  := inputs: (InputRole, ...)  outputs: (OutputRole, ...)
-    InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name)
+    InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name) | Shared(of, extent)
                 | Tangent(of) | Saved(of) | Token(effect) | Seed()
     OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of)
                 | Saved(of) | Token(effect)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, requires_grad) | Constant(value)
+    Effect     := Restride(of, how) | Detach(of) | GradMode(enabled) | Inference()
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
-are all read off the signature; nothing counts offsets.
+are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
 """
 
 from __future__ import annotations
@@ -41,6 +42,23 @@ class Buffer:
 
     index: int
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The memory in which the call inputs `of` overlap, one of them being written: they are views of it in the graph.
+
+    It is the tensor that autograd knows as their base; or, where autograd knows none, a flat tensor laid over the
+    first `extent` elements from their lowest one on.
+    """
+
+    of: tuple[CallInput, ...]
+    extent: int | None
+
+    @property
+    def index(self) -> int:
+        """The first position of the call at which it is passed."""
+        return self.of[0].index
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +155,7 @@ class ViewStep:
 class View:
     """The result is made after the graph has run, by replaying its view chain on `of`."""
 
-    of: CallInput | UserOutput | Base
+    of: CallInput | Shared | UserOutput | Base
     how: tuple[ViewStep, ...]
     requires_grad: bool
 
@@ -149,8 +167,36 @@ class Constant:
     value: object
 
 
+@dataclass(frozen=True, slots=True)
+class Restride:
+    """The shape or strides of an input are changed in place, by these calls on it."""
+
+    of: CallInput
+    how: tuple[ViewStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """An input is detached in place from what autograd knew of it."""
+
+    of: CallInput
+
+
+@dataclass(frozen=True, slots=True)
+class GradMode:
+    """Gradients are left switched on or off."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What the graph makes was made in inference mode, and are inference tensors."""
+
+
+Effect: TypeAlias = Restride | Detach | GradMode | Inference
 CallInput: TypeAlias = UserInput | Parameter | Buffer
-InputRole: TypeAlias = CallInput | Tangent | Saved | Token | Seed
+InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token
 Result: TypeAlias = UserOutput | Size | Same | Input | View | Constant
 
@@ -159,13 +205,15 @@ Result: TypeAlias = UserOutput | Size | Same | Input | View | Constant
 class Signature:
     """The roles of a graph's placeholders and of its outputs, in their order, and how each result is made of them.
 
-    `differentiable` are the outputs through which gradients flow.
+    `differentiable` are the outputs through which gradients flow; `effects` what a call does beside returning and
+    writing values, in order.
     """
 
     inputs: tuple[InputRole, ...]
     outputs: tuple[OutputRole, ...]
     results: tuple[Result, ...] = ()
     differentiable: frozenset[OutputRole] = frozenset()
+    effects: tuple[Effect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

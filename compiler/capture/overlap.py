@@ -1,0 +1,137 @@
+"""Which inputs of a call overlap in memory, decided exactly: the part of a call's meaning that no guard on its tensors
+one by one can see.
+
+    a = base[:4]; b = base[2:]      overlaps([a, b]) == ((0, 1),)
+    a = base[::2]; b = base[1::2]   overlaps([a, b]) == ()
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import combinations
+
+import torch
+
+SEARCH_LIMIT = 4096
+"""How many partial solutions the search for a common byte may look at before an overlap is assumed."""
+
+
+def overlap_test(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]:
+    """A test of a call's leaves: whether one at the positions `written` overlaps with another leaf.
+
+    Cost: one look at every leaf's storage, so only programs that write their inputs ask; more where storages are
+    shared.
+    """
+
+    def test(args: Sequence[object]) -> bool:
+        owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
+        if len(set(owners)) == len(owners):
+            return False
+        shared = [p for p in written if owners.count(owners[p]) > 1]
+        return any(
+            share_a_byte(args[p], args[q])  # type: ignore[arg-type]
+            for p in shared
+            for q, owner in enumerate(owners)
+            if q != p and owner == owners[p]
+        )
+
+    return test
+
+
+def overlaps(values: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    """The positions of tensors that overlap, in groups: each overlaps with some other of its group."""
+    owners: dict[int, list[int]] = {}
+    for position, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            owners.setdefault(value.untyped_storage()._cdata, []).append(position)
+    return tuple(group for sharing in owners.values() if len(sharing) > 1 for group in _groups(sharing, values))
+
+
+def _groups(positions: list[int], values: Sequence[object]) -> Iterator[tuple[int, ...]]:
+    """The connected components of "shares a byte with", of more than one member."""
+    component = {position: {position} for position in positions}
+    for p, q in combinations(positions, 2):
+        if component[p] is not component[q] and share_a_byte(values[p], values[q]):  # type: ignore[arg-type]
+            component[p] |= component[q]
+            for member in component[q]:
+                component[member] = component[p]
+    for group in {id(group): group for group in component.values()}.values():
+        if len(group) > 1:
+            yield tuple(sorted(group))
+
+
+def share_a_byte(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether some byte belongs to two strided tensors over one storage. Where deciding takes too long: yes."""
+    if one.numel() == 0 or other.numel() == 0:
+        return False
+    item, other_item = one.element_size(), other.element_size()
+    ours = [(item * stride, size - 1) for size, stride in zip(one.size(), one.stride(), strict=True)]
+    theirs = [(other_item * stride, size - 1) for size, stride in zip(other.size(), other.stride(), strict=True)]
+    start, other_start = item * int(one.storage_offset()), other_item * int(other.storage_offset())
+    # a byte of one: start + sum(stride * index) + byte. Counting the other's indices from their end makes all
+    # coefficients of "one's address = the other's address" positive.
+    terms = [*ours, (1, item - 1), *theirs, (1, other_item - 1)]
+    target = other_start + sum(step * last for step, last in theirs) + other_item - 1 - start
+    return _is_sum_of(target, terms)
+
+
+def _is_sum_of(target: int, terms: list[tuple[int, int]]) -> bool:
+    """Whether sum(step * count) == target for some counts between 0 and each term's last."""
+    ordered = sorted((step, last) for step, last in _merged(terms) if step and last)[::-1]
+    reach = [0] * (len(ordered) + 1)
+    common = [0] * (len(ordered) + 1)
+    for index in range(len(ordered) - 1, -1, -1):
+        step, last = ordered[index]
+        reach[index] = reach[index + 1] + step * last
+        common[index] = math.gcd(common[index + 1], step)
+    pending, looked = [(target, 0)], 0
+    while pending:
+        rest, index = pending.pop()
+        looked += 1
+        if looked > SEARCH_LIMIT:
+            return True
+        if rest == 0:
+            return True
+        if index == len(ordered) or not 0 < rest <= reach[index] or rest % common[index]:
+            continue
+        step, last = ordered[index]
+        counts = range(max(0, -((reach[index + 1] - rest) // step)), min(last, rest // step) + 1)
+        if len(counts) > SEARCH_LIMIT:
+            return True
+        pending.extend((rest - step * count, index + 1) for count in counts)
+    return False
+
+
+def _merged(terms: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Terms of one step as one, since only the sum of their counts matters."""
+    lasts: dict[int, int] = {}
+    for step, last in terms:
+        lasts[step] = lasts.get(step, 0) + last
+    return list(lasts.items())
+
+
+def layout_key(values: Sequence[object]) -> Hashable:
+    """All that a program specialised to overlapping inputs depends on: layouts, and how autograd relates the inputs."""
+    bases = [v._base if isinstance(v, torch.Tensor) else None for v in values]
+    return tuple(_layout(value, values, base, bases) for value, base in zip(values, bases, strict=True))
+
+
+def _layout(
+    value: object, values: Sequence[object], base: torch.Tensor | None, bases: list[torch.Tensor | None]
+) -> Hashable:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (
+        _geometry(value),
+        value.requires_grad,
+        value.is_leaf,
+        next((i for i, v in enumerate(values) if base is not None and v is base), None),
+        next((i for i, b in enumerate(bases) if base is not None and b is base), None),
+        next(i for i, v in enumerate(values) if v is value),
+        None if base is None else (_geometry(base), base.requires_grad, base.is_leaf),
+    )
+
+
+def _geometry(value: torch.Tensor) -> Hashable:
+    return value.dtype, tuple(value.shape), value.stride(), value.storage_offset()

@@ -1,0 +1,49 @@
+"""A program compiled again for inputs that overlap in memory: once for each way in which they do, up to a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from compiler.capture.overlap import layout_key
+from compiler.errors import Unsupported
+from compiler.journal import count_eager
+
+GraphCall = Callable[[list[object]], Sequence[object]]
+
+LIMIT = 8
+"""How many specialisations one compiled function keeps. Calls beyond them run in eager."""
+
+
+class Specialized:
+    """Takes the calls whose written inputs overlap. `compile` makes a specialisation for the given leaves.
+
+    Called with the leaves of a call as one list; each specialisation serves the calls whose leaves have its layouts.
+    """
+
+    def __init__(self, compile: Callable[[Sequence[object]], GraphCall], eager: GraphCall) -> None:
+        self._compile, self._eager = compile, eager
+        self._made: dict[Hashable, GraphCall] = {}
+
+    def __call__(self, args: list[object]) -> Sequence[object]:
+        key = layout_key(args)
+        found = self._made.get(key)
+        if found is None:
+            found = self._specialize(args)
+            if len(self._made) < LIMIT:
+                self._made[key] = found
+        return found(args)
+
+    def _specialize(self, args: list[object]) -> GraphCall:
+        if len(self._made) >= LIMIT:
+            return self._counted(f"its inputs overlap in more than {LIMIT} ways")
+        try:
+            return self._compile(args)
+        except Unsupported as reason:
+            return self._counted(str(reason))
+
+    def _counted(self, reason: str) -> GraphCall:
+        def run(args: list[object]) -> Sequence[object]:
+            count_eager(reason)
+            return tuple(self._eager(args))
+
+        return run
