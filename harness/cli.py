@@ -86,6 +86,8 @@ class Piece:
 HUNTING = together(
     click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
                  help="How many programs a generating suite runs."),  # fmt: skip
+    click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+                 help="The number of the first generated program."),  # fmt: skip
     click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="J",
                  help="Processes that run generated programs."),  # fmt: skip
     click.option("--store", type=click.Path(path_type=Path), default=Path(".assay/programs"), show_default=True,
@@ -107,7 +109,7 @@ HUNTING = together(
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, isolate: bool, timeout_s: float | None, html_directory: Path | None,
-    examples: int, jobs: int, store: Path, oracles: str,
+    examples: int, first: int, jobs: int, store: Path, oracles: str,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
@@ -120,7 +122,7 @@ def run(
     if (generator := generator_of(names)) is not None:
         wanted = with_oracles(backends, tuple(name for name in oracles.split(",") if name))
         limit = {"timeout_s": timeout_s} if timeout_s else {}
-        settings = Settings(generator, examples, seed, wanted, modes_of(mode), jobs, store, **limit)
+        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, jobs, store, **limit)
         sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)

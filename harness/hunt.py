@@ -47,6 +47,7 @@ class Settings:
     seed: int
     backends: tuple[str, ...]
     modes: tuple[str, ...]
+    first: int = 0
     jobs: int = 1
     store: Path = Path(".assay/programs")
     timeout_s: float = 60.0
@@ -212,7 +213,7 @@ class _Shard(threading.Thread):
     def __init__(self, settings: Settings, number: int, inbox: queue.Queue[Event | None], stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self._settings, self._inbox, self._stop_asked = settings, inbox, stop
-        self._left = list(range(number, settings.examples, settings.jobs))
+        self._left = list(range(settings.first + number, settings.first + settings.examples, settings.jobs))
         self._running: Event | None = None
 
     def run(self) -> None:
@@ -234,7 +235,8 @@ class _Shard(threading.Thread):
                 _end(child)
             if self._running is not None and not self._stop_asked.is_set():
                 said.seek(0)
-                self._lost(ended, "\n".join(said.read().splitlines()[-LAST_LINES:]))
+                lines = [f"exit status {child.returncode}", *said.read().splitlines()[-LAST_LINES:]]
+                self._lost(ended, "\n".join(lines))
 
     def _listen(self, child: subprocess.Popen[str]) -> str:
         """Passes on events until the child ends or is silent for too long; says which."""
@@ -246,6 +248,7 @@ class _Shard(threading.Thread):
             except queue.Empty:
                 return "timeout"
             if line is None:
+                child.wait()
                 return "crash"
             self._note(json.loads(line))
         return "stopped"

@@ -122,7 +122,7 @@ def _plainer_lines(line: Line, part: str) -> Iterator[Line]:
     if line.args and part == "inputs":
         yield replace(line, template="{0}")
         yield replace(line, template=line.template.replace(".detach().requires_grad_()", ""))
-        yield replace(line, template="{0}" + line.template[line.template.rfind(".") :])
+        yield replace(line, template="{0}." + line.template.rpartition(".")[2] if "." in line.template else "{0}")
     if line.args and part == "steps" and len(line.targets) < 2:
         template, operation = (FUNCTIONAL, "add") if line.targets else (WRITING, "add_")
         yield replace(line, template=template, args=line.args[:1], operation=operation)
