@@ -62,7 +62,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program that differs, as small as it was made. `alone` is the verdict of Dynamo with nothing behind it."""
+    """A program that differs, as small as it was made. `alone` is the verdict of Dynamo with nothing behind it, or
+    `as much` if that fails in the same way."""
 
     index: int
     kind: str
@@ -174,6 +175,8 @@ def _failure(event: Event, known: Sequence[Known]) -> Failure:
     judgement = ledger.judge(result, known, datetime.date.today())
     if result.verdict in ("reference-unstable", "no-oracle"):
         judgement = Judgement(True, (f"{result.verdict}: eager itself does not settle it",))
+    if event["alone"] == "as much":
+        judgement = Judgement(True, ("Dynamo alone, with eager behind it, fails in the same way",))
     return Failure(
         event["index"],
         event["kind"],

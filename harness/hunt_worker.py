@@ -117,9 +117,17 @@ def _told(program: Program, result: Result, raises: bool) -> dict[str, Any]:
     return {
         "source": program.source(),
         "operations": program.operations,
-        "alone": tried(program, result.mode, ALONE).verdict,
+        "alone": _alone(program, again),
         "result": dataclasses.asdict(dataclasses.replace(again, case=name)),
     }
+
+
+def _alone(program: Program, result: Result) -> str:
+    """What Dynamo with nothing behind it comes to: `as much` where it fails in the same way."""
+    alone = tried(program, result.mode, ALONE)
+    if alone.verdict == "same" or result.verdict == "same":
+        return alone.verdict
+    return "as much" if kind_of(alone).includes(kind_of(result)) else alone.verdict
 
 
 def tried(program: Program, mode: str, backend: str) -> Result:

@@ -21,12 +21,12 @@ def tensors(value, path):
     return {{k: v for key, item in items for k, v in tensors(item, f"{{path}}[{{key!r}}]").items()}}
 
 
-def facts(tensor):
+def facts(tensor, names):
     try:
         history = (tensor.is_leaf, tensor.grad_fn is not None)
     except RuntimeError:
         history = "refused"
-    base = None if tensor._base is None else "view"
+    base = None if tensor._base is None else names.get(id(tensor._base), "a view")
     shown = (tuple(tensor.shape), tensor.dtype, tensor.stride(), tensor.storage_offset())
     return (*shown, tensor.requires_grad, history, base, tensor.is_conj(), tensor.is_neg())
 
@@ -73,9 +73,10 @@ def observed(function):
             with torch.set_grad_enabled(MODE == "train"):
                 result = function(*args)
                 outputs = tensors(result, "output")
+                names = {{id(tensor): path for path, tensor in reversed((named | outputs).items())}}
                 structure = torch.utils._pytree.tree_structure(result)
                 seen[step, "structure"], seen[step, "aliases"] = str(structure), overlaps(named | outputs)
-                seen.update({{(step, path, "facts"): facts(tensor) for path, tensor in outputs.items()}})
+                seen.update({{(step, path, "facts"): facts(tensor, names) for path, tensor in outputs.items()}})
                 seen.update({{(step, path, "values"): numbers(tensor) for path, tensor in outputs.items()}})
                 roots = [tensor for tensor in outputs.values() if tensor.requires_grad]
                 if roots and MODE == "train":
@@ -83,7 +84,7 @@ def observed(function):
         except Exception as error:
             seen[step, "error"] = error
         seen.update({{(step, path, "grown"): named[path]._version > version for path, version in versions.items()}})
-        seen.update({{(step, path, "facts after"): facts(tensor) for path, tensor in named.items()}})
+        seen.update({{(step, path, "facts after"): facts(tensor, {{}}) for path, tensor in named.items()}})
         seen.update({{(step, path, "values after"): numbers(tensor) for path, tensor in named.items()}})
         seen.update({{(step, path): None if leaf.grad is None else numbers(leaf.grad) for path, leaf in ends.items()}})
         seen[step, "random"] = torch.get_rng_state()

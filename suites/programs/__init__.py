@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suites.programs.choices import Choices
-from suites.programs.draw import draw_program, raised_by_eager
+from suites.programs.draw import draw_program, is_defined, raised_by_eager
 from suites.programs.program import Program
 from suites.programs.simplify import simpler
 
@@ -21,7 +21,7 @@ class Generated:
         return self.program.source()
 
     def simpler(self) -> Iterator[Generated]:
-        return (Generated(program) for program in simpler(self.program))
+        return (Generated(program) for program in simpler(self.program) if is_defined(program))
 
     def raises(self) -> bool:
         return raised_by_eager(self.program) is not None

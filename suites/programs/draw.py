@@ -76,6 +76,26 @@ def raised_by_eager(program: Program) -> BaseException | None:
     return None
 
 
+def is_defined(program: Program) -> bool:
+    """Whether eager can run every line, and none writes to memory that overlaps itself (a program that raises is)."""
+    draft = _Draft(Choices.seeded(""), dict(_defined()))
+    with _quietly(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            for storage in program.storages:
+                exec(storage.text, draft.namespace)
+            for line in program.inputs:
+                draft.run(line)
+            return all(_is_run_defined(draft, line) for line in program.steps)
+        except Exception:
+            return True
+
+
+def _is_run_defined(draft: _Draft, line: Line) -> bool:
+    versions = _versions(draft, line)
+    draft.run(line)
+    return not _is_undefined(draft, line, versions)
+
+
 @dataclass(slots=True)
 class _Draft:
     """A program while it is drawn: what has been drawn, and the namespace in which eager has run it."""
