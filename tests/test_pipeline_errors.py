@@ -139,7 +139,7 @@ def test_ways_to_overlap_are_specialised_to_up_to_a_limit() -> None:
     journal.reset()
 
     def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        a.mul_(b)
+        a.mul_(2)
         return a + b
 
     compiled = torch.compile(f, backend=assay, options={"target": "aten"})
@@ -152,6 +152,20 @@ def test_ways_to_overlap_are_specialised_to_up_to_a_limit() -> None:
             torch.testing.assert_close(got, f(expected[:20], expected[shift + 1 :][:20]))
             torch.testing.assert_close(base, expected)
     assert journal.totals()["compiles"] == 1 + LIMIT and journal.totals()["eager_graphs"] == 4
+
+
+def test_writes_that_eager_refuses_for_their_overlap_are_refused() -> None:
+    torch._dynamo.reset()
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a.mul_(b)
+
+    compiled = torch.compile(f, backend=assay, options={"target": "aten"})
+    compiled(torch.ones(3), torch.ones(3))
+    base = torch.arange(4.0)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        compiled(base[1:], base[:-1])
+    torch.testing.assert_close(compiled(base, base), torch.arange(4.0) ** 2)
 
 
 def test_environment_is_read_when_options_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -108,8 +108,11 @@ def emit_differentiable_call(forward: Program, backward: Program, needs: Ambient
     _emit_head(source, signature, needs)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
-    _emit_run(source, None, visible, "Graph.apply(*args)", around)
-    _emit_epilogue(source, signature)
+    checked = _saved_as_written(forward)
+    if checked:
+        source.line(1, "written = []")
+    _emit_run(source, None, visible, f"Graph.apply({'written, ' if checked else ''}*args)", around)
+    _emit_epilogue(source, signature, checked)
     return source
 
 
@@ -223,12 +226,14 @@ def as_no_view(value: torch.Tensor) -> torch.Tensor:
     return reinterpret(value, value.size(), value.stride(), value.storage_offset())  # type: ignore[no-any-return]
 
 
-def _emit_epilogue(source: Source, signature: Signature) -> None:
+def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:
     for effect in signature.effects:
         _emit_effect(source, effect)
     for role in signature.outputs:
         if isinstance(role, Mutation):
             _emit_write(source, role)
+    for of in checked:
+        source.line(1, f"written.append((keep_{of.index}.detach(), keep_{of.index}._version))")
     names: list[str] = []
     for index, result in enumerate(signature.results):
         names.append(_emit_result(source, index, result, names))
@@ -309,7 +314,10 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     visible = [role for role in signature.outputs if not isinstance(role, Saved)]
     fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
     source.line(1, "@staticmethod")
-    source.line(1, "def forward(ctx, *args):")
+    checked = _saved_as_written(forward)
+    source.line(1, f"def forward(ctx, {'written, ' if checked else ''}*args):")
+    if checked:
+        source.line(2, "ctx.written = written")
     below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
     _inner_run(source, forward, "forward_graph(list(args))", below)
     tensors, sizes = saved_names(forward)
@@ -354,6 +362,34 @@ def _saved_and_written(forward: Program) -> set[str]:
     return {name_of(role) for role in roles if role.of in written}
 
 
+def _saved_as_written(forward: Program) -> list[CallInput]:
+    """The inputs whose value after their writes backward needs: it is the caller's tensor that eager would have saved.
+
+    What the graph saves is a value of its own, so a later write to that tensor has to be noticed by its version.
+    """
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    saved = {_root(node) for role, node in pairs if isinstance(role, Saved)}
+    return [role.of for role, node in pairs if isinstance(role, Mutation) and _root(node) in saved]
+
+
+def _root(node: torch.fx.Node | int | None) -> torch.fx.Node | int | None:
+    """The call behind a chain of views."""
+    while isinstance(node, torch.fx.Node) and _is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def check_versions(written: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Raises: RuntimeError, as eager's backward does, where a tensor has been written since its value was saved."""
+    for tensor, version in written:
+        if tensor._version != version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
+                "instead"
+            )
+
+
 def _is_tensor(node: object) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -364,6 +400,9 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
     source.line(1, "@once_differentiable")
     source.line(1, f"def backward(ctx, {', '.join('tangent_' + name_of(role) for role in visible)}):")
     tensors, sizes = saved_names(forward)
+    checked = _saved_as_written(forward)
+    if checked:
+        source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
     if tensors:
         source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
     if sizes:
@@ -375,7 +414,8 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
     ]
     source.line(2, f"values = backward_graph([{', '.join(arguments)}])")
     grads = _gradient_texts(backward)
-    source.line(2, f"return ({', '.join(grads.get(role, 'None') for role in forward.signature.inputs)},)")
+    returned = ["None"] * bool(checked) + [grads.get(role, "None") for role in forward.signature.inputs]
+    source.line(2, f"return ({', '.join(returned)},)")
 
 
 def _tangents(backward: Program) -> dict[OutputRole, torch.fx.Node]:

@@ -8,17 +8,15 @@ of what it mutates, what it returns or which tangents it will need.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode, disable_functional_mode
+from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
     disable_autocast_cache,
@@ -28,68 +26,13 @@ from torch.fx.experimental.proxy_tensor import (
 )
 
 from compiler.errors import Unsupported
+from compiler.ir.watch import Restrided, Watching
 from compiler.torch_compat import Decompositions, decomposing, proxy_mode
 
 Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-@dataclass(frozen=True, slots=True)
-class Restrided:
-    """One call that changed the shape or strides of a tensor in place."""
-
-    target: torch._ops.OpOverload
-    arguments: tuple[object, ...]
-
-
-class Watching(FunctionalTensorMode):
-    """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
-
-    `owners` maps tensors (by identity) to whose memory they are views of; only they and their views are followed.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.restrided: dict[int, list[Restrided]] = {}
-        self.owners: dict[int, object] = {}
-        self.writes: Counter[object] = Counter()
-        self._alive: list[object] = []
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if isinstance(func, torch._ops.OpOverload):
-            if func._schema.is_mutable:
-                self._note_write(func, args, kwargs or {})
-            if self.owners and func.is_view:
-                self._follow(args[0], result)
-        return result
-
-    def _note_write(self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        if torch.Tag.inplace_view in func.tags and not _is_composite(func):
-            self.restrided.setdefault(id(args[0]), []).append(Restrided(func, (*args[1:], *kwargs.values())))
-            self._alive.append(args[0])
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            if self.owners and written and id(value) in self.owners:
-                self.writes[self.owners[id(value)]] += 1
-
-    def _follow(self, source: object, result: object) -> None:
-        for made in result if isinstance(result, (list, tuple)) else (result,):
-            if id(source) in self.owners:
-                self.owners[id(made)] = self.owners[id(source)]
-                self._alive.append(made)
-
-
-def _is_composite(func: torch._ops.OpOverload) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 class Trace:

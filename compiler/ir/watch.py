@@ -1,0 +1,139 @@
+"""Functionalization that notes what it makes invisible, and refuses the writes that eager refuses.
+
+Which writes to overlapping memory an operator refuses is known to its kernel alone. So a write whose target overlaps
+itself or another argument is tried once on real tensors that lie alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler.errors import Unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Restrided:
+    """One call that changed the shape or strides of a tensor in place."""
+
+    target: torch._ops.OpOverload
+    arguments: tuple[object, ...]
+
+
+class Watching(FunctionalTensorMode):
+    """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
+
+    `owners` maps tensors (by identity) to whose memory they are views of; only they and their views are followed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.restrided: dict[int, list[Restrided]] = {}
+        self.owners: dict[int, object] = {}
+        self.writes: Counter[object] = Counter()
+        self._alive: list[object] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        is_write = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
+        if is_write:
+            check_memory(func, args, kwargs or {})
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if is_write:
+            self._note_write(func, args, kwargs or {})
+        elif self.owners and isinstance(func, torch._ops.OpOverload) and func.is_view:
+            self._follow(args[0], result)
+        return result
+
+    def _note_write(self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if torch.Tag.inplace_view in func.tags and not _is_composite(func):
+            self.restrided.setdefault(id(args[0]), []).append(Restrided(func, (*args[1:], *kwargs.values())))
+            self._alive.append(args[0])
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if self.owners and written and id(value) in self.owners:
+                self.writes[self.owners[id(value)]] += 1
+
+    def _follow(self, source: object, result: object) -> None:
+        for made in result if isinstance(result, (list, tuple)) else (result,):
+            if id(source) in self.owners:
+                self.owners[id(made)] = self.owners[id(source)]
+                self._alive.append(made)
+
+
+def _is_composite(func: torch._ops.OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Looks at writes whose target may overlap itself or another argument.
+
+    Raises: what eager raises if the operator refuses such memory; Unsupported for a write to memory that overlaps
+    itself, of which functionalization knows no inverse.
+    """
+    others = [v for v in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(v, torch.Tensor)]
+    targets = list(written_by(func, args, kwargs))
+    is_self_overlapping = any(_overlaps_itself(target) for target in targets)
+    storages = {id(target): target.untyped_storage()._cdata for target in targets}
+    is_shared = any(
+        other.untyped_storage()._cdata in storages.values() for other in others if id(other) not in storages
+    )
+    if is_self_overlapping or is_shared or len(set(storages.values())) < len(storages):
+        refuse_as_eager(func, args, kwargs)
+    if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
+        raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+def _overlaps_itself(target: torch.Tensor) -> bool:
+    pairs = zip(target.shape, target.stride(), strict=True)
+    return any(not isinstance(step, torch.SymInt) and step == 0 and _hints([size])[0] > 1 for size, step in pairs)
+
+
+def written_by(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """The tensors that a call writes."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            yield from (v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor))
+
+
+def refuse_as_eager(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises: what eager raises if the operator refuses memory that overlaps as its arguments' does."""
+    with _disable_current_modes(), torch.random.fork_rng(devices=[]):
+        memory: dict[int, torch.Tensor] = {}
+        real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda v: _laid_alike(v, memory), (args, kwargs))
+        try:
+            func(*real_args, **real_kwargs)
+        except RuntimeError as error:
+            if str(error).startswith("unsupported operation"):
+                raise
+
+
+def _laid_alike(value: torch.Tensor, memory: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A real tensor of zeros with the layout of `value`, over one piece of memory for each storage."""
+    storage = value.untyped_storage()
+    sizes, strides, offset = [_hints(part) for part in (value.shape, value.stride(), (value.storage_offset(),))]
+    if storage._cdata not in memory:
+        memory[storage._cdata] = torch.zeros(0, dtype=torch.uint8, device=value.device)
+    extent = offset[0] + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
+    real = memory[storage._cdata].untyped_storage()
+    if real.nbytes() < extent * value.element_size():
+        real.resize_(extent * value.element_size())
+        memory[storage._cdata].set_(real, 0, (real.nbytes(),), (1,)).zero_()
+    return torch.empty(0, dtype=value.dtype, device=value.device).set_(real, offset[0], sizes, strides)
+
+
+def _hints(values: Sequence[int | torch.SymInt]) -> list[int]:
+    return [value.node.hint if isinstance(value, torch.SymInt) else value for value in values]
