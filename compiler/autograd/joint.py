@@ -23,10 +23,14 @@ def differentiate(captured: Captured) -> Program:
     trace, signature = captured.trace, captured.signature
     roles = [role for role in signature.outputs if role in signature.differentiable]
     forward = {role: as_node(trace, value) for role, value in captured.returned.items()}
+    given = [trace.node_of(argument) for argument in captured.arguments]
     with trace.recording(), _autocast_off():
         values = [captured.returned[role] for role in roles]
         tangents = [_tangent(trace, index, value) for index, value in enumerate(values)]
         gradients = _gradients(trace, values, captured.leaves, tangents)
+        after = {role: as_node(trace, value) for role, value in captured.returned.items()}
+        if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
+            raise Unsupported("its backward writes an input, or a value that the call returns")
     joint = replace(
         signature,
         inputs=(*signature.inputs, *(Tangent(role) for role in roles)),

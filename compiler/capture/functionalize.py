@@ -35,8 +35,8 @@ from compiler.torch_compat import Decompositions
 class Bound:
     """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given.
 
-    `version`, `storage` and `required_grad` are the argument's before the program ran. `is_shared` says that it is a
-    view of memory that other inputs share, and so no input of the graph itself.
+    `version`, `storage`, `required_grad` and `history` are the argument's before the program ran. `is_shared` says that
+    it is a view of memory that other inputs share, and so no input of the graph itself.
     """
 
     role: CallInput
@@ -45,12 +45,14 @@ class Bound:
     version: int
     storage: int
     required_grad: bool
+    history: object
     is_shared: bool
 
     @staticmethod
     def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, *, is_shared: bool) -> Bound:
         storage = argument.untyped_storage()._cdata
-        return Bound(role, leaf, argument, argument._version, storage, argument.requires_grad, is_shared)
+        grad = argument.requires_grad
+        return Bound(role, leaf, argument, argument._version, storage, grad, argument.grad_fn, is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -189,7 +191,7 @@ def _sign(
     signature = Signature(inputs, tuple(returned), made, differentiable, tuple(effects))
     leaves: dict[CallInput | Shared, torch.Tensor] = {b: leaf for b, leaf in bases.items() if leaf.requires_grad}
     leaves |= {one.role: one.leaf for one in bound if one.leaf.requires_grad and not one.is_shared}
-    return Captured(trace, signature, leaves, returned)
+    return Captured(trace, signature, leaves, returned, tuple(one.argument for one in bound))
 
 
 def _check_kept(one: Bound) -> None:
@@ -211,7 +213,8 @@ def _is_written(trace: Trace, one: Bound) -> bool:
 
 
 def _mutation(trace: Trace, one: Bound) -> Mutation:
-    kind = kind_of_write(one.argument)
+    is_on_tape = one.argument.grad_fn is not one.history  # an autograd.Function writes where gradients are off
+    kind = "seen" if is_on_tape else kind_of_write(one.argument)
     if kind == "hidden":
         return Mutation(one.role, kind, 0)
     all_writes = trace.writes_by(one.role) if one.is_shared else one.argument._version - one.version

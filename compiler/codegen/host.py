@@ -230,6 +230,8 @@ class _Emitter:
             return self.bind(f"torch.device({str(value)!r})")
         if value is None or isinstance(value, bool | int | float | complex | str):
             return repr(value)
+        if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
+            return self.bind(text)
         raise Unsupported(f"assay: the constant {value!r} has no literal in generated code")
 
 

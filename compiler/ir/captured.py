@@ -14,13 +14,15 @@ from compiler.ir.trace import Symbolic, Trace
 class Captured:
     """The recorded call. The trace is still open: gradients may be recorded into it before `finish`.
 
-    `leaves` are the inputs that require grad, `returned` the values that the graph returns, both on the trace's tape.
+    `leaves` are the inputs that require grad, `returned` the values that the graph returns, `arguments` what the
+    program was given, all on the trace's tape.
     """
 
     trace: Trace
     signature: Signature
     leaves: dict[CallInput | Shared, torch.Tensor]
     returned: dict[OutputRole, torch.Tensor | Symbolic | torch.fx.Node]
+    arguments: tuple[torch.Tensor, ...]
 
     @property
     def needs_gradient(self) -> bool:
