@@ -54,10 +54,17 @@ class Kind:
 def kind_of(result: Result) -> Kind:
     """The kind of a result that is not `same`."""
     if result.verdict in ("crash", "unsupported"):
-        said = re.sub(r"\d+|0x[0-9a-f]+", "N", result.detail.partition(" at ")[0] + result.detail.rpartition(": ")[2])
-        return Kind(result.verdict, frozenset(), said[-90:])
+        return Kind(result.verdict, frozenset(), _message(result.detail))
     steady = [found for found in result.differences if not found.detail.startswith("reference-unstable")]
     return Kind(result.verdict, frozenset(found.field for found in steady))
+
+
+def _message(detail: str) -> str:
+    """What a crash says, without its place and its numbers: `step 1, call: NAME at FILE:LINE: MESSAGE`."""
+    name, _, rest = detail.partition(": ")[2].partition(" at ")
+    message = re.sub(r"^\S.*?:\d+: ", "", rest) if rest else detail
+    message = message.rpartition(" got ")[2] if " got " in message else message
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", f"{name}: {message}")[:100]
 
 
 def case_of(source: str, name: str) -> Case:

@@ -33,6 +33,8 @@ from harness.stored import stored
 BLOCK = 400
 """How many programs one child runs."""
 TOLERANCE = 1e-3
+START_S = 120.0
+"""How long a child may take to import what it needs."""
 LAST_LINES = 12
 
 Event = dict[str, Any]
@@ -51,8 +53,8 @@ class Settings:
     jobs: int = 1
     store: Path = Path(".assay/programs")
     timeout_s: float = 60.0
-    shrink_s: float = 15.0
-    shrinks: int = 5
+    shrink_s: float = 10.0
+    shrinks: int = 2
 
     def request(self, indices: Sequence[int]) -> Request:
         return Request(
@@ -245,14 +247,16 @@ class _Shard(threading.Thread):
         """Passes on events until the child ends or is silent for too long; says which."""
         lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=_read, args=(child, lines), daemon=True).start()
+        limit_s = START_S
         while not self._stop_asked.is_set():
             try:
-                line = lines.get(timeout=self._settings.timeout_s)
+                line = lines.get(timeout=limit_s)
             except queue.Empty:
                 return "timeout"
             if line is None:
                 child.wait()
                 return "crash"
+            limit_s = self._settings.timeout_s
             self._note(json.loads(line))
         return "stopped"
 

@@ -61,6 +61,7 @@ class _Worker:
 
     def run(self) -> None:
         generator: Generator = importlib.import_module(self.request.generator)
+        self.say({"event": "alive"})
         for index in self.request.indices:
             self.say({"event": "begin", "index": index})
             program = generator.draw(f"{self.request.seed}:{index}")

@@ -14,13 +14,11 @@ from click.testing import CliRunner, Result
 from harness.cli import commands
 from harness.compare import is_identical
 from harness.generated import Kind
-from harness.hunt_worker import tried
+from harness.hunt import Settings
+from harness.hunt_worker import _Worker, tried
 from harness.shrink import shrink
 from suites.programs import draw
 from tests.sources import ROOT
-
-LINES = 6
-
 
 def hunted(tmp_path: Path, backend: str, examples: int, *more: str) -> tuple[Result, dict[str, Any]]:
     report = tmp_path / "report.json"
@@ -39,36 +37,44 @@ def statements(source: str) -> list[str]:
 
 
 def test_hunt_of_eager_itself_finds_nothing(tmp_path: Path) -> None:
-    done, report = hunted(tmp_path, "eager-none", 40, "--seed", "3")
+    done, report = hunted(tmp_path, "eager-none", 20, "--seed", "3")
     assert done.exit_code == 0, done.output
-    assert report["programs"] == 40 and report["verdicts"] == {"same": 80} and not report["failures"]
+    assert report["programs"] == 20 and report["verdicts"] == {"same": 40} and not report["failures"]
     assert report["coverage"] and all(entry["count"] > 0 for entry in report["coverage"])
-    assert report["valid"] >= 36 and "40 programs" in done.output
+    assert report["valid"] >= 18 and "20 programs" in done.output
 
 
 @pytest.mark.parametrize(
     "fault, fields", [("drops_write_back", {"mutation", "version"}), ("copies_views", {"alias", "view"})]
 )
-def test_hunt_finds_and_shrinks_and_stores_a_fault(tmp_path: Path, fault: str, fields: set[str]) -> None:
-    done, report = hunted(tmp_path, f"tests.wrong_backends:{fault}", 12, "--mode", "infer", "--seed", "1")
-    assert done.exit_code == 1, done.output
-    smallest = [failure for failure in report["failures"] if failure["is_smallest"]]
-    assert smallest and all(not failure["passes"] for failure in smallest)
-    found = {difference["field"] for failure in smallest for difference in failure["result"]["differences"]}
+def test_worker_makes_a_fault_small(fault: str, fields: set[str]) -> None:
+    backend = f"tests.wrong_backends:{fault}"
+    settings = Settings("suites.programs", 5, 1, (backend,), ("infer",), shrink_s=4.0, shrinks=1)
+    events: list[dict[str, Any]] = []
+    _Worker(settings.request(range(5)), events.append).run()
+    smallest = [event for event in events if event["event"] == "failure" and event["is_smallest"]]
+    found = {difference["field"] for event in smallest for difference in event["result"]["differences"]}
     assert found & fields, found
-    shortest = min(smallest, key=lambda failure: len(failure["source"]))
-    assert len(statements(shortest["source"])) <= 3, shortest["source"]
+    shortest = min((event["source"] for event in smallest), key=len)
+    assert len(statements(shortest)) <= 3, shortest
+    assert {event["index"] for event in events if event["event"] == "end"} == set(range(5))
+
+
+def test_hunt_stores_what_fails_and_exits_1(tmp_path: Path) -> None:
+    done, report = hunted(tmp_path, "tests.wrong_backends:drops_write_back", 2, "--mode", "infer", "--first", str(writing()))
+    assert done.exit_code == 1 and report["failures"], done.output
+    assert not any(failure["passes"] for failure in report["failures"])
     paths = list((tmp_path / "store").glob("*.py"))
     assert len(paths) == len(report["failures"])
-    ran = run_stored(min(paths, key=lambda path: path.stat().st_size))
+    ran = run_stored(paths[0])
     assert ran.returncode == 1 and "observations differ" in ran.stdout, ran
+    paths[0].write_text(paths[0].read_text().replace(":drops_write_back", ":right"))
+    assert run_stored(paths[0]).returncode == 0
 
 
-def test_stored_file_passes_on_a_right_backend(tmp_path: Path) -> None:
-    hunted(tmp_path, "tests.wrong_backends:copies_views", 8, "--mode", "infer", "--seed", "1")
-    path = next((tmp_path / "store").glob("*.py"))
-    path.write_text(path.read_text().replace("wrong_backends:copies_views", "wrong_backends:right"))
-    assert run_stored(path).returncode == 0
+def writing() -> int:
+    """The number of a program that writes to an input, and fails for it."""
+    return next(number for number in range(400) if "    a.zero_()" in draw(f"0:{number}").source())
 
 
 def test_hunt_outlives_a_crash_of_its_process(tmp_path: Path) -> None:
@@ -82,17 +88,15 @@ def test_hunt_outlives_a_crash_of_its_process(tmp_path: Path) -> None:
 
 def test_hunt_outlives_a_hang(tmp_path: Path) -> None:
     first = next(number for number in range(900) if ".sort(" in draw(f"0:{number}").source())
-    place = ("--first", str(first), "--mode", "infer", "--timeout", "12")
+    place = ("--first", str(first), "--mode", "infer", "--timeout", "3")
     done, report = hunted(tmp_path, "tests.wrong_backends:never_ends_on_sort", 1, *place)
     assert done.exit_code == 1, done.output
     assert [failure["kind"] for failure in report["failures"]] == ["timeout of the process"]
 
 
 def test_hunt_asks_the_whole_harness_about_rounding() -> None:
-    program = next(found for n in range(90) if "v0 = " in (found := draw(f"4:{n}")).source() and not found.raises())
-    assert tried(program, "infer", "eager-none").verdict == "same"
-    verdicts = {tried(draw(f"4:{n}"), "infer", "tests.wrong_backends:loses_a_rounding").verdict for n in range(12)}
-    assert verdicts == {"same", "diverged"}
+    verdicts = [tried(draw(f"4:{n}"), "infer", "tests.wrong_backends:loses_a_rounding").verdict for n in range(12)]
+    assert {"same", "diverged"} <= set(verdicts) <= {"same", "diverged", "crash"}, verdicts
 
 
 @pytest.mark.parametrize(
