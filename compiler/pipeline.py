@@ -169,7 +169,7 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
     return AmbientNeeds(
         grad_off=ambient.grad and any(leaf.requires_grad for leaf in call.leaves),
         autocast_off=bool(ambient.autocast),
-        grad_on=not ambient.grad,
+        grad_on=bool(signature.differentiable) and not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
     )
