@@ -37,7 +37,7 @@ from harness.run import run_case
 
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
-ORACLES = ("dynamic", "reference")
+ORACLES = ("dynamic", "reference", "metamorphic")
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -84,17 +84,14 @@ class Piece:
 
 
 HUNTING = together(
-    click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
-                 help="How many programs a generating suite runs."),  # fmt: skip
-    click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
-                 help="The number of the first generated program."),  # fmt: skip
-    click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="J",
-                 help="Processes that run generated programs."),  # fmt: skip
-    click.option("--store", type=click.Path(path_type=Path), default=Path(".assay/programs"), show_default=True,
-                 metavar="DIR", help="Where failing generated programs are written."),  # fmt: skip
-    click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]",
-                 help="Beside eager, for generated programs: dynamic, reference, metamorphic."),  # fmt: skip
+    click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, metavar="N"),
+    click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, metavar="N"),
+    click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="J"),
+    click.option("--store", type=click.Path(path_type=Path), default=Path(".assay/programs"), metavar="DIR"),
+    click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]"),
 )
+"""What a suite that generates its programs takes beside: how many, from which number on, in how many processes; where
+failing ones are written; oracles beside eager (`dynamic`, `reference`, `metamorphic`)."""
 
 
 @commands.command()
@@ -114,15 +111,17 @@ def run(
     """Run cases on a backend and hold everything that they do against eager.
 
     SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases. The suite `programs`
-    generates its programs: --examples of them, from --seed.
+    generates its programs: --examples of them from --seed, number --first and on, in --jobs processes; failing ones
+    are written to --store. --oracle adds to eager: dynamic, reference, metamorphic.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
     if (generator := generator_of(names)) is not None:
-        wanted = with_oracles(backends, tuple(name for name in oracles.split(",") if name))
-        limit = {"timeout_s": timeout_s} if timeout_s else {}
-        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, jobs, store, **limit)
+        more = tuple(name for name in oracles.split(",") if name)
+        wanted = with_oracles(backends, more)
+        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, jobs, store, timeout_s,
+                            with_variants="metamorphic" in more)  # fmt: skip
         sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)

@@ -18,6 +18,9 @@ class Program(Protocol):
 
     def simpler(self) -> Iterator[Program]: ...
 
+    def variants(self) -> Iterator[Program]:
+        """The program with something inserted that changes nothing, one insertion each."""
+
     def raises(self) -> bool:
         """Whether eager raises when it runs the program."""
 

@@ -33,6 +33,7 @@ from harness.stored import stored
 BLOCK = 400
 """How many programs one child runs."""
 TOLERANCE = 1e-3
+TIMEOUT_S = 60.0
 START_S = 120.0
 """How long a child may take to import what it needs."""
 LAST_LINES = 12
@@ -52,14 +53,16 @@ class Settings:
     first: int = 0
     jobs: int = 1
     store: Path = Path(".assay/programs")
-    timeout_s: float = 60.0
+    timeout_s: float | None = None
     shrink_s: float = 10.0
     shrinks: int = 2
+    with_variants: bool = False
 
     def request(self, indices: Sequence[int]) -> Request:
         return Request(
-            self.generator, self.seed, tuple(indices), self.backends, self.modes, self.shrink_s, self.shrinks
-        )
+            self.generator, self.seed, tuple(indices), self.backends, self.modes,
+            self.shrink_s, self.shrinks, self.with_variants,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,10 @@ class Found:
         return known is None
 
 
-def hunt(settings: Settings, tell: Callable[[Found, Failure | None], None]) -> Found:
+Tell = Callable[[Found, Failure | None], None]
+
+
+def hunt(settings: Settings, tell: Tell) -> Found:
     """Runs every program of the seed. `tell` hears of each program that ended and of each new failure.
 
     An interrupt ends the hunt, and what was found by then is returned.
@@ -155,9 +161,7 @@ def _received(inbox: queue.Queue[Event | None], shards: int) -> Iterator[Event]:
             yield event
 
 
-def _hear(
-    event: Event, found: Found, known: Sequence[Known], settings: Settings, tell: Callable[[Found, Failure | None], None]
-) -> None:  # fmt: skip
+def _hear(event: Event, found: Found, known: Sequence[Known], settings: Settings, tell: Tell) -> None:
     if event["event"] == "error":
         raise RuntimeError(event["detail"])
     if event["event"] == "end":
@@ -215,7 +219,9 @@ def _file_name(failure: Failure) -> str:
 class _Shard(threading.Thread):
     """Runs every J-th program in children, one after the other, and passes on what they say."""
 
-    def __init__(self, settings: Settings, number: int, inbox: queue.Queue[Event | None], stop: threading.Event) -> None:
+    def __init__(
+        self, settings: Settings, number: int, inbox: queue.Queue[Event | None], stop: threading.Event
+    ) -> None:
         super().__init__(daemon=True)
         self._settings, self._inbox, self._stop_asked = settings, inbox, stop
         self._left = list(range(settings.first + number, settings.first + settings.examples, settings.jobs))
@@ -256,7 +262,7 @@ class _Shard(threading.Thread):
             if line is None:
                 child.wait()
                 return "crash"
-            limit_s = self._settings.timeout_s
+            limit_s = self._settings.timeout_s or TIMEOUT_S
             self._note(json.loads(line))
         return "stopped"
 
@@ -291,7 +297,14 @@ class _Shard(threading.Thread):
 
 def _started(request: Request, said: Any) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
-    command = [sys.executable, "-X", "faulthandler", "-m", "harness.hunt_worker", json.dumps(dataclasses.asdict(request))]
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "harness.hunt_worker",
+        json.dumps(dataclasses.asdict(request)),
+    ]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True, env=environment,
         start_new_session=True,

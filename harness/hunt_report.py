@@ -1,8 +1,8 @@
 """What a hunt shows on the terminal and writes as JSON.
 
-    {"schema": 1, "environment": {...}, "settings": {...}, "interrupted": false, "programs", "valid", "given_back",
-     "seconds", "verdicts": {"same": n}, "coverage": [{"operation", "layout", "dtype", "count"}],
-     "failures": [{"kind", "operations", "times", "index", "source", "alone", "is_smallest", "result", "passes"}]}
+{"schema": 1, "environment": {...}, "settings": {...}, "interrupted": false, "programs", "valid", "given_back",
+ "seconds", "verdicts": {"same": n}, "coverage": [{"operation", "layout", "dtype", "count"}],
+ "failures": [{"kind", "operations", "times", "index", "source", "alone", "is_smallest", "result", "passes"}]}
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def show(console: Console, found: Found, settings: Settings) -> None:
     console.print(coverage_table(found))
     for key, failure in found.failures.items():
         excused = "" if not failure.judgement.passes else f" (explained: {'; '.join(failure.judgement.notes)})"
-        told = f"{found.times[key]:>4} times {failure.result.backend}: {key[1]} in {'+'.join(failure.operations)}{excused}"
+        told = (
+            f"{found.times[key]:>4} times {failure.result.backend}: {key[1]} in {'+'.join(failure.operations)}{excused}"
+        )
         console.print(Text(told), soft_wrap=True)
     console.print(totals_line(found), soft_wrap=True)
     if found.failures:

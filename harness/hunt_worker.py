@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -49,6 +50,7 @@ class Request:
     modes: tuple[str, ...]
     shrink_s: float
     shrinks: int
+    with_variants: bool = False
 
 
 @dataclass(slots=True)
@@ -71,12 +73,12 @@ class _Worker:
     def _run_program(self, index: int, program: Program) -> None:
         before, verdicts = journal.totals()["eager_graphs"], []
         raises = program.raises()
-        for backend in self.request.backends:
-            for mode in self.request.modes:
-                result = tried(program, mode, backend)
+        for form in (program, *(program.variants() if self.request.with_variants else ())):
+            for backend, mode in itertools.product(self.request.backends, self.request.modes):
+                result = tried(form, mode, backend)
                 verdicts.append(result.verdict)
                 if result.verdict != "same":
-                    self._fail(index, program, result, raises)
+                    self._fail(index, form, result, raises)
         self.say(
             {
                 "event": "end",

@@ -152,8 +152,9 @@ def random_state() -> dict[str, str]:
         for index, state in enumerate(torch.cuda.get_rng_state_all()):
             states[f"torch.cuda:{index}"] = state.numpy().tobytes()
     states["python"] = repr(random.getstate()).encode()
-    name, keys, *rest = numpy.random.get_state()
-    states["numpy"] = keys.tobytes() + repr((name, *rest)).encode()  # an array's repr takes milliseconds
+    numbers: dict[str, Any] = dict(numpy.random.get_state(legacy=False))
+    keys = numbers["state"].pop("key")
+    states["numpy"] = keys.tobytes() + repr(numbers).encode()  # the repr of an array takes milliseconds
     return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}
 
 

@@ -145,9 +145,7 @@ class _Trial:
             calls = self._copies()
             compiled = _compiled(self.backend, calls[0].function)
             ours = observe(calls, self.mode, self.seed, compiled)
-            timing = (
-                self._timing(calls[-1], compiled) if timed and _is_timable(eager, ours, calls) else _Timing()
-            )
+            timing = self._timing(calls[-1], compiled) if timed and _is_timable(eager, ours, calls) else _Timing()
         if quick and is_identical(eager, ours):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         oracle = oracle or self._oracle(eager)

@@ -109,7 +109,8 @@ def main():
     eager = observed(program)
     ours = observed(torch.compile(program, backend=resolved(BACKEND), **SETTINGS))
     differing = [key for key in dict.fromkeys([*eager, *ours]) if not same(eager.get(key), ours.get(key))]
-    print(f"torch {{torch.__version__}}, {{BACKEND}}, {{MODE}}: {{len(differing)}} of {{len(eager)}} observations differ")
+    told = f"{{len(differing)}} of {{len(eager)}} observations differ"
+    print(f"torch {{torch.__version__}}, {{BACKEND}}, {{MODE}}: {{told}}")
     for key in differing[:20]:
         print(*key, f"\\n  eager: {{eager.get(key)!r}}\\n  ours:  {{ours.get(key)!r}}"[:2000])
     return 1 if differing else 0

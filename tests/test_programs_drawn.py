@@ -1,4 +1,4 @@
-"""Drawn programs: valid, what they print runs to the same result, every operation turns up, smaller ones are smaller."""
+"""Drawn programs are valid, run as they are printed, use every operation, and know smaller ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,15 @@ def test_programs_cover_operations_layouts_and_dtypes(drawn: list[Generated]) ->
 
 def test_programs_take_every_kind_of_input(drawn: list[Generated]) -> None:
     text = "\n".join(program.source() for program in drawn)
-    for part in ("requires_grad_().clone()", "torch.no_grad()", "with torch", "return [", "'k0'", "None", ".permute(0, 3"):
+    for part in (
+        "requires_grad_().clone()",
+        "torch.no_grad()",
+        "with torch",
+        "return [",
+        "'k0'",
+        "None",
+        ".permute(0, 3",
+    ):
         assert part in text, part
     assert any(line.template == "{0}" and line.args[0] in "abcd" for p in drawn for line in p.program.inputs)
 

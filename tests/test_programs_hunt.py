@@ -20,6 +20,7 @@ from harness.shrink import shrink
 from suites.programs import draw
 from tests.sources import ROOT
 
+
 def hunted(tmp_path: Path, backend: str, examples: int, *more: str) -> tuple[Result, dict[str, Any]]:
     report = tmp_path / "report.json"
     arguments = ["run", "programs", "--backend", backend, "--examples", str(examples), "--json", str(report)]
@@ -28,7 +29,9 @@ def hunted(tmp_path: Path, backend: str, examples: int, *more: str) -> tuple[Res
 
 
 def run_stored(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(path)], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, str(path)], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
 
 
 def statements(source: str) -> list[str]:
@@ -61,7 +64,9 @@ def test_worker_makes_a_fault_small(fault: str, fields: set[str]) -> None:
 
 
 def test_hunt_stores_what_fails_and_exits_1(tmp_path: Path) -> None:
-    done, report = hunted(tmp_path, "tests.wrong_backends:drops_write_back", 2, "--mode", "infer", "--first", str(writing()))
+    done, report = hunted(
+        tmp_path, "tests.wrong_backends:drops_write_back", 2, "--mode", "infer", "--first", str(writing())
+    )
     assert done.exit_code == 1 and report["failures"], done.output
     assert not any(failure["passes"] for failure in report["failures"])
     paths = list((tmp_path / "store").glob("*.py"))

@@ -9,6 +9,7 @@ from suites.programs.choices import Choices
 from suites.programs.draw import draw_program, is_defined, raised_by_eager
 from suites.programs.program import Program
 from suites.programs.simplify import simpler
+from suites.programs.variants import variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class Generated:
 
     def simpler(self) -> Iterator[Generated]:
         return (Generated(program) for program in simpler(self.program) if is_defined(program))
+
+    def variants(self) -> Iterator[Generated]:
+        return (Generated(program) for program in variants(self.program))
 
     def raises(self) -> bool:
         return raised_by_eager(self.program) is not None

@@ -190,7 +190,18 @@ def _input_line(draft: _Draft, name: str) -> Line:
     return Line("input", text, (storage.name,), (name,))
 
 
-OF_INPUT = ("{0}", "{0}", "{0}.t()", "{0}.detach()", "{0}.view(-1)", "{0}[1:]", "{0}[:-1]", "{0}[0]", "{0}.mT", "{0}[::2]")
+OF_INPUT = (
+    "{0}",
+    "{0}",
+    "{0}.t()",
+    "{0}.detach()",
+    "{0}.view(-1)",
+    "{0}[1:]",
+    "{0}[:-1]",
+    "{0}[0]",
+    "{0}.mT",
+    "{0}[::2]",
+)
 
 
 def _whole(choices: Choices, numel: int) -> str:

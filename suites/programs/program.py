@@ -108,7 +108,8 @@ class Program:
 
     def _inputs(self) -> Iterator[str]:
         yield "def inputs():"
-        yield from (f"    {line.text}" for line in (*self.storages, *self.inputs))
+        yield from (f"    {storage.text}" for storage in self.storages)
+        yield from (f"    {line.text}" for line in self.inputs)
         yield f"    return {_tuple([line.targets[0] for line in self.inputs])}"
 
     def _program(self) -> Iterator[str]:

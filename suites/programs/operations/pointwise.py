@@ -48,6 +48,9 @@ def _lerp(pen: Pen) -> Drawn:
     return Drawn("{0}.lerp({1}, 0.25)", (start, pen.fitting(start, lambda tensor: tensor.dtype == dtype)))
 
 
+UNARY = frozenset("sin exp sqrt log1p sigmoid tanh reciprocal square floor round trunc sign erf rsqrt abs neg".split())
+"""What may be computed in parts along a dimension, by name."""
+
 POINTWISE = (
     *each("sin exp sqrt log1p sigmoid tanh reciprocal square", "{0}.NAME()", has_fractions),
     *each("floor round trunc sign erf expm1 rsqrt", "{0}.NAME()", is_real),
