@@ -114,7 +114,7 @@ def _diagonal_scatter(pen: Pen) -> Drawn:
 
 
 def _as_strided_scatter(pen: Pen) -> Drawn:
-    target = pen.tensor(lambda tensor: has_elements(tensor) and tensor.is_contiguous())
+    target = pen.tensor(lambda tensor: has_elements(tensor) and tensor.is_contiguous() and tensor._base is None)
     length = pen[target].untyped_storage().nbytes() // pen[target].element_size()
     place = strided(pen, length)
     return Drawn(f"{{0}}.as_strided_scatter({{0}}.as_strided({place}) + 1, {place})", (target,))

@@ -6,6 +6,9 @@ from suites.programs.operations.record import Operation, fixed
 from suites.programs.pen import Drawn, Pen, has_elements, has_fractions, is_number, is_real
 
 
+GENERATOR = "generator=torch.Generator().manual_seed(3)"
+
+
 def _dropout(pen: Pen) -> Drawn:
     return Drawn("torch.nn.functional.dropout({0}, 0.5)", (pen.tensor(is_real),))
 
@@ -24,6 +27,8 @@ def _dead(pen: Pen) -> Drawn:
 SPECIAL = (
     fixed("rand_like", "torch.rand_like({0})", is_real),
     fixed("bernoulli_", "{0}.bernoulli_(0.5)", is_real, 0),
+    fixed("bernoulli_of_generator", f"{{0}}.bernoulli_(0.5, {GENERATOR})", is_real, 0),
+    fixed("rand_of_generator", f"torch.rand({{0}}.shape, {GENERATOR})"),
     fixed("normal_", "{0}.normal_()", is_real, 0),
     Operation("dropout", _dropout),
     fixed("Square", "Square.apply({0})", has_fractions),
