@@ -5,7 +5,9 @@ The caller brings the graph compilers; capture, autograd and the calling convent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,7 +38,11 @@ from compiler.ir.roles import (
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.pipeline import Compilers, GraphCall, compile
+from compiler.runtime.straight_call import MISS, StraightCall, straight_call
 from compiler.torch_compat import Decompositions
+
+STRAIGHT_CALLS = 4
+"""How many straight calls one function tries before it searches."""
 
 GraphCompiler = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -97,7 +103,17 @@ def aot_function(
     for callers that pass it: writes of inputs are always made after the graph.
     """
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    return _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
+    ahead = _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
+
+    @functools.wraps(fn)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        for straight in ahead.straight:
+            result = straight(args, kwargs)
+            if result is not MISS:
+                return result
+        return ahead.search(args, kwargs)
+
+    return compiled
 
 
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
@@ -177,19 +193,27 @@ class _Entry:
 
 @dataclass(slots=True)
 class _AheadOfTime:
-    """A function and its compiles, by what a compile is valid for."""
+    """A function and its compiles, by what a compile is valid for.
+
+    A call like one that was made twice is known again by one straight-line function; `straight` are the last of them,
+    `recent` what calls that needed the search were like.
+    """
 
     fn: Callable[..., Any]
     compilers: Compilers
     num_params_buffers: int
     dynamic: bool
     entries: dict[object, list[_Entry]] = field(default_factory=dict)
+    straight: tuple[StraightCall, ...] = ()
+    recent: deque[object] = field(default_factory=lambda: deque(maxlen=STRAIGHT_CALLS))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call by the compile that serves it, which is made if there is none."""
         flat, spec = pytree.tree_flatten((args, kwargs))
         key = _key(flat, spec, self.dynamic)
         for entry in self.entries.setdefault(key, []):
             if entry.guards(flat):
+                self._straighten(entry, args, kwargs, _key(flat, spec, False) if self.dynamic else key)
                 return self._run(entry, flat)
         try:
             entry = self._compile(flat, spec)
@@ -198,6 +222,16 @@ class _AheadOfTime:
             return self.fn(*args, **kwargs)
         self.entries[key].append(entry)
         return self._run(entry, flat)
+
+    def _straighten(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], alike: object) -> None:
+        """Before the call, as what it writes may change its arguments."""
+        if alike not in self.recent:
+            self.recent.append(alike)
+            return
+        self.recent.remove(alike)
+        made = straight_call(args, kwargs, entry.compiled, entry.spec[0])
+        if made is not None:
+            self.straight = (made, *self.straight[: STRAIGHT_CALLS - 1])
 
     def _run(self, entry: _Entry, flat: list[object]) -> Any:
         results = entry.compiled([flat[position] for position in entry.unique])
@@ -276,13 +310,19 @@ def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
         if isinstance(value, torch.Tensor):
             parts.append((seen.setdefault(id(value), position), *_metadata(value, dynamic)))
         else:
-            parts.append((type(value), value))
+            parts.append((type(value), _constant(value)))
     return tuple(parts)
+
+
+def _constant(value: object) -> Hashable:
+    """What tells a constant from others of its type; of a float also the sign of its zero."""
+    return value.hex() if isinstance(value, float) else value
 
 
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
     layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
-    return (*layout, type(value), value.dtype, value.device, value.requires_grad, value.is_leaf, value.is_inference())
+    kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
+    return (*layout, *kind, value.requires_grad, value.is_leaf, value.is_inference())
 
 
 def _compilers(

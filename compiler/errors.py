@@ -3,6 +3,7 @@
 AssayError
 ├── OptionError (also ValueError)        an option that does not exist or a value that it does not take
 ├── Unsupported (also NotImplementedError)   a program that the compiler cannot take; the message says what and why
+│   └── ExportError                      a program that an exported graph cannot say; each ban has its message in BANS
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
 ├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
 ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
@@ -22,6 +23,95 @@ class OptionError(AssayError, ValueError):
 
 class Unsupported(AssayError, NotImplementedError):
     """A program that the compiler cannot take."""
+
+
+class ExportError(Unsupported):
+    """A program that an exported graph cannot say."""
+
+    @staticmethod
+    def because(ban: str, **facts: object) -> ExportError:
+        """The error of one ban, its message filled in with the facts of the case."""
+        return ExportError(BANS[ban].format(**facts))
+
+
+BANS = {
+    "metadata": (
+        "{input} has its {what} changed in place ({old} to {new}): an exported graph returns new data of an input, "
+        "not new metadata; change a view or a copy of it instead, as in x = x.view(...) or x = x.clone()"
+    ),
+    "storage": (
+        "{input} has its memory replaced (as by set_ or .data = ...): an exported graph returns new data of an input, "
+        "not new memory; write it with copy_ instead"
+    ),
+    "written_gradient": (
+        "{input} requires grad and is written in place: the gradients of a joint graph are of the inputs as they "
+        "were given; write to a copy, or detach the input before the call"
+    ),
+    "duplicate": (
+        "{input} is written and is the same tensor as {other}: in the exported graph they are two inputs, and the "
+        "write would reach only one; pass a copy for one of them"
+    ),
+    "overlap": (
+        "{input} is written and shares memory with {other}: in the exported graph they are two inputs, and the "
+        "write would not reach the other; pass a copy of one of them"
+    ),
+    "grad_mode": (
+        "the forward leaves gradients switched {state}: an exported graph changes no mode; switch them with a context "
+        "manager, which puts them back"
+    ),
+    "duplicate_parameter": (
+        "parameters {names} are one tensor: the exported graph would take it several times and split its gradient; "
+        "register it once and read it from there"
+    ),
+    "attribute": (
+        "the forward assigns tensors to {names}: nothing outside of the module learns of it; register each as a "
+        "buffer, which an exported graph returns, or return the tensor"
+    ),
+    "registered": "the forward adds or removes the parameter or buffer {name!r}: do that before the export",
+    "parameter_assigned": (
+        "the forward assigns the parameter {name!r}: an exported graph returns new values of buffers only; make it a "
+        "buffer, or write it in place under no_grad with trace_joint=False"
+    ),
+    "buffer_assigned": (
+        "the forward replaces the buffer {name!r} by a tensor with another {what} ({old}, then {new}): its new value "
+        "cannot be written into it; register the buffer with the {what} that it is to have"
+    ),
+    "no_loss_index": (
+        "trace_joint=True needs a loss: say with output_loss_index which of the module's {count} outputs it is"
+    ),
+    "loss_index": "output_loss_index={index} is none of the module's outputs, of which there are {count}",
+    "loss_not_tensor": "the loss, output {index}, is a {found}: it must be a tensor of one element",
+    "loss_not_scalar": (
+        "the loss, output {index}, has shape {shape}: it must have one element; reduce it in the module, with sum() or "
+        "mean()"
+    ),
+    "loss_without_gradient": (
+        "the loss, output {index}, does not require grad: nothing that it is computed from does, or it was detached"
+    ),
+    "other_gradient": (
+        "output {index} requires grad and is not the loss (output {loss}): the joint graph differentiates only the "
+        "loss; return output {index} detached"
+    ),
+    "no_gradient": (
+        "{input} requires grad and the loss does not depend on it, so it has no gradient to return; use it, or "
+        "call requires_grad_(False) on it"
+    ),
+    "pre_dispatch": (
+        "pre_dispatch=True is not supported: the compiler records calls below autograd, where composite operators are "
+        "taken apart already; export with pre_dispatch=False"
+    ),
+    "nested_inputs": (
+        "{what} is a {found}: aot_export_joint_simple takes one flat tuple or list of arguments, none inside another"
+    ),
+    "nested_results": (
+        "the function returns {found}: aot_export_joint_simple takes functions that return one flat tuple or list"
+    ),
+    "written": "{input} is written in place: aot_export_joint_simple takes functions that write no argument; clone it",
+    "aliased_result": (
+        "output {index} shares memory with {input}: aot_export_joint_simple takes functions whose results are their "
+        "own; return a clone"
+    ),
+}
 
 
 class BuildError(AssayError, RuntimeError):

@@ -65,7 +65,8 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     """
     with journal.stage("capture"):
         captured = capture(call, compilers.decompositions)
-    again = Specialized(functools.partial(specialize, call, compilers, journal.options), call.eager)
+    versions = captured.needs_gradient
+    again = Specialized(functools.partial(specialize, call, compilers, journal.options, versions), call.eager)
     if not captured.needs_gradient:
         program = optimize(captured.finish(), journal, "captured")
         return link(program, compilers.inference(program), call, again, journal)
@@ -78,9 +79,11 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     return link_differentiable(split, forward, lazily(compilers.backward, split.backward), call, again, journal)
 
 
-def specialize(call: Call, compilers: Compilers, options: Options, leaves: Sequence[object]) -> GraphCall:
+def specialize(
+    call: Call, compilers: Compilers, options: Options, versions: bool, leaves: Sequence[object]
+) -> GraphCall:
     """The call, compiled for these very layouts and overlaps of its inputs."""
-    return compile(call.specialized(leaves), compilers, Journal.open(options))
+    return compile(call.specialized(leaves, versions), compilers, Journal.open(options))
 
 
 def build(program: Program, options: Options, journal: Journal) -> GraphCall:
@@ -159,7 +162,10 @@ def _load(
     source: Source, signature: Signature, graphs: dict[str, object], again: Specialized, journal: Journal
 ) -> GraphCall:
     journal.state("source_call", lambda: source.text)
-    guard = {"is_overlapping": overlap_test(written_positions(signature)), "elsewhere": again}
+    guard = {
+        "is_overlapping": overlap_test(written_positions(signature), bool(signature.differentiable)),
+        "elsewhere": again,
+    }
     return load(source.text, {**source.namespace, **graphs, **guard}, "call")
 
 
@@ -170,6 +176,7 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         grad_off=ambient.grad and any(leaf.requires_grad for leaf in call.leaves),
         autocast_off=bool(ambient.autocast),
         grad_on=bool(signature.differentiable) and not ambient.grad,
+        is_grad_off=not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
     )

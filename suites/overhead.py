@@ -33,3 +33,24 @@ def tiny_module() -> Made:
             return x
 
     return Shifts(), (torch.randn(8),), {}
+
+
+@case(tags=("overhead",))
+def two_inputs() -> Made:
+    """Two small inputs, neither written nor returned: the least that a call of two tensors costs."""
+
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        return x * y + 1
+
+    return product, (torch.randn(8, requires_grad=True), torch.randn(8, requires_grad=True)), {}
+
+
+@case(tags=("overhead",))
+def mutation_and_alias() -> Made:
+    """One input written in place, and one result that is a view of the other. Written so that its values stay small."""
+
+    def negate(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        x.neg_()
+        return x * y + 1, y.view(2, 4)
+
+    return negate, (torch.randn(8), torch.randn(8, requires_grad=True)), {}

@@ -9,7 +9,7 @@ none is exactly how eager made it. Replaying that chain on the real base gives e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeGuard
 
 import torch
@@ -22,6 +22,7 @@ from compiler.ir.roles import (
     CallInput,
     Constant,
     Input,
+    Layout,
     OutputRole,
     Restride,
     Result,
@@ -42,12 +43,13 @@ class Aliases:
     """Collects, result by result, what the graph must return and how each result is made of it.
 
     `owners` maps the node that holds an input's value after the call to that input; `storages` are the storages that
-    the inputs have while recording.
+    the inputs have while recording, `members` those that share memory, by the call that makes them of it.
     """
 
     trace: Trace
     owners: dict[fx.Node, CallInput | Shared]
     storages: frozenset[int]
+    members: Mapping[object, CallInput]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
     _homes: dict[fx.Node, OutputRole] = field(default_factory=dict)
@@ -57,6 +59,8 @@ class Aliases:
         """How each of the call's flat results is made."""
         for index, value in enumerate(values):
             self._claim_home(index, value)
+            if _is_recorded(value):
+                self._first.setdefault(self.trace.node_of(value), index)
         return tuple(self._result(index, value) for index, value in enumerate(values))
 
     def restrides(self, arguments: Mapping[CallInput, torch.Tensor]) -> Iterator[Restride]:
@@ -65,6 +69,19 @@ class Aliases:
             calls = self.trace.restrides_of(argument)
             if calls:
                 yield Restride(role, tuple(ViewStep(call.target, self._arguments(call.arguments)) for call in calls))
+
+    def layouts(self) -> Iterator[Layout]:
+        """The strides that outputs have in eager, where the recorded value was made anew with others."""
+        for role, value in self.returned.items():
+            if isinstance(value, torch.Tensor):
+                strides, made = value.stride(), self.trace.fake_of(value).stride()
+                if strides != made and value.numel() > 0:
+                    yield self._layout(role, strides)
+
+    def _layout(self, role: OutputRole, strides: tuple[int | torch.SymInt, ...]) -> Layout:
+        if any(isinstance(step, torch.SymInt) for step in strides):
+            raise Unsupported("the program returns a tensor written in place whose symbolic strides eager keeps")
+        return Layout(role, tuple(map(int, strides)))
 
     def _claim_home(self, index: int, value: object) -> None:
         """A result that is no view of anything becomes an output of the graph."""
@@ -82,7 +99,7 @@ class Aliases:
         self._homes[node] = role
         self.returned[role] = value
         if isinstance(value, torch.Tensor) and value.requires_grad:
-            if value.is_leaf:
+            if history_of(value) is None:
                 raise Unsupported("the program returns a leaf that requires grad and that it made itself")
             self.differentiable.add(role)
 
@@ -92,7 +109,7 @@ class Aliases:
         if not _is_recorded(value):
             return Constant(value)
         node = self.trace.node_of(value)
-        first = self._first.setdefault(node, index)
+        first = self._first[node]
         if first != index:
             return Same(first)
         owner = self.owners.get(node)
@@ -115,14 +132,16 @@ class Aliases:
         return role
 
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
-        flows = value.requires_grad and not value.is_leaf  # a view made under no_grad is a leaf, whatever its base is
+        flows = history_of(value) is not None  # a view made under no_grad is a leaf, whatever its base is
+        if not flows and (found := self._view_of_result(node, value)) is not None:
+            return found
         base = value._base if flows else None
         stop = self.trace.node_of(base) if base is not None else None
         if flows and _has_python_history(value, base):
             raise Unsupported("the program returns a view that an autograd.Function made")
         root, how = self._chain(node, stop)
         if root in self.owners:
-            return View(self.owners[root], how, flows)
+            return self._of_member(View(self.owners[root], how, flows, is_refused(value)))
         if root.op == "placeholder":
             raise Unsupported(f"the program returns a view of input {root.name} as it was before it was written")
         if root not in self._homes:
@@ -135,6 +154,23 @@ class Aliases:
             self.differentiable.add(of)
         return View(of, how, flows)  # type: ignore[arg-type]
 
+    def _view_of_result(self, node: fx.Node, value: torch.Tensor) -> View | None:
+        """The view as one of another result, which aliases something and is a view of nothing to autograd."""
+        base = value._base
+        if base is None or (stop := self.trace.node_of(base)) not in self._first or stop in self._homes:
+            return None
+        if stop in self.owners:
+            return None
+        root, how = self._chain(node, stop)
+        return View(Same(self._first[stop]), how, False) if root is stop else None
+
+    def _of_member(self, view: View) -> View:
+        """A view of memory that inputs share as one of the input that lies there, where the chain begins with it."""
+        if not isinstance(view.of, Shared) or not view.how:
+            return view
+        member = self.members.get((view.how[0].target, view.how[0].arguments))
+        return replace(view, of=member, how=view.how[1:]) if member is not None else view
+
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""
         steps: list[ViewStep] = []
@@ -143,7 +179,7 @@ class Aliases:
             if not is_view(call) or len(items) > 1:
                 break
             steps.append(self._step(call, items[0] if items else None))
-            node = self.trace.resolve(call.args[0])  # type: ignore[arg-type]
+            node = call.args[0]  # type: ignore[assignment]
         return node, tuple(reversed(steps))
 
     def _step(self, call: fx.Node, item: int | None) -> ViewStep:
@@ -165,7 +201,7 @@ def is_view(node: fx.Node) -> bool:
 def _has_python_history(value: torch.Tensor, base: torch.Tensor | None) -> bool:
     """Whether a custom autograd.Function stands between a view and its base: replaying would lose its backward."""
     origin = base.grad_fn if base is not None else None
-    pending, seen = [value.grad_fn], set()
+    pending, seen = [history_of(value)], set()
     while pending:
         node = pending.pop()
         if node is None or node is origin or node in seen:
@@ -186,7 +222,28 @@ def _is_recorded(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and torch._is_functional_tensor(getattr(value, "elem", value))
 
 
-def kind_of_write(argument: torch.Tensor) -> Literal["seen", "no_grad", "hidden"]:
+WriteKind = Literal["seen", "no_grad", "hidden"]
+
+
+def history_of(value: torch.Tensor) -> torch.autograd.graph.Node | None:
+    """What autograd knows a tensor to come from. A view that it refuses to look at, having been taken without gradients
+    before its base was written, has none.
+    """
+    try:
+        return value.grad_fn
+    except RuntimeError:
+        return None
+
+
+def is_refused(value: torch.Tensor) -> bool:
+    """Whether autograd refuses to say where a view comes from."""
+    try:
+        return value.grad_fn is value  # only the access matters
+    except RuntimeError:
+        return True
+
+
+def kind_of_write(argument: torch.Tensor) -> WriteKind:
     """Whether autograd saw the writes of an input."""
     elem = argument.elem  # type: ignore[attr-defined]
     if torch._functionalize_are_all_mutations_hidden_from_autograd(elem):

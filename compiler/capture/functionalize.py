@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.capture.aliasing import Aliases, Returned, kind_of_write
+from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from compiler.capture.ambient import preserved
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.roles import (
+    Bump,
     CallInput,
     Detach,
     Effect,
@@ -27,7 +28,7 @@ from compiler.ir.roles import (
     Signature,
     UserOutput,
 )
-from compiler.ir.trace import Trace
+from compiler.ir.trace import Trace, hint_of
 from compiler.torch_compat import Decompositions
 
 
@@ -52,7 +53,7 @@ class Bound:
     def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, *, is_shared: bool) -> Bound:
         storage = argument.untyped_storage()._cdata
         grad = argument.requires_grad
-        return Bound(role, leaf, argument, argument._version, storage, grad, argument.grad_fn, is_shared)
+        return Bound(role, leaf, argument, argument._version, storage, grad, history_of(argument), is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -119,37 +120,39 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     if len({fake.dtype for fake in fakes}) > 1:
         raise Unsupported("inputs of two dtypes overlap in memory and one is written")
     differentiable = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
-    start, base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
+    base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
     name = f"shared_{role.index}"
     wrapped, whole = _bind_tensor(trace, name, base, grad, base.is_leaf)
     bound = []
     for leaf, fake in zip(leaves, fakes, strict=True):
-        argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset() - start)
+        argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset())
         trace.own(argument, leaf.role)
         bound.append(Bound.of(leaf.role, wrapped, argument, is_shared=True))
     return (role, wrapped), bound
 
 
-def _common_base(fakes: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
-    """The tensor of which autograd knows all inputs as views. Strides of views count from the storage's beginning."""
+def _common_base(fakes: list[torch.Tensor]) -> torch.Tensor:
+    """The tensor of which autograd knows all inputs as views. It begins where its storage does, from where the offsets
+    of views count, so that a value computed of it can stand in its place.
+    """
     bases = {id(base): base for fake in fakes for base in [fake if fake._base is None else fake._base]}
-    if len(bases) > 1 or not all(fake.requires_grad for fake in fakes):
-        raise Unsupported("inputs overlap in memory that autograd does not know to be shared, and one is written")
-    return 0, next(iter(bases.values()))
+    base = next(iter(bases.values()))
+    if len(bases) > 1 or not all(fake.requires_grad for fake in fakes) or base.storage_offset() != 0:
+        raise Unsupported("inputs share memory that autograd does not know as one tensor's, and one is written")
+    return base
 
 
-def _flat_base(trace: Trace, fakes: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
-    """The lowest element that any of the inputs holds, and a flat tensor from there to the highest."""
-    start = min(int(fake.storage_offset()) for fake in fakes)
+def _flat_base(trace: Trace, fakes: list[torch.Tensor]) -> torch.Tensor:
+    """A flat tensor from the beginning of the storage to the highest element that any of the inputs holds."""
     end = max(
         int(fake.storage_offset())
         + sum((size - 1) * step for size, step in zip(fake.shape, fake.stride(), strict=True))
         for fake in fakes
     )
     with trace.paused(), torch.no_grad():
-        return start, torch.empty(int(end) + 1 - start, dtype=fakes[0].dtype, device=fakes[0].device)
+        return torch.empty(int(end) + 1, dtype=fakes[0].dtype, device=fakes[0].device)
 
 
 def _identifier(role: CallInput) -> str:
@@ -181,10 +184,17 @@ def _sign(
     for one in bound:
         _check_kept(one)
     mutations = {one.role: _mutation(trace, one) for one in bound if _is_written(trace, one)}
-    aliases = Aliases(trace, _owners(trace, bound, bases), frozenset(_storage(one.argument) for one in bound))
-    effects = [*aliases.restrides({one.role: one.argument for one in bound}), *_detached(bound), *mode]
+    storages = frozenset(_storage(one.argument) for one in bound)
+    aliases = Aliases(trace, _owners(trace, bound, bases), storages, _members(trace, bound))
+    bumps = [Bump(one.role, _version_growth(trace, one)) for one in bound if one.role not in mutations]
+    effects = [
+        *aliases.restrides({one.role: one.argument for one in bound}),
+        *_detached(bound),
+        *(bump for bump in bumps if bump.by),
+        *mode,
+    ]
     made = aliases.results(results)
-    effects += _inference(aliases, results)
+    effects += [*aliases.layouts(), *_inference(aliases, results)]
     returned: dict[OutputRole, Returned] = {**_writes(trace, bound, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
@@ -201,10 +211,24 @@ def _check_kept(one: Bound) -> None:
     """
     torch._sync(one.argument)
     elem = one.argument.elem  # type: ignore[attr-defined]
+    written = torch._functionalize_has_data_mutation(elem)  # type: ignore[attr-defined]
     if torch._functionalize_was_storage_changed(elem) or _storage(one.argument) != one.storage:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
-    if one.argument.requires_grad and not one.required_grad and one.argument.is_leaf:
+    if written and _may_overlap_itself(one.argument):
+        raise Unsupported("the program writes an input whose memory overlaps itself")
+    if one.argument.requires_grad and not one.required_grad and history_of(one.argument) is None:
         raise Unsupported("the program makes an input require grad")
+
+
+def _may_overlap_itself(value: torch.Tensor) -> bool:
+    """Whether two elements may have one place: strides, from the smallest on, do not step over all that lies below."""
+    reach = 0
+    for step, size in sorted(zip(map(hint_of, value.stride()), map(hint_of, value.shape), strict=True)):
+        if size > 1:
+            if step <= reach:
+                return True
+            reach += step * (size - 1)
+    return False
 
 
 def _is_written(trace: Trace, one: Bound) -> bool:
@@ -213,12 +237,22 @@ def _is_written(trace: Trace, one: Bound) -> bool:
 
 
 def _mutation(trace: Trace, one: Bound) -> Mutation:
-    is_on_tape = one.argument.grad_fn is not one.history  # an autograd.Function writes where gradients are off
-    kind = "seen" if is_on_tape else kind_of_write(one.argument)
-    if kind == "hidden":
-        return Mutation(one.role, kind, 0)
-    all_writes = trace.writes_by(one.role) if one.is_shared else one.argument._version - one.version
-    return Mutation(one.role, kind, all_writes - len(trace.restrides_of(one.argument)))
+    kind = _kind(one)
+    return Mutation(one.role, kind, 0 if kind == "hidden" else _version_growth(trace, one))
+
+
+def _kind(one: Bound) -> WriteKind:
+    """How autograd took the writes: of an input that requires grad, its history tells."""
+    if history_of(one.argument) is not one.history:
+        return "seen"
+    kind = kind_of_write(one.argument)
+    return "no_grad" if kind == "seen" and one.required_grad else kind
+
+
+def _version_growth(trace: Trace, one: Bound) -> int:
+    """By how much the version grew, beside the calls that changed strides, which are made on the caller's tensor."""
+    growth = trace.writes_by(one.role) if one.is_shared else one.argument._version - one.version
+    return growth - len(trace.restrides_of(one.argument))
 
 
 def _owners(
@@ -232,8 +266,18 @@ def _owners(
         if one.is_shared:
             base = next(base for base in bases if one.role in base.of)
             root = node.args[0] if node.target is torch.ops.aten.as_strided.default else node
-            owners.setdefault(trace.resolve(root), base)  # type: ignore[arg-type]
+            owners.setdefault(root, base)  # type: ignore[arg-type]
     return owners
+
+
+def _members(trace: Trace, bound: list[Bound]) -> dict[object, CallInput]:
+    """The inputs that are views of memory that they share, by the call that makes them of it."""
+    members: dict[object, CallInput] = {}
+    for one in bound:
+        node = trace.node_of(one.argument)
+        if one.is_shared and node.target is torch.ops.aten.as_strided.default:
+            members.setdefault((node.target, node.args[1:]), one.role)
+    return members
 
 
 def _detached(bound: list[Bound]) -> Iterator[Effect]:

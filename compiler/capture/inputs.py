@@ -45,12 +45,12 @@ class Call:
         """The call itself, uncompiled."""
         return self.function(leaves)
 
-    def specialized(self, values: Sequence[object]) -> Call:
-        """The same call for leaves whose sizes are these numbers and whose overlaps are these."""
+    def specialized(self, values: Sequence[object], versions: bool) -> Call:
+        """The same call for leaves whose sizes are these numbers and whose overlaps are these (`versions` as there)."""
         fake_mode = FakeTensorMode()
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)  # type: ignore[arg-type]
-        return Call(self.function, leaves, fake_mode, overlaps(values), is_specialized=True)
+        return Call(self.function, leaves, fake_mode, overlaps(values, versions), is_specialized=True)
 
 
 def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:

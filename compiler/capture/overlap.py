@@ -13,52 +13,91 @@ from itertools import combinations
 
 import torch
 
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
+"""Whether two tensors have one storage."""
+
 SEARCH_LIMIT = 4096
 """How many partial solutions the search for a common byte may look at before an overlap is assumed."""
 
 
-def overlap_test(written: tuple[int, ...]) -> Callable[[Sequence[object]], bool]:
+PAIRS = 16
+"""Up to how many pairs of leaves are asked one by one whether they share a storage; beyond, storages are counted."""
+
+
+def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence[object]], bool]:
     """A test of a call's leaves: whether one at the positions `written` overlaps with another leaf.
+
+    With `versions`, leaves that autograd knows as views of one tensor count as overlapping: a write of one makes the
+    version of all grow, which backward sees.
 
     Cost: one look at every leaf's storage, so only programs that write their inputs ask; more where storages are
     shared.
     """
 
+    pairs: list[tuple[int, int]] = []
+
     def test(args: Sequence[object]) -> bool:
-        owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
-        if len(set(owners)) == len(owners):
-            return False
-        shared = [p for p in written if owners.count(owners[p]) > 1]
-        return any(
-            share_a_byte(args[p], args[q])  # type: ignore[arg-type]
-            for p in shared
-            for q, owner in enumerate(owners)
-            if q != p and owner == owners[p]
-        )
+        if len(written) * len(args) > PAIRS:
+            return _overlap_by_owner(written, args, versions)
+        if not pairs:
+            pairs.extend(_pairs(written, args))
+        for p, q in pairs:
+            if is_alias(args[p], args[q]) and _is_related(args[p], args[q], versions):  # type: ignore[arg-type]
+                return True
+        return False
 
     return test
 
 
-def overlaps(values: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+def _pairs(written: tuple[int, ...], args: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Each written leaf with each other tensor. Which leaves are tensors is the same at every call."""
+    tensors = [position for position, value in enumerate(args) if isinstance(value, torch.Tensor)]
+    return ((p, q) for p in written for q in tensors if q != p and not (q in written and q < p))
+
+
+def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object], versions: bool) -> bool:
+    owners = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
+    if len(set(owners)) == len(owners):
+        return False
+    shared = [p for p in written if owners.count(owners[p]) > 1]
+    return any(
+        _is_related(args[p], args[q], versions)  # type: ignore[arg-type]
+        for p in shared
+        for q, owner in enumerate(owners)
+        if q != p and owner == owners[p]
+    )
+
+
+def overlaps(values: Sequence[object], versions: bool) -> tuple[tuple[int, ...], ...]:
     """The positions of tensors that overlap, in groups: each overlaps with some other of its group."""
     owners: dict[int, list[int]] = {}
     for position, value in enumerate(values):
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             owners.setdefault(value.untyped_storage()._cdata, []).append(position)
-    return tuple(group for sharing in owners.values() if len(sharing) > 1 for group in _groups(sharing, values))
+    return tuple(
+        group for sharing in owners.values() if len(sharing) > 1 for group in _groups(sharing, values, versions)
+    )
 
 
-def _groups(positions: list[int], values: Sequence[object]) -> Iterator[tuple[int, ...]]:
-    """The connected components of "shares a byte with", of more than one member."""
+def _groups(positions: list[int], values: Sequence[object], versions: bool) -> Iterator[tuple[int, ...]]:
+    """The connected components of "overlaps with", of more than one member."""
     component = {position: {position} for position in positions}
     for p, q in combinations(positions, 2):
-        if component[p] is not component[q] and share_a_byte(values[p], values[q]):  # type: ignore[arg-type]
+        if component[p] is not component[q] and _is_related(values[p], values[q], versions):  # type: ignore[arg-type]
             component[p] |= component[q]
             for member in component[q]:
                 component[member] = component[p]
     for group in {id(group): group for group in component.values()}.values():
         if len(group) > 1:
             yield tuple(sorted(group))
+
+
+def _is_related(one: torch.Tensor, other: torch.Tensor, versions: bool) -> bool:
+    if versions and (one._base is not None or other._base is not None):
+        roots = [tensor if tensor._base is None else tensor._base for tensor in (one, other)]
+        if roots[0] is roots[1]:
+            return True
+    return share_a_byte(one, other)
 
 
 def share_a_byte(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +21,7 @@ from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: 
 from compiler.ir.roles import (
     Base,
     Buffer,
+    Bump,
     CallInput,
     Constant,
     Detach,
@@ -28,6 +29,7 @@ from compiler.ir.roles import (
     Gradient,
     GradMode,
     Input,
+    Layout,
     Mutation,
     OutputRole,
     Parameter,
@@ -45,6 +47,29 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
+from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
+
+aten = torch.ops.aten
+
+METHODS = {
+    aten.as_strided.default: "as_strided",
+    aten.detach.default: "detach",
+    aten.diagonal.default: "diagonal",
+    aten.expand.default: "expand",
+    aten.permute.default: "permute",
+    aten.select.int: "select",
+    aten.squeeze.default: "squeeze",
+    aten.squeeze.dim: "squeeze",
+    aten.squeeze.dims: "squeeze",
+    aten.t.default: "t",
+    aten.transpose.int: "transpose",
+    aten.unbind.int: "unbind",
+    aten.unfold.default: "unfold",
+    aten.unsqueeze.default: "unsqueeze",
+    aten.view.default: "view",
+    aten.view.dtype: "view",
+}
+"""Views that are a method of the tensor, with the operator's own arguments."""
 
 LITERALS = (int, float, bool, str, type(None))
 
@@ -55,6 +80,7 @@ class Source:
 
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, object] = field(default_factory=dict)
+    is_grad_off: bool = False
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -68,6 +94,10 @@ class Source:
         self.namespace[unique] = value
         return unique
 
+    def unrecorded(self) -> str:
+        """What stands before a statement that autograd must not record; nothing where the call is made so anyway."""
+        return "" if self.is_grad_off else f"with {self.bind('no_grad', GradOff)}(): "
+
     @property
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
@@ -78,12 +108,14 @@ class AmbientNeeds:
     """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
-    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
+    `is_grad_off`: gradients are off wherever the call is made. `is_guarded`: the call looks whether its written inputs
+    overlap, and is made elsewhere if they do.
     """
 
     grad_off: bool
     autocast_off: bool
     grad_on: bool = False
+    is_grad_off: bool = False
     inference_on: bool = False
     is_guarded: bool = True
 
@@ -91,7 +123,7 @@ class AmbientNeeds:
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
     signature = program.signature
-    source = Source(namespace={"torch": torch})
+    source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     _emit_head(source, signature, needs)
     _emit_run(source, program, signature.outputs, "graph(args)", needs)
     _emit_epilogue(source, signature)
@@ -101,17 +133,19 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
 def emit_differentiable_call(forward: Program, backward: Program, needs: AmbientNeeds) -> Source:
     """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`."""
     signature = forward.signature
-    source = Source(namespace={"torch": torch, "once_differentiable": torch.autograd.function.once_differentiable})
+    source = Source(namespace={"torch": torch, "once_differentiable": once_differentiable, "apply_of": apply_of})
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs)
     _emit_backward_half(source, forward, backward)
+    source.line(0, "quick_apply = apply_of(Graph)")
     _emit_head(source, signature, needs)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
     checked = _saved_as_written(forward)
     if checked:
         source.line(1, "written = []")
-    _emit_run(source, None, visible, f"Graph.apply({'written, ' if checked else ''}*args)", around)
+    apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
+    _emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around)
     _emit_epilogue(source, signature, checked)
     return source
 
@@ -160,7 +194,7 @@ def _needed(signature: Signature) -> set[int]:
     """The positions of the inputs that the epilogue needs."""
     roles = {result.of for result in signature.results if isinstance(result, (Input, View))}
     roles |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
-    roles |= {effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach))}
+    roles |= {effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach, Bump))}
     return {role.index for role in roles if isinstance(role, (UserInput, Parameter, Buffer))}
 
 
@@ -183,10 +217,9 @@ def base_of(*views: torch.Tensor) -> torch.Tensor:
 
 
 def laid_over(extent: int, *views: torch.Tensor) -> torch.Tensor:
-    """A flat tensor of `extent` elements from the lowest that the views hold; autograd knows nothing of it."""
-    lowest = min(views, key=torch.Tensor.storage_offset)
+    """A flat tensor over the first `extent` elements of the views' storage; autograd knows nothing of it."""
     with torch.no_grad():
-        return lowest.detach().as_strided((extent,), (1,), lowest.storage_offset())
+        return views[0].detach().as_strided((extent,), (1,), 0)
 
 
 def _emit_run(
@@ -195,7 +228,7 @@ def _emit_run(
     depth = 1
     switches = {
         "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
-        "no_grad": (needs.grad_off, torch.no_grad),
+        "no_grad": (needs.grad_off, GradOff),
         "enable_grad": (needs.grad_on, torch.enable_grad),
         "inference_mode": (needs.inference_on, torch.inference_mode),
     }
@@ -208,6 +241,10 @@ def _emit_run(
     for role in _views_among(program) if program is not None else ():
         name = name_of(role)
         source.line(depth, f"{name} = {source.bind('as_no_view', as_no_view)}({name})")
+    for effect in program.signature.effects if program is not None else ():
+        if isinstance(effect, Layout):
+            name = name_of(effect.of)
+            source.line(depth, f"{name} = {source.bind('relaid', relaid)}({name}, {effect.strides})")
 
 
 def _views_among(program: Program) -> list[OutputRole]:
@@ -221,12 +258,22 @@ def _is_view(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
+def relaid(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The same values, laid out by these strides."""
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+
+
 def as_no_view(value: torch.Tensor) -> torch.Tensor:
     """A tensor over the same memory, in the same layout, that autograd takes for a view of nothing."""
     return reinterpret(value, value.size(), value.stride(), value.storage_offset())  # type: ignore[no-any-return]
 
 
 def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:
+    results = dict(enumerate(signature.results))
+    names: dict[int, str] = {}
+    for index, result in results.items():
+        if isinstance(result, View) and result.is_early:
+            names[index] = _emit_result(source, index, result, names)
     for effect in signature.effects:
         _emit_effect(source, effect)
     for role in signature.outputs:
@@ -234,13 +281,20 @@ def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallI
             _emit_write(source, role)
     for of in checked:
         source.line(1, f"written.append((keep_{of.index}.detach(), keep_{of.index}._version))")
-    names: list[str] = []
-    for index, result in enumerate(signature.results):
-        names.append(_emit_result(source, index, result, names))
+    for index in sorted(results.keys() - names.keys(), key=lambda index: _depth(signature, index)):
+        names[index] = _emit_result(source, index, results[index], names)
     for effect in signature.effects:
         if isinstance(effect, GradMode):
             source.line(1, f"{source.bind('set_grad_enabled', torch._C._set_grad_enabled)}({effect.enabled})")
-    source.line(1, f"return ({''.join(name + ', ' for name in names)})")
+    source.line(1, f"return ({''.join(names[index] + ', ' for index in results)})")
+
+
+def _depth(signature: Signature, index: int) -> int:
+    """Through how many other results a result is made, which come before it."""
+    result = signature.results[index]
+    if isinstance(result, Same):
+        return 1 + _depth(signature, result.index)
+    return 1 + _depth(signature, result.of.index) if isinstance(result, View) and isinstance(result.of, Same) else 0
 
 
 def _emit_effect(source: Source, effect: Effect) -> None:
@@ -251,6 +305,8 @@ def _emit_effect(source: Source, effect: Effect) -> None:
                 source.line(1, _step_text(source, f"keep_{of.index}", step))
         case Detach(of):
             source.line(1, f"keep_{of.index}.detach_()")
+        case Bump(of, by):
+            source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
 
 
 def _emit_write(source: Source, role: Mutation) -> None:
@@ -258,18 +314,21 @@ def _emit_write(source: Source, role: Mutation) -> None:
     if role.kind == "hidden":
         source.line(1, f"{kept}.data.copy_({new})")
         return
-    if role.writes != 1:
-        source.line(1, f"version = {kept}._version + {role.writes}")
     if role.kind == "no_grad":
-        source.line(1, f"with {source.bind('no_grad', torch.no_grad)}(): {kept}.copy_({new})")
+        source.line(1, f"{source.unrecorded()}{kept}.copy_({new})")
     else:
         source.line(1, f"{kept}.copy_({new})")
     if role.writes != 1:
-        setter = source.bind("set_version", torch._C._autograd._unsafe_set_version_counter)
-        source.line(1, f"{setter}(({kept},), (version,))")
+        source.line(1, f"{source.bind('bump_version', bump_version)}({kept}, {role.writes - 1})")
 
 
-def _emit_result(source: Source, index: int, result: Result, names: list[str]) -> str:
+def bump_version(tensor: torch.Tensor, by: int) -> None:
+    """Makes a tensor's version grow as eager's writes would have. Inference tensors have none."""
+    if not tensor.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
+
+
+def _emit_result(source: Source, index: int, result: Result, names: Mapping[int, str]) -> str:
     """The text of one result; a view is made on the lines before."""
     match result:
         case Constant(value):
@@ -279,26 +338,35 @@ def _emit_result(source: Source, index: int, result: Result, names: list[str]) -
         case Same(first):
             return names[first]
         case View():
-            return _emit_view(source, index, result)
+            return _emit_view(source, index, result, names)
     return name_of(result)
 
 
-def _emit_view(source: Source, index: int, view: View) -> str:
-    base = name_of(view.of) if isinstance(view.of, (UserOutput, Base)) else _kept(view.of)
-    text = base
+def _emit_view(source: Source, index: int, view: View, names: Mapping[int, str]) -> str:
+    match view.of:
+        case Same(first):
+            text = names[first]
+        case UserOutput() | Base():
+            text = name_of(view.of)
+        case _:
+            text = _kept(view.of)
     for step in view.how:
         text = _step_text(source, text, step)
     name = f"result_{index}"
-    guard = "" if view.requires_grad else f"with {source.bind('no_grad', torch.no_grad)}(): "
+    guard = "" if view.requires_grad else source.unrecorded()
     source.line(1, f"{guard}{name} = {text}")
     return name
 
 
 def _step_text(source: Source, value: str, step: ViewStep) -> str:
-    operator = source.bind(str(step.target).removesuffix(".default").replace(".", "_"), step.target)
-    arguments = "".join(", " + _argument(source, argument) for argument in step.arguments)
+    """One step of a view's chain; as a method of the tensor where it has one, which costs a third of the operator."""
+    arguments = ", ".join(_argument(source, argument) for argument in step.arguments)
     item = f"[{step.item}]" if step.item is not None else ""
-    return f"{operator}({value}{arguments}){item}"
+    method = METHODS.get(step.target)
+    if method is not None:
+        return f"{value}.{method}({arguments}){item}"
+    operator = source.bind(str(step.target).removesuffix(".default").replace(".", "_"), step.target)
+    return f"{operator}({value}{', ' if arguments else ''}{arguments}){item}"
 
 
 def _argument(source: Source, value: object) -> str:
@@ -324,7 +392,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     written = _saved_and_written(forward)
     kept = [f"{name}.clone()" if name in written else name for name in tensors]
     source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
-    source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    if sizes:
+        source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
     source.line(2, "ctx.set_materialize_grads(False)")
     shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
     if len(shapes) > 1:

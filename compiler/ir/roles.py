@@ -7,7 +7,8 @@
                 | Saved(of) | Token(effect)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, requires_grad) | Constant(value)
-    Effect     := Restride(of, how) | Detach(of) | GradMode(enabled) | Inference()
+    Effect     := Restride(of, how) | Detach(of) | Bump(of, by) | GradMode(enabled) | Inference()
+                | Layout(of, strides)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -153,11 +154,15 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The result is made after the graph has run, by replaying its view chain on `of`."""
+    """The result is made after the graph has run, by replaying its view chain on `of`.
 
-    of: CallInput | Shared | UserOutput | Base
+    `is_early`: before the inputs are written, because it was taken without gradients and autograd remembers that.
+    """
+
+    of: CallInput | Shared | UserOutput | Base | Same
     how: tuple[ViewStep, ...]
     requires_grad: bool
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +199,23 @@ class Inference:
     """What the graph makes was made in inference mode, and are inference tensors."""
 
 
-Effect: TypeAlias = Restride | Detach | GradMode | Inference
+@dataclass(frozen=True, slots=True)
+class Bump:
+    """The version of an input grows though no value of it changes: a view of it was written in its metadata."""
+
+    of: CallInput
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An output is laid out by these strides, which a write in place kept and the graph's own value does not have."""
+
+    of: OutputRole
+    strides: tuple[int, ...]
+
+
+Effect: TypeAlias = Restride | Detach | Bump | GradMode | Inference | Layout
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -48,7 +48,6 @@ class Trace:
         self._decompositions = decompositions
         self._functional_mode = Watching()
         self._inputs: list[fx.Node] = []
-        self._same_as: dict[fx.Node, fx.Node] = {}
 
     @property
     def graph(self) -> fx.Graph:
@@ -88,10 +87,9 @@ class Trace:
         return wrapped.requires_grad_(True) if requires_grad else wrapped
 
     def as_non_leaf(self, leaf: torch.Tensor) -> torch.Tensor:
-        """A tensor equal to `leaf` that autograd lets the program write in place; no call remains in the graph."""
+        """A tensor equal to `leaf`, in its layout, that autograd lets the program write in place."""
         with torch.enable_grad():
-            copy = leaf.clone()
-        self._same_as[self.node_of(copy)] = self.node_of(leaf)
+            copy: torch.Tensor = _NonLeaf.apply(leaf)  # type: ignore[no-untyped-call]
         return copy
 
     def own(self, value: torch.Tensor, owner: object) -> None:
@@ -130,11 +128,7 @@ class Trace:
                 raise Unsupported(f"the program returns a tensor that no call of it made: {fake}")
             constant.meta.setdefault("val", fake)
             return constant
-        return self.resolve(found)
-
-    def resolve(self, node: fx.Node) -> fx.Node:
-        """The node that stands for `node` once the recording is finished."""
-        return self._same_as.get(node, node)
+        return found
 
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
@@ -142,12 +136,27 @@ class Trace:
         calls = [node for node in graph.nodes if node.op != "placeholder"]
         for node in self._inputs if calls else ():
             calls[0].prepend(node)
-        for copy, original in self._same_as.items():
-            copy.replace_all_uses_with(original)
-            graph.erase_node(copy)
         graph.output(list(outputs))
         eliminate_dead_nodes(graph)
         return fx.GraphModule(self.tracer.root, graph, class_name="Program")
+
+
+class _NonLeaf(torch.autograd.Function):
+    """The identity, whose result has memory of its own over the same recorded value."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
+        return FunctionalTensor.to_functional(inner)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def hint_of(size: int | torch.SymInt) -> int:
+    """A size as it was when the call was recorded."""
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 
 def is_random(node: fx.Node) -> bool:

@@ -6,7 +6,7 @@ from harness.measure import Step
 
 from .subject import BACKENDS, MODES, Results, Subject, require_same, results
 
-FUNCTIONS = ("overhead.tiny_function", "overhead.tiny_module")
+FUNCTIONS = ("overhead.tiny_function", "overhead.tiny_module", "overhead.two_inputs", "overhead.mutation_and_alias")
 
 
 class Overhead:
