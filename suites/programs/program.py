@@ -22,7 +22,7 @@ VALUES = {
     "ordered": "torch.arange({numel})",
     "mixed": "((torch.arange({numel}) * 7 % 11 - 5) / 4)",
     "normal": "torch.randn({numel}, generator=torch.Generator().manual_seed({seed}))",
-    "special": f"torch.tensor({SPECIAL}).repeat({{numel}} // 8 + 1)[:{{numel}}]",
+    "special": f"torch.tensor({SPECIAL}).repeat({{numel}} // 8 + 1)[:{{numel}}].clone()",
 }
 """What a storage holds, by name, the plainest first."""
 GRADIENTS = {"none": "", "leaf": ".requires_grad_()", "inner": ".requires_grad_().clone()"}
