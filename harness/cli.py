@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import ledger, progress, report, triage
+from harness import drive, ledger, progress, report, triage
 from harness.backends import BackendError, resolve
 from harness.bench_worker import EAGER
 from harness.case import MODES, SIZES, Case
@@ -84,14 +84,12 @@ class Piece:
 
 
 HUNTING = together(
-    click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, metavar="N"),
-    click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, metavar="N"),
-    click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="J"),
-    click.option("--store", type=click.Path(path_type=Path), default=Path(".assay/programs"), metavar="DIR"),
-    click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]"),
+    click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, help="programs: how many."),
+    click.option("--first", type=click.IntRange(min=0), default=0, help="programs: the number of the first."),
+    click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]", help="programs: oracles beside eager."),
 )
-"""What a suite that generates its programs takes beside: how many, from which number on, in how many processes; where
-failing ones are written; oracles beside eager (`dynamic`, `reference`, `metamorphic`)."""
+"""What a suite that generates its programs takes, beside the machine's --jobs and --store."""
+HUNT_STORE = Path(".assay/programs")
 
 
 @commands.command()
@@ -103,24 +101,28 @@ failing ones are written; oracles beside eager (`dynamic`, `reference`, `metamor
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 @HUNTING
+@drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, isolate: bool, timeout_s: float | None, html_directory: Path | None,
-    examples: int, first: int, jobs: int, store: Path, oracles: str,
+    examples: int, first: int, oracles: str, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
-    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases. The suite `programs`
-    generates its programs: --examples of them from --seed, number --first and on, in --jobs processes; failing ones
-    are written to --store. --oracle adds to eager: dynamic, reference, metamorphic.
+    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
+    machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
+    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
+    if names == ("machine",):
+        sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     if (generator := generator_of(names)) is not None:
         more = tuple(name for name in oracles.split(",") if name)
         wanted = with_oracles(backends, more)
-        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, jobs, store, timeout_s,
+        store = HUNT_STORE if driving["store"] == str(drive.STORE) else Path(driving["store"])
+        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, driving["jobs"], store, timeout_s,
                             with_variants="metamorphic" in more)  # fmt: skip
         sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger()

@@ -208,9 +208,14 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
 
 def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
+    return Seen(facts_of(tensor, names), _numbers(tensor))
+
+
+def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
+    """The facts of a tensor now; `names` gives the paths of tensors that it may be a view of."""
     strided = tensor.layout == torch.strided and not tensor.is_nested
     is_leaf, has_grad_fn = _history(tensor)
-    facts = Facts(
+    return Facts(
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         dtype=tensor.dtype,
         device=str(tensor.device),
@@ -224,7 +229,6 @@ def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
         conj=tensor.is_conj(),
         neg=tensor.is_neg(),
     )
-    return Seen(facts, _numbers(tensor))
 
 
 def _history(tensor: Tensor) -> tuple[bool, bool]:

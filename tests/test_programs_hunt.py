@@ -51,7 +51,7 @@ def test_hunt_of_eager_itself_finds_nothing(tmp_path: Path) -> None:
     "fault, fields", [("drops_write_back", {"mutation", "version"}), ("copies_views", {"alias", "view"})]
 )
 def test_worker_makes_a_fault_small(fault: str, fields: set[str]) -> None:
-    backend = f"tests.wrong_backends:{fault}"
+    backend = f"tests.faulty_backends:{fault}"
     settings = Settings("suites.programs", 5, 0, (backend,), ("infer",), shrink_s=4.0, shrinks=1)
     numbers = (*range(3), writing())
     events: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ def test_worker_makes_a_fault_small(fault: str, fields: set[str]) -> None:
 
 def test_hunt_stores_what_fails_and_exits_1(tmp_path: Path) -> None:
     done, report = hunted(
-        tmp_path, "tests.wrong_backends:drops_write_back", 1, "--mode", "infer", "--first", str(writing())
+        tmp_path, "tests.faulty_backends:drops_write_back", 1, "--mode", "infer", "--first", str(writing())
     )
     assert done.exit_code == 1 and report["failures"], done.output
     assert not any(failure["passes"] for failure in report["failures"])
@@ -86,7 +86,7 @@ def writing() -> int:
 def test_hunt_outlives_a_crash_of_its_process(tmp_path: Path) -> None:
     first = next(number for number in range(400) if " @ " in draw(f"0:{number}").source())
     place = ("--first", str(first), "--mode", "infer")
-    done, report = hunted(tmp_path, "tests.wrong_backends:dies_on_matmul", 2, *place)
+    done, report = hunted(tmp_path, "tests.faulty_backends:dies_on_matmul", 2, *place)
     assert done.exit_code == 1 and report["programs"] == 2, done.output
     (crash,) = [failure for failure in report["failures"] if failure["kind"] == "crash of the process"]
     assert crash["index"] == first and " @ " in crash["source"]
@@ -95,13 +95,13 @@ def test_hunt_outlives_a_crash_of_its_process(tmp_path: Path) -> None:
 def test_hunt_outlives_a_hang(tmp_path: Path) -> None:
     first = next(number for number in range(900) if ".sort(" in draw(f"0:{number}").source())
     place = ("--first", str(first), "--mode", "infer", "--timeout", "3")
-    done, report = hunted(tmp_path, "tests.wrong_backends:never_ends_on_sort", 1, *place)
+    done, report = hunted(tmp_path, "tests.faulty_backends:never_ends_on_sort", 1, *place)
     assert done.exit_code == 1, done.output
     assert [failure["kind"] for failure in report["failures"]] == ["timeout of the process"]
 
 
 def test_hunt_asks_the_whole_harness_about_rounding() -> None:
-    verdicts = [tried(draw(f"4:{n}"), "infer", "tests.wrong_backends:loses_a_rounding").verdict for n in range(12)]
+    verdicts = [tried(draw(f"4:{n}"), "infer", "tests.faulty_backends:loses_a_rounding").verdict for n in range(12)]
     assert {"same", "diverged"} <= set(verdicts) <= {"same", "diverged", "crash"}, verdicts
 
 

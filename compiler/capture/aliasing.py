@@ -75,7 +75,7 @@ class Aliases:
         for role, value in self.returned.items():
             if isinstance(value, torch.Tensor):
                 strides, made = value.stride(), self.trace.fake_of(value).stride()
-                if strides != made and value.numel() > 0:
+                if strides != made:
                     yield self._layout(role, strides)
 
     def _layout(self, role: OutputRole, strides: tuple[int | torch.SymInt, ...]) -> Layout:

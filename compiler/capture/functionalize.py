@@ -120,7 +120,9 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     fakes = [leaf.fake for leaf in leaves if isinstance(leaf.fake, torch.Tensor)]
     if len({fake.dtype for fake in fakes}) > 1:
         raise Unsupported("inputs of two dtypes overlap in memory and one is written")
-    differentiable = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
+    differentiable = any(leaf.requires_grad for leaf in leaves)
+    if differentiable and not torch.is_grad_enabled():
+        raise Unsupported("inputs that require grad overlap in memory and one is written without gradients")
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad

@@ -63,9 +63,8 @@ class Watching(FunctionalTensorMode):
         if torch.Tag.inplace_view in func.tags and not _is_composite(func):
             self.restrided.setdefault(id(args[0]), []).append(Restrided(func, (*args[1:], *kwargs.values())))
             self._alive.append(args[0])
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            if self.owners and written and id(value) in self.owners:
+        for value in written_by(func, args, kwargs) if self.owners else ():
+            if id(value) in self.owners:
                 self.writes[self.owners[id(value)]] += 1
 
     def _follow(self, source: object, result: object) -> None:
@@ -118,6 +117,8 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     )
     if is_self_overlapping or is_shared or len(set(storages.values())) < len(storages):
         refuse_as_eager(func, args, kwargs)
+    if torch.Tag.nondeterministic_seeded in func.tags and not all(target.is_contiguous() for target in targets):
+        raise Unsupported(f"the program fills memory with gaps or in another order by {func}, which draws in its order")
     if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
