@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.errors import is_same_error, name_of
+from harness.memory import bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle
 from harness.outcome import Difference
@@ -87,6 +88,47 @@ class _Asked:
     oracle: Oracle
     with_hooks: bool
     with_bookkeeping: bool
+
+
+def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
+    """Whether two runs are the same bit for bit, so that `compare` could find no difference whatever its oracle."""
+    return all(_is_identical_step(reference, got) for reference, got in zip(eager, ours, strict=True))
+
+
+def _is_identical_step(eager: Observation, ours: Observation) -> bool:
+    return (
+        _is_equal_error(eager, ours)
+        and all(
+            getattr(eager, name) == getattr(ours, name)
+            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient")
+        )
+        and repr(eager.scalars) == repr(ours.scalars)
+        and _grown(eager) == _grown(ours)
+        and all(
+            _is_identical_tensors(getattr(eager, name), getattr(ours, name))
+            for name in ("outputs", "state", "gradients", "earlier")
+        )
+    )
+
+
+def _is_equal_error(eager: Observation, ours: Observation) -> bool:
+    if eager.error is None or ours.error is None:
+        return eager.error is ours.error
+    return is_same_error(eager.error.error, ours.error.error)
+
+
+def _grown(observation: Observation) -> dict[str, bool]:
+    return {path: version > 0 for path, version in observation.versions.items()}
+
+
+def _is_identical_tensors(eager: Mapping[str, Seen | None], ours: Mapping[str, Seen | None]) -> bool:
+    return eager.keys() == ours.keys() and all(_is_identical(seen, ours[path]) for path, seen in eager.items())
+
+
+def _is_identical(eager: Seen | None, ours: Seen | None) -> bool:
+    if eager is None or ours is None:
+        return eager is ours
+    return eager.facts == ours.facts and torch.equal(bits(eager.value), bits(ours.value))
 
 
 def _unjudged(draws: bool, excused: Sequence[Difference]) -> tuple[Difference, ...]:

@@ -228,7 +228,7 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
     """The tensors that receive gradients, by path: leaves of the state, and the leaves hidden behind the rest."""
     found: dict[str, Tensor] = {}
     for path, tensor in state.tensors.items():
-        root = tensor if tensor.is_leaf or tensor._base is None else tensor._base
+        root = tensor if _history(tensor)[0] or tensor._base is None else tensor._base
         leaf = call.leaves.get(id(root), root)
         if leaf.is_leaf and leaf.requires_grad:
             found[path if root is tensor else f"{path}._base"] = leaf
