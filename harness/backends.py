@@ -1,6 +1,8 @@
 """Backends by name: what a run compiles with.
 
     eager-none          the callable as it is, without torch.compile: the harness held against itself
+    assay-aot           our compiler without Dynamo, which takes a graph apart and refuses some: `aot_function`, kernels
+                        through ATen; `assay-aot,dynamic` with symbolic sizes
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
@@ -14,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +29,8 @@ from torch import nn
 
 OWN = {"assay": "compiler.fx:assay", "assay_reference": "reference.pipeline:assay_reference"}
 """Our own backends, found from a checkout too, where no entry point is installed."""
+
+WITHOUT_DYNAMO = "assay-aot"
 
 FLAGS = ("dynamic", "fullgraph")
 """What torch.compile itself can be asked for behind a backend's name."""
@@ -64,6 +69,8 @@ def resolve(name: str) -> Backend:
     if name == "eager-none":
         return Backend(name, lambda function: function)
     bare, *settings = name.split(",")
+    if bare == WITHOUT_DYNAMO:
+        return Backend(name, functools.partial(_ahead_of_time, settings=_settings(name, settings)))
     target = _target(bare)
     own = bool(getattr(target, "has_own_random_stream", False))
     ambient = _streams_of_eager if bare == "inductor" else contextlib.nullcontext
@@ -81,14 +88,34 @@ def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     return given | ({"options": options} if options else {})
 
 
+def is_given_shapes(name: str) -> bool:
+    """Whether a backend's name already says how sizes are compiled, or there is nothing to say."""
+    bare, *settings = name.split(",")
+    return bare == "eager-none" or "dynamic" in settings
+
+
+def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Callable[..., Any]:
+    """The callable through `aot_function`, or `aot_module` for a module; its graphs run node by node in ATen."""
+    compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.aot:aot_{_kind(function)}")
+    return compile_ahead(function, _as_recorded, **settings)  # type: ignore[no-any-return]
+
+
+def _kind(function: Callable[..., Any]) -> str:
+    return "module" if isinstance(function, nn.Module) else "function"
+
+
+def _as_recorded(graph: nn.Module, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    return graph.forward
+
+
 def backend_names() -> tuple[str, ...]:
     """Every name that `resolve` takes, `module:attribute` apart."""
-    return tuple(sorted({"eager-none", *OWN, *torch._dynamo.list_backends(None)}))
+    return tuple(sorted({"eager-none", WITHOUT_DYNAMO, *OWN, *torch._dynamo.list_backends(None)}))
 
 
 def statistics(backend: str) -> Statistics | None:
     """The counts of the compiler's journal since the process began; None for a backend that keeps none."""
-    if backend.split(",")[0] != "assay":
+    if backend.split(",")[0] not in ("assay", WITHOUT_DYNAMO):
         return None
     totals = importlib.import_module("compiler.journal").totals()
     return Statistics(totals["nodes"], totals["nodes_generated"], dict(totals["fallbacks"]))

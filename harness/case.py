@@ -1,4 +1,17 @@
-"""Cases: named programs that the harness runs, each made afresh for every run."""
+"""Cases: named programs that the harness runs, each made afresh for every run.
+
+A case is a callable with its arguments. Some properties show only in what a caller does with the callable: a case may
+bring a *scenario*, a function `scenario(compiled, *args, **kwargs)` that is called in the callable's place, and whose
+result or error is what is observed:
+
+    def write_the_first(f, w):
+        y, z = f(w)
+        y.mul_(2)
+        return z
+
+    @case(scenario=write_the_first)
+    def a_write_to_an_output_is_seen_through_its_view(): ...
+"""
 
 from __future__ import annotations
 
@@ -9,6 +22,7 @@ from typing import Any
 
 MODES = ("infer", "train")
 SIZES = ("tiny", "small", "full")
+SHAPES = ("static", "dynamic")
 
 Made = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -26,6 +40,9 @@ class Case:
     tags: tuple[str, ...]
     sizes: tuple[str, ...]
     origin: str = ""
+    shapes: tuple[str, ...] = ("static",)
+    """How sizes are compiled where a run does not say: as constants, or with `torch.compile(dynamic=True)`."""
+    scenario: Callable[..., Any] | None = None
 
     def make(self, size: str) -> Made:
         """The callable with its arguments. The harness seeds torch's RNG before it calls this."""
@@ -35,20 +52,32 @@ class Case:
 
 
 def case(
-    *, modes: tuple[str, ...] = MODES, tags: tuple[str, ...] = (), sizes: tuple[str, ...] = ("tiny",), name: str = ""
+    *,
+    modes: tuple[str, ...] = MODES,
+    tags: tuple[str, ...] = (),
+    sizes: tuple[str, ...] = ("tiny",),
+    name: str = "",
+    shapes: tuple[str, ...] = ("static",),
+    scenario: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Made]], Case]:
     """Declares a case: a function that makes `(callable, args, kwargs)` afresh, optionally for a `size`.
 
-    Raises: ValueError for a mode or size that does not exist.
+    `scenario(compiled, *args, **kwargs)` is called in the callable's place where it is given.
+
+    Raises: ValueError for a mode, size or kind of shapes that does not exist.
     """
-    for mode in modes:
-        if mode not in MODES:
-            raise ValueError(f"case: mode {mode!r} does not exist; the modes are {', '.join(MODES)}")
-    for size in sizes:
-        if size not in SIZES:
-            raise ValueError(f"case: size {size!r} does not exist; the sizes are {', '.join(SIZES)}")
+    _check("mode", modes, MODES)
+    _check("size", sizes, SIZES)
+    _check("kind of shapes", shapes, SHAPES)
 
     def declare(function: Callable[..., Made]) -> Case:
-        return Case(name or function.__name__, function, tuple(modes), tuple(tags), tuple(sizes))
+        called = name or function.__name__
+        return Case(called, function, modes, tags, sizes, shapes=shapes, scenario=scenario)
 
     return declare
+
+
+def _check(what: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for one in given:
+        if one not in known:
+            raise ValueError(f"case: {what} {one!r} does not exist; it is one of {', '.join(known)}")

@@ -22,12 +22,14 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import ledger, progress, report, triage
-from harness.backends import BackendError, resolve
+from harness import drive, ledger, progress, report, triage
+from harness.backends import BackendError, is_given_shapes, resolve
 from harness.bench_worker import EAGER
-from harness.case import MODES, SIZES, Case
-from harness.discover import DiscoverError, discover, suite_names
+from harness.case import MODES, SHAPES, SIZES, Case
+from harness.discover import DiscoverError, discover, discover_generator, suite_names
 from harness.environment import environment
+from harness.hunt import Settings
+from harness.hunt_report import run_hunt
 from harness.isolate import run_isolated
 from harness.outcome import Result
 from harness.report import Row
@@ -35,6 +37,7 @@ from harness.run import run_case
 
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
+ORACLES = ("dynamic", "reference", "metamorphic")
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -80,27 +83,55 @@ class Piece:
         return progress.label(self.case.name, self.mode, self.backend)
 
 
+HUNTING = together(
+    click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, help="programs: how many."),
+    click.option("--first", type=click.IntRange(min=0), default=0, help="programs: the number of the first."),
+    click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]", help="programs: oracles beside eager."),
+)
+"""What a suite that generates its programs takes, beside the machine's --jobs and --store."""
+HUNT_STORE = Path(".assay/programs")
+
+
 @commands.command()
 @CHOOSE_CASES
 @click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
+@click.option(
+    "--shapes",
+    type=click.Choice([*SHAPES, "both"]),
+    help="Sizes as constants, or dynamic (backend NAME,dynamic); default: as each case asks for.",
+)
 @click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+@HUNTING
+@drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    backends: tuple[str, ...], size: str, isolate: bool, timeout_s: float | None, html_directory: Path | None,
+    backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
+    html_directory: Path | None, examples: int, first: int, oracles: str, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
-    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases.
+    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
+    machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
+    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
+    if names == ("machine",):
+        sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
+    if (generator := generator_of(names)) is not None:
+        more = tuple(name for name in oracles.split(",") if name)
+        wanted = with_oracles(backends, more)
+        store = HUNT_STORE if driving["store"] == str(drive.STORE) else Path(driving["store"])
+        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, driving["jobs"], store, timeout_s,
+                            with_variants="metamorphic" in more)  # fmt: skip
+        sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger()
-    pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size)
+    pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
     facts = environment(device) | {"size": size, "seed": seed}
     console, rows, interrupted = progress.terminal(), [], False
@@ -243,6 +274,33 @@ def subjects_of(pieces: Sequence[Piece]) -> tuple[benching.Subject, ...]:
     )
 
 
+def shapes_of(shapes: str | None) -> tuple[str, ...] | None:
+    """The kinds of shapes to run; None where each case says."""
+    return None if shapes is None else SHAPES if shapes == "both" else (shapes,)
+
+
+def generator_of(names: Sequence[str]) -> str | None:
+    """The generating suite that alone was asked for; None where cases were.
+
+    Raises: click.UsageError for a generating suite beside others.
+    """
+    found = [generator for name in names if (generator := discover_generator(name)) is not None]
+    if found and len(names) > 1:
+        raise click.UsageError(f"{found[0]} generates its programs, and runs alone; it was asked for with others")
+    return found[0] if found else None
+
+
+def with_oracles(backends: Sequence[str], oracles: Sequence[str]) -> tuple[str, ...]:
+    """The backends, and those that the further oracles add: each is held against eager, so all agree.
+
+    Raises: click.UsageError for an oracle that does not exist.
+    """
+    if unknown := [name for name in oracles if name not in ORACLES]:
+        raise click.UsageError(f"--oracle {unknown[0]!r} does not exist; the oracles are {', '.join(ORACLES)}")
+    dynamic = [f"{backend},dynamic" for backend in backends if "dynamic" in oracles and ",dynamic" not in backend]
+    return (*backends, *dynamic, *(["assay_reference"] if "reference" in oracles else []))
+
+
 def modes_of(mode: str) -> tuple[str, ...]:
     return MODES if mode == "both" else (mode,)
 
@@ -259,8 +317,16 @@ def find_cases(names: Sequence[str], text: str) -> tuple[Case, ...]:
     return kept
 
 
-def plan(cases: Sequence[Case], modes: Sequence[str], backends: Sequence[str], size: str) -> tuple[Piece, ...]:
+def plan(
+    cases: Sequence[Case],
+    modes: Sequence[str],
+    backends: Sequence[str],
+    size: str,
+    shapes: Sequence[str] | None = ("static",),
+) -> tuple[Piece, ...]:
     """Every row to run. A case that does not come in `size` runs in its nearest smaller one.
+
+    Dynamic `shapes` are a row of the backend `NAME,dynamic`.
 
     Raises: click.UsageError where no case has any of the modes.
     """
@@ -269,12 +335,20 @@ def plan(cases: Sequence[Case], modes: Sequence[str], backends: Sequence[str], s
         for case in cases
         for mode in modes
         if mode in case.modes
-        for backend in backends
+        for name in backends
+        for backend in with_shapes(name, case.shapes if shapes is None else shapes)
     )
     if not pieces:
         has = ", ".join(sorted({mode for case in cases for mode in case.modes}))
         raise click.UsageError(f"no case has the mode {', '.join(modes)}; they have {has}")
     return pieces
+
+
+def with_shapes(backend: str, shapes: Sequence[str]) -> tuple[str, ...]:
+    """The backend's name for each kind of shapes; the name alone where it says already, or has no choice."""
+    if is_given_shapes(backend):
+        return (backend,)
+    return tuple(f"{backend},dynamic" if kind == "dynamic" else backend for kind in shapes)
 
 
 def size_for(case: Case, size: str) -> str:

@@ -83,7 +83,7 @@ class _Copier:
     """One copying: the memo that `copy.deepcopy` reads, the storages copied so far, the hidden leaves."""
 
     def __init__(self, convert: Convert | None, device: str | None) -> None:
-        self.memo: dict[int, Any] = {}
+        self.memo: dict[int, Any] = {id(torch.default_generator): torch.default_generator}
         self.leaves: dict[int, Tensor] = {}
         self._convert, self._device = convert, device
         self._flats: dict[int, tuple[torch.dtype, Tensor]] = {}

@@ -4,13 +4,15 @@ Four comparisons are not equality, each for a reason:
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
   still the same; a mutation written back once counts as the many that eager made. A tensor that eager changes
   without its version growing (the running statistics of batch norm) is not compared.
-- *view*: of which observed tensor an output is a view. Views of memory that nothing observed holds are not compared,
-  because no write can go through their base.
+- *view*: of which observed tensor an output is a view, and by which view chain. Views of memory that nothing observed
+  holds are not compared, because no write can go through their base.
 - *earlier*: the outputs of the step before, looked at again, unless they were wrong at the time: a backend that hands
   out one buffer twice changes them.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
-The order in which gradients arrive at leaves is compared for cases with the tag `hooks`, and noted for the others.
+Cases with the tag `bookkeeping` are compared in both respects to the letter: by how much versions grew, and whether
+an output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag `hooks`,
+and noted for the others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.errors import is_same_error, name_of
+from harness.memory import bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle
 from harness.outcome import Difference
@@ -29,7 +32,21 @@ from harness.tolerance import explain, explain_reals
 
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
-FLAGS = ("device", "layout", "stride", "offset", "requires_grad", "is_leaf", "has_grad_fn", "conj", "neg")
+FLAGS = (
+    "device",
+    "layout",
+    "stride",
+    "offset",
+    "requires_grad",
+    "is_leaf",
+    "has_grad_fn",
+    "conj",
+    "neg",
+    "is_inference",
+    "is_allocated",
+)
+DERIVED_AGAIN = ("AsStridedBackward0",)
+"""The chain that eager gives to a view whose base was written after it was made; any chain of views is as good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +60,17 @@ class Comparison:
 
 
 def compare(
-    oracle: Oracle, ours: Sequence[Observation], *, own_random_stream: bool = False, with_hooks: bool = False
+    oracle: Oracle,
+    ours: Sequence[Observation],
+    *,
+    own_random_stream: bool = False,
+    with_hooks: bool = False,
+    with_bookkeeping: bool = False,
 ) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
-    found = list(_steps(oracle.eager, ours, oracle, with_hooks))
-    unstable = list(_steps(oracle.eager, oracle.again, oracle, with_hooks))
+    asked = _Asked(oracle, with_hooks, with_bookkeeping)
+    found = list(_steps(oracle.eager, ours, asked))
+    unstable = list(_steps(oracle.eager, oracle.again, asked))
     shaky = {(difference.field, difference.path) for difference in unstable}
     steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
     draws = own_random_stream and any(step.uses_random for step in oracle.eager)
@@ -56,6 +79,56 @@ def compare(
     return Comparison(
         tuple(different), tuple(unstable), _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a comparison judges by, and which of the optional fields it compares."""
+
+    oracle: Oracle
+    with_hooks: bool
+    with_bookkeeping: bool
+
+
+def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
+    """Whether two runs are the same bit for bit, so that `compare` could find no difference whatever its oracle."""
+    return all(_is_identical_step(reference, got) for reference, got in zip(eager, ours, strict=True))
+
+
+def _is_identical_step(eager: Observation, ours: Observation) -> bool:
+    return (
+        _is_equal_error(eager, ours)
+        and all(
+            getattr(eager, name) == getattr(ours, name)
+            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient")
+        )
+        and repr(eager.scalars) == repr(ours.scalars)
+        and _grown(eager) == _grown(ours)
+        and all(
+            _is_identical_tensors(getattr(eager, name), getattr(ours, name))
+            for name in ("outputs", "state", "gradients", "earlier")
+        )
+    )
+
+
+def _is_equal_error(eager: Observation, ours: Observation) -> bool:
+    if eager.error is None or ours.error is None:
+        return eager.error is ours.error
+    return is_same_error(eager.error.error, ours.error.error)
+
+
+def _grown(observation: Observation) -> dict[str, bool]:
+    return {path: version > 0 for path, version in observation.versions.items()}
+
+
+def _is_identical_tensors(eager: Mapping[str, Seen | None], ours: Mapping[str, Seen | None]) -> bool:
+    return eager.keys() == ours.keys() and all(_is_identical(seen, ours[path]) for path, seen in eager.items())
+
+
+def _is_identical(eager: Seen | None, ours: Seen | None) -> bool:
+    if eager is None or ours is None:
+        return eager is ours
+    return eager.facts == ours.facts and torch.equal(bits(eager.value), bits(ours.value))
 
 
 def _unjudged(draws: bool, excused: Sequence[Difference]) -> tuple[Difference, ...]:
@@ -72,12 +145,10 @@ def _notes(eager: Sequence[Observation], ours: Sequence[Observation], with_hooks
     return ("gradients arrive at leaves in another order than eager's",) if moved and not with_hooks else ()
 
 
-def _steps(
-    eager: Sequence[Observation], ours: Sequence[Observation], oracle: Oracle, with_hooks: bool
-) -> Iterator[Difference]:
+def _steps(eager: Sequence[Observation], ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
     wrong: set[str] = set()  # outputs whose numbers were wrong when they came out: no news when looked at again
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True)):
-        found = list(_Pair(reference, got, oracle, index, with_hooks).differences())
+        found = list(_Pair(reference, got, asked, index).differences())
         for difference in found:
             if difference.field != "earlier" or difference.path not in wrong:
                 yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}")
@@ -90,9 +161,12 @@ class _Pair:
 
     eager: Observation
     ours: Observation
-    oracle: Oracle
+    asked: _Asked
     index: int
-    with_hooks: bool
+
+    @property
+    def oracle(self) -> Oracle:
+        return self.asked.oracle
 
     def differences(self) -> Iterator[Difference]:
         yield from self._error()
@@ -179,9 +253,18 @@ class _Pair:
                 yield Difference(
                     name, path, f"ours is {_said(getattr(ours, name))}, eager's {_said(getattr(eager, name))}"
                 )
-        if _observed_base(eager) != _observed_base(ours):
+        yield from self._view(path, eager, ours)
+
+    def _view(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
+        if self._base_of(eager) != self._base_of(ours):
             told = [facts.view or "nothing" for facts in (ours, eager)]
             yield Difference("view", path, f"ours is a view of {told[0]}, eager's of {told[1]}")
+        elif eager.view_chain and ours.view_chain and not _is_same_chain(eager.view_chain, ours.view_chain):
+            told = [" of ".join(facts.view_chain) or "nothing" for facts in (ours, eager)]
+            yield Difference("view", path, f"ours was made by {told[0]}, eager's by {told[1]}")
+
+    def _base_of(self, facts: Facts) -> str:
+        return "" if facts.view == "(unobserved)" and not self.asked.with_bookkeeping else facts.view
 
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> str | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
@@ -193,7 +276,8 @@ class _Pair:
         for path in self.eager.versions.keys() & self.ours.versions.keys():
             eager, ours = self.eager.versions[path], self.ours.versions[path]
             is_unmarked = eager == 0 and path in self.eager.written
-            if (eager > 0) != (ours > 0) and not is_unmarked:
+            is_other = eager != ours if self.asked.with_bookkeeping else (eager > 0) != (ours > 0)
+            if is_other and not is_unmarked:
                 yield Difference("version", path, f"ours grew by {ours}, eager's by {eager}")
 
     def _aliases(self) -> Iterator[Difference]:
@@ -215,11 +299,14 @@ class _Pair:
         for name, eager in self.eager.random.items():
             if self.ours.random.get(name) != eager:
                 yield Difference("random", name, "the random state after the call is not eager's")
+        for name, eager_on in self.eager.ambient.items():
+            if self.ours.ambient.get(name) != eager_on:
+                yield Difference("ambient", name, f"after the call it is {'on' if eager_on else 'off'} in eager")
         for category in sorted(self._missing_warnings()):
             yield Difference("warnings", category, "eager warns, ours does not")
         for category in sorted(self.ours.warnings - self.oracle.any_warnings(self.index)):
             yield Difference("warnings", category, "ours warns, eager does not")
-        if self.with_hooks and self.eager.hooks != self.ours.hooks:
+        if self.asked.with_hooks and self.eager.hooks != self.ours.hooks:
             told = [", ".join(hooks) or "none" for hooks in (self.ours.hooks, self.eager.hooks)]
             yield Difference("hooks", "order", f"gradients arrive in the order {told[0]}; in eager {told[1]}")
 
@@ -227,8 +314,8 @@ class _Pair:
         return self.oracle.sure_warnings(self.index) - self.ours.warnings
 
 
-def _observed_base(facts: Facts) -> str:
-    return "" if facts.view == "(unobserved)" else facts.view
+def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
+    return eager == ours or (eager == DERIVED_AGAIN and "custom" not in ours)
 
 
 def _said(value: object) -> str:

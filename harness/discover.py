@@ -47,6 +47,17 @@ def discover(names: Sequence[str]) -> tuple[Case, ...]:
     return tuple(found.values())
 
 
+def discover_generator(name: str) -> str | None:
+    """The dotted name of the module, if it is one that generates its programs: it has a function `draw`.
+
+    Raises: DiscoverError if it exists and its import fails.
+    """
+    if name.endswith(".py") or "/" in name:
+        return None
+    module = _module_named(name)
+    return module.__name__ if module is not None and callable(getattr(module, "draw", None)) else None
+
+
 def suite_names() -> tuple[str, ...]:
     """The packages and modules under `suites`."""
     suites = importlib.util.find_spec("suites")

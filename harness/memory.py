@@ -22,7 +22,17 @@ Alias = tuple[str, str, str]
 
 def has_memory(tensor: Tensor) -> bool:
     """Whether a tensor is laid over bytes that can be addressed."""
-    return tensor.layout == torch.strided and not tensor.is_nested and tensor.numel() > 0 and tensor.data_ptr() != 0
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
+        return False
+    return is_allocated(tensor) and tensor.data_ptr() != 0
+
+
+def is_allocated(tensor: Tensor) -> bool:
+    """Whether a tensor's storage holds all of its elements, which it does not after `untyped_storage().resize_(0)`."""
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
+        return True
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 def aliases(tensors: Mapping[str, Tensor]) -> frozenset[Alias]:

@@ -1,22 +1,26 @@
-"""Everything that a program can observe of a call: one `Observation` a step, two steps a run.
+"""Everything that a program can observe of a call: one `Observation` a step, three steps a run.
 
-A run calls the same objects twice, so that a second call is always seen. Training: the loss is `output.loss` where
-there is one, otherwise every differentiable output gets a cotangent that depends on the seed and its path alone;
-gradients are set to None between the steps. Inference: under `torch.no_grad`.
+A run calls the same objects three times, so that what an earlier call left behind is always seen. Training: the loss
+is `output.loss` where there is one, otherwise every differentiable output gets a cotangent that depends on the seed
+and its path alone; gradients are set to None between the steps. Inference: under `torch.no_grad`.
 
 Cotangents are odd multiples of 1/16 below 2, which every floating dtype represents, so that eager, compiled and
-float64 runs are given the same numbers. Inputs that are not leaves are made afresh for the second step, because a
+float64 runs are given the same numbers. Inputs that are not leaves are made afresh for each later step, because a
 graph is freed by its backward; all other objects are the same ones.
 
 Warnings: the categories of Python's `UserWarning` raised by the program count. Those raised from the files of
 torch's compiling packages (`COMPILING`) tell of compilation and are left out. A warning that eager gives in one run
 and not in the next (many are said once a process) is held against nobody.
+
+A case's scenario is run in the place of its callable: what it returns and raises is what is observed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import pickle
 import random
 import time
 import warnings
@@ -31,18 +35,22 @@ import torch
 from torch import Tensor
 
 from harness.clone import Call
-from harness.memory import Alias, aliases, bits, poke
+from harness.memory import Alias, aliases, bits, is_allocated, poke
 from harness.tree import Tree, modules_in, walk, walk_call
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
 TORCH = Path(torch.__file__).parent
 OURS = Path(__file__).parent.parent
-STEPS = 2
+STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a tensor is, its numbers apart. `view` is what it is a view of: a path, `(unobserved)`, or nothing."""
+    """What a tensor is, its numbers apart. `view` is what it is a view of: a path, `(unobserved)`, or nothing.
+
+    `view_chain` names the autograd nodes from a view down to its base, those of an autograd.Function as `custom`:
+    how a backend names the node of a whole program is its own affair, how a view is replayed is not.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -54,8 +62,11 @@ class Facts:
     is_leaf: bool
     has_grad_fn: bool
     view: str
+    view_chain: tuple[str, ...]
     conj: bool
     neg: bool
+    is_inference: bool
+    is_allocated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,9 @@ class Observation:
     error: Raised | None
     warnings: frozenset[str]
     random: dict[str, str]
+    """A digest of each random stream after the step: the global ones, and the generators that the call reaches."""
+    ambient: dict[str, bool]
+    """The modes of the thread after the call: gradients, autocast, inference."""
     uses_random: bool
     hooks: tuple[str, ...]
     """The order in which gradients arrived at leaves."""
@@ -112,16 +126,21 @@ class _Step:
     error: Raised | None = None
     hooks: list[str] = field(default_factory=list)
     warnings: frozenset[str] = frozenset()
+    ambient: dict[str, bool] = field(default_factory=dict)
     seconds: float = 0.0
 
 
 def observe(
-    calls: Sequence[Call], mode: str, seed: int, compiled: Callable[..., Any] | None = None
+    calls: Sequence[Call],
+    mode: str,
+    seed: int,
+    compiled: Callable[..., Any] | None = None,
+    scenario: Callable[..., Any] | None = None,
 ) -> tuple[Observation, ...]:
-    """Runs the steps, one for each call of `calls` (the same call twice, as a rule), and watches.
+    """Runs the steps, one for each call of `calls` (the same call, as a rule), and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
-    watched either way.
+    watched either way. A `scenario` is given the one or the other, and the arguments.
 
     The random state is reset to `seed` before the first step. The objects of the calls are left as the program
     leaves them. Raises: KeyboardInterrupt only; whatever else the program raises is observed.
@@ -133,6 +152,7 @@ def observe(
     for index, call in enumerate(calls):
         is_last = index == len(calls) - 1
         function = call.function if compiled is None else compiled
+        function = function if scenario is None else functools.partial(scenario, function)
         observation, earlier = _observed_step(call, function, mode, seed, earlier, is_last)
         seen.append(observation)
     return tuple(seen)
@@ -145,15 +165,26 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def random_state() -> dict[str, str]:
-    """A digest of each random stream."""
+def random_state(generators: Mapping[str, torch.Generator] | None = None) -> dict[str, str]:
+    """A digest of each random stream: the global ones, and the `generators` by their path."""
     states: dict[str, Any] = {"torch.cpu": torch.get_rng_state().numpy().tobytes()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         for index, state in enumerate(torch.cuda.get_rng_state_all()):
             states[f"torch.cuda:{index}"] = state.numpy().tobytes()
-    states["python"] = repr(random.getstate()).encode()
-    states["numpy"] = repr(numpy.random.get_state()).encode()
+    states["python"] = pickle.dumps(random.getstate())
+    states["numpy"] = pickle.dumps(numpy.random.get_state())
+    for path, generator in (generators or {}).items():
+        states[path] = generator.get_state().numpy().tobytes()
     return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}
+
+
+def ambient_modes() -> dict[str, bool]:
+    """The modes that a program may leave changed for what runs after it."""
+    return {
+        "grad": torch.is_grad_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "inference": torch.is_inference_mode_enabled(),
+    }
 
 
 def set_mode(call: Call, mode: str) -> None:
@@ -197,7 +228,7 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
     """The tensors that receive gradients, by path: leaves of the state, and the leaves hidden behind the rest."""
     found: dict[str, Tensor] = {}
     for path, tensor in state.tensors.items():
-        root = tensor if tensor.is_leaf or tensor._base is None else tensor._base
+        root = tensor if _history(tensor)[0] or tensor._base is None else tensor._base
         leaf = call.leaves.get(id(root), root)
         if leaf.is_leaf and leaf.requires_grad:
             found[path if root is tensor else f"{path}._base"] = leaf
@@ -206,8 +237,14 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
 
 def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
+    return Seen(facts_of(tensor, names), _numbers(tensor))
+
+
+def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
+    """The facts of a tensor now; `names` gives the paths of tensors that it may be a view of."""
     strided = tensor.layout == torch.strided and not tensor.is_nested
-    facts = Facts(
+    is_leaf, has_grad_fn, chain = _history(tensor)
+    return Facts(
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         dtype=tensor.dtype,
         device=str(tensor.device),
@@ -215,16 +252,46 @@ def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
         stride=tuple(tensor.stride()) if strided else (),
         offset=int(tensor.storage_offset()) if strided else 0,
         requires_grad=tensor.requires_grad,
-        is_leaf=tensor.is_leaf,
-        has_grad_fn=tensor.grad_fn is not None,
+        is_leaf=is_leaf,
+        has_grad_fn=has_grad_fn,
         view="" if tensor._base is None else names.get(id(tensor._base), "(unobserved)"),
+        view_chain=chain,
         conj=tensor.is_conj(),
         neg=tensor.is_neg(),
+        is_inference=tensor.is_inference(),
+        is_allocated=is_allocated(tensor),
     )
-    return Seen(facts, _numbers(tensor))
+
+
+def _history(tensor: Tensor) -> tuple[bool, bool, tuple[str, ...]]:
+    """Whether a tensor is a leaf, whether it has a `grad_fn`, and its view chain.
+
+    A view that a write through another view made invalid raises when it is asked, and says so in its chain.
+    """
+    try:
+        is_leaf, node = tensor.is_leaf, tensor.grad_fn
+    except RuntimeError:
+        return False, True, ("invalid",)
+    base = tensor._base
+    if node is None or base is None:
+        return is_leaf, node is not None, ()
+    chain = []
+    while node is not None and node is not base.grad_fn and not hasattr(node, "variable"):
+        chain.append(_node_name(node))
+        node = node.next_functions[0][0] if node.next_functions else None
+    return is_leaf, True, tuple(chain)
+
+
+def _node_name(node: torch.autograd.graph.Node) -> str:
+    """The name of an autograd node of ATen's, which ends in a number or is C++'s; that of any other is `custom`."""
+    name = node.name().rpartition("::")[2]
+    return name if name[-1].isdigit() or "::" in node.name() else "custom"
 
 
 def _numbers(tensor: Tensor) -> Tensor:
+    """A copy of a tensor's numbers; of none of them where its storage was freed."""
+    if not is_allocated(tensor):
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     with torch.no_grad():
         plain = tensor.detach()
         plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
@@ -248,9 +315,9 @@ def _observed_step(
         leaf.grad = None
     versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
     numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
-    random_before = random_state()
+    random_before = random_state(before.generators)
     step = _run_step(call, function, mode, seed, before, leaves)
-    random_after = random_state()
+    random_after = random_state(before.generators)
     after = walk_call(call.function, call.args, call.kwargs)
     names = _names(before.tensors)
     watched = after.tensors | step.tree.tensors
@@ -268,6 +335,7 @@ def _observed_step(
         error=step.error,
         warnings=step.warnings,
         random=random_after,
+        ambient=step.ambient,
         uses_random=random_before != random_after,
         hooks=tuple(step.hooks),
         pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_last else {},
@@ -281,9 +349,9 @@ def _run_step(
 ) -> _Step:
     step = _Step()
     during = "call"
-    with _recorded_warnings(step), grad_mode(mode), _stopwatch(step) as timed:
+    with _recorded_warnings(step), grad_mode(mode), _recorded_modes(step) as noted, _stopwatch(step) as timed:
         try:
-            with timed():
+            with timed(), noted():
                 step.output = function(*call.args, **call.kwargs)
             _note_outputs(step, before, call)
             during = "backward"
@@ -320,6 +388,24 @@ def _version(tensor: Tensor) -> int:
 
 
 @contextlib.contextmanager
+def _recorded_modes(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+    """Gives a context at whose end the modes are noted; puts autocast back, as `grad_mode` does gradients."""
+    autocast = torch.is_autocast_enabled("cpu")
+
+    @contextlib.contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            step.ambient = ambient_modes()
+
+    try:
+        yield noted
+    finally:
+        torch.set_autocast_enabled("cpu", autocast)
+
+
+@contextlib.contextmanager
 def _stopwatch(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
     """Gives a context that adds the time spent in it to the step's."""
 
@@ -343,6 +429,7 @@ def _recorded_arrivals(leaves: Mapping[str, Tensor], arrived: list[str]) -> Iter
     handles = [
         leaf.register_post_accumulate_grad_hook(lambda _, path=path: arrived.append(path))
         for path, leaf in reversed(unique.values())
+        if leaf.requires_grad  # it still does: the call may have turned it off
     ]
     try:
         yield

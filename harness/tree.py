@@ -23,11 +23,12 @@ OPAQUE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The values by path: `kinds` of every node, `tensors` and `scalars` at the leaves."""
+    """The values by path: `kinds` of every node; `tensors`, `scalars` and random `generators` at the leaves."""
 
     kinds: dict[str, str] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
+    generators: dict[str, torch.Generator] = field(default_factory=dict)
 
 
 def walk(value: Any, path: str) -> Tree:
@@ -91,6 +92,8 @@ def _visit(value: Any, path: str, tree: Tree, seen: set[int]) -> None:
     if isinstance(value, SCALARS):
         tree.kinds[path], tree.scalars[path] = type(value).__name__, value
         return
+    if isinstance(value, torch.Generator):
+        tree.generators[path] = value
     if id(value) in seen:
         return
     seen.add(id(value))

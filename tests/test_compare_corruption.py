@@ -29,7 +29,7 @@ class Corruption:
     at: str
     """Every difference has this in its path."""
     mode: str = "infer"
-    steps: tuple[int, ...] = (1, 2)
+    steps: tuple[int, ...] = (1, 2, 3)
 
 
 def on_output(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
@@ -300,11 +300,11 @@ def warns(function: Function) -> Function:
     ("scalar", Corruption(dictionary, on_output(lambda d: {**d, "n": 4}), fields("values"), "output.n")),
     ("random_state_advanced", Corruption(doubled, draws_once_more, fields("random"), "torch.cpu")),
     ("random_seed_reused", Corruption(noisy, reused_seed, fields("random", "values"), "")),
-    ("second_call_only", Corruption(doubled, wrong_on_second_call, fields("values"), "output", steps=(2,))),
+    ("second_call_only", Corruption(doubled, wrong_on_second_call, fields("values"), "output", steps=(2, 3))),
     ("memory_shared_in_secret", Corruption(two_equal_outputs, on_output(secretly_shared), fields("alias"), "output")),
     (
         "output_buffer_reused",
-        Corruption(counting, reused_output_buffer, fields("earlier"), "output", steps=(2,)),
+        Corruption(counting, reused_output_buffer, fields("earlier"), "output", steps=(2, 3)),
     ),
     ("warning", Corruption(warned, warns, fields("warnings"), "UserWarning")),
 )

@@ -100,6 +100,7 @@ def test_run_finds_a_difference_beside_what_is_unstable() -> None:
     assert {found.path for found in result.differences if "reference-unstable" not in found.detail} == {
         "step 1: output.steady",
         "step 2: output.steady",
+        "step 3: output.steady",
     }
 
 

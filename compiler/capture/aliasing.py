@@ -75,7 +75,7 @@ class Aliases:
         for role, value in self.returned.items():
             if isinstance(value, torch.Tensor):
                 strides, made = value.stride(), self.trace.fake_of(value).stride()
-                if strides != made and value.numel() > 0:
+                if strides != made:
                     yield self._layout(role, strides)
 
     def _layout(self, role: OutputRole, strides: tuple[int | torch.SymInt, ...]) -> Layout:
@@ -137,8 +137,8 @@ class Aliases:
             return found
         base = value._base if flows else None
         stop = self.trace.node_of(base) if base is not None else None
-        if flows and _has_python_history(value, base):
-            raise Unsupported("the program returns a view that an autograd.Function made")
+        if flows:
+            _check_replayable(value, base)
         root, how = self._chain(node, stop)
         if root in self.owners:
             return self._of_member(View(self.owners[root], how, flows, is_refused(value)))
@@ -198,24 +198,24 @@ def is_view(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
-def _has_python_history(value: torch.Tensor, base: torch.Tensor | None) -> bool:
-    """Whether a custom autograd.Function stands between a view and its base: replaying would lose its backward."""
-    origin = base.grad_fn if base is not None else None
-    pending, seen = [history_of(value)], set()
+def _check_replayable(value: torch.Tensor, base: torch.Tensor | None) -> None:
+    """Raises: Unsupported where replaying a view's chain would not give its gradient: a custom autograd.Function made
+    it, or a part of the chain was taken without gradients.
+    """
+    reached, pending, seen = False, [history_of(value)], set()
     while pending:
         node = pending.pop()
-        if node is None or node is origin or node in seen:
+        if node is None or node in seen:
             continue
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
-            return True
         seen.add(node)
-        if type(node).__name__ in _WRITTEN_VIEWS:
-            continue  # its view was written in place: the rest of the history belongs to what was written
-        pending.extend(parent for parent, _ in node.next_functions)
-    return False
-
-
-_WRITTEN_VIEWS = ("AsStridedBackward0", "CopySlices")
+        if base is not None and (node is base.grad_fn or getattr(node, "variable", None) is base):
+            reached = True
+        elif isinstance(node, torch.autograd.function.BackwardCFunction):
+            raise Unsupported("the program returns a view that an autograd.Function made")
+        else:
+            pending.extend(parent for parent, _ in node.next_functions)
+    if not reached:
+        raise Unsupported("the program returns a view that was in part taken without gradients")
 
 
 def _is_recorded(value: object) -> TypeGuard[torch.Tensor]:
@@ -233,6 +233,11 @@ def history_of(value: torch.Tensor) -> torch.autograd.graph.Node | None:
         return value.grad_fn
     except RuntimeError:
         return None
+
+
+def version_of(value: torch.Tensor) -> int:
+    """Inference tensors have no version."""
+    return 0 if value.is_inference() else value._version
 
 
 def is_refused(value: torch.Tensor) -> bool:

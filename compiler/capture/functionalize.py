@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
+from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write, version_of
 from compiler.capture.ambient import preserved
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.errors import Unsupported
@@ -36,8 +36,8 @@ from compiler.torch_compat import Decompositions
 class Bound:
     """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given.
 
-    `version`, `storage`, `required_grad` and `history` are the argument's before the program ran. `is_shared` says that
-    it is a view of memory that other inputs share, and so no input of the graph itself.
+    `version`, `storage` and `required_grad` are what the argument had before the program ran; `history` is what `root`
+    had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
     """
 
     role: CallInput
@@ -47,13 +47,14 @@ class Bound:
     storage: int
     required_grad: bool
     history: object
+    root: torch.Tensor
     is_shared: bool
 
     @staticmethod
-    def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, *, is_shared: bool) -> Bound:
+    def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, root: torch.Tensor, is_shared: bool) -> Bound:
         storage = argument.untyped_storage()._cdata
         grad = argument.requires_grad
-        return Bound(role, leaf, argument, argument._version, storage, grad, history_of(argument), is_shared)
+        return Bound(role, leaf, argument, version_of(argument), storage, grad, history_of(root), root, is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -98,7 +99,7 @@ def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
     wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
-    return Bound.of(leaf.role, wrapped, argument, is_shared=False)
+    return Bound.of(leaf.role, wrapped, argument, argument, is_shared=False)
 
 
 def _bind_tensor(
@@ -119,7 +120,9 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     fakes = [leaf.fake for leaf in leaves if isinstance(leaf.fake, torch.Tensor)]
     if len({fake.dtype for fake in fakes}) > 1:
         raise Unsupported("inputs of two dtypes overlap in memory and one is written")
-    differentiable = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
+    differentiable = any(leaf.requires_grad for leaf in leaves)
+    if differentiable and not torch.is_grad_enabled():
+        raise Unsupported("inputs that require grad overlap in memory and one is written without gradients")
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
@@ -129,7 +132,7 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     for leaf, fake in zip(leaves, fakes, strict=True):
         argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset())
         trace.own(argument, leaf.role)
-        bound.append(Bound.of(leaf.role, wrapped, argument, is_shared=True))
+        bound.append(Bound.of(leaf.role, wrapped, argument, whole, is_shared=True))
     return (role, wrapped), bound
 
 
@@ -243,7 +246,7 @@ def _mutation(trace: Trace, one: Bound) -> Mutation:
 
 def _kind(one: Bound) -> WriteKind:
     """How autograd took the writes: of an input that requires grad, its history tells."""
-    if history_of(one.argument) is not one.history:
+    if history_of(one.root) is not one.history:
         return "seen"
     kind = kind_of_write(one.argument)
     return "no_grad" if kind == "seen" and one.required_grad else kind
@@ -251,7 +254,7 @@ def _kind(one: Bound) -> WriteKind:
 
 def _version_growth(trace: Trace, one: Bound) -> int:
     """By how much the version grew, beside the calls that changed strides, which are made on the caller's tensor."""
-    growth = trace.writes_by(one.role) if one.is_shared else one.argument._version - one.version
+    growth = trace.writes_by(one.role) if one.is_shared else version_of(one.argument) - one.version
     return growth - len(trace.restrides_of(one.argument))
 
 

@@ -267,7 +267,7 @@ def relaid(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 def as_no_view(value: torch.Tensor) -> torch.Tensor:
     """A tensor over the same memory, in the same layout, that autograd takes for a view of nothing."""
-    return reinterpret(value, value.size(), value.stride(), value.storage_offset())  # type: ignore[no-any-return]
+    return reinterpret(value, value.size(), value.stride(), 0)  # type: ignore[no-any-return]
 
 
 def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:

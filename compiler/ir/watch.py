@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -50,6 +50,8 @@ class Watching(FunctionalTensorMode):
         is_write = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
         if is_write:
             check_memory(func, args, kwargs or {})
+        elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
+            check_layout(func, args[0])
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
             self._note_write(func, args, kwargs or {})
@@ -61,9 +63,8 @@ class Watching(FunctionalTensorMode):
         if torch.Tag.inplace_view in func.tags and not _is_composite(func):
             self.restrided.setdefault(id(args[0]), []).append(Restrided(func, (*args[1:], *kwargs.values())))
             self._alive.append(args[0])
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            if self.owners and written and id(value) in self.owners:
+        for value in written_by(func, args, kwargs) if self.owners else ():
+            if id(value) in self.owners:
                 self.writes[self.owners[id(value)]] += 1
 
     def _follow(self, source: object, result: object) -> None:
@@ -75,6 +76,30 @@ class Watching(FunctionalTensorMode):
 
 def _is_composite(func: torch._ops.OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+KEEP_LAYOUT = frozenset(
+    {
+        torch.ops.aten.select_scatter.default,
+        torch.ops.aten.slice_scatter.default,
+        torch.ops.aten.diagonal_scatter.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
+"""Operators whose result has the strides and the offset of their argument, gaps and all."""
+
+
+def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
+    """Raises: Unsupported where a result would not lie as eager's does: what was written in place is recorded as made
+    anew, densely; and the dropout of an empty tensor is that very tensor.
+    """
+    if func not in KEEP_LAYOUT:
+        if value.numel() == 0:
+            raise Unsupported(f"the program calls {func} on an empty tensor, which returns it")
+        return
+    recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
+    if (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset()):
+        raise Unsupported(f"the program calls {func} on a tensor written in place whose strides it keeps")
 
 
 def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -92,6 +117,8 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     )
     if is_self_overlapping or is_shared or len(set(storages.values())) < len(storages):
         refuse_as_eager(func, args, kwargs)
+    if torch.Tag.nondeterministic_seeded in func.tags and not all(target.is_contiguous() for target in targets):
+        raise Unsupported(f"the program fills memory with gaps or in another order by {func}, which draws in its order")
     if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 

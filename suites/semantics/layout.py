@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made, case
-from suites.semantics.mutation import leaf
+from harness.case import Made
+from suites.semantics.program import leaf, program
 
 
-@case(tags=("layout",))
+@program("layout")
 def integer_and_bool_inputs() -> Made:
     def f(i: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         return i * 2 + b, i // 3, b & (i > 2), b.sum(), torch.where(b, w, i)
@@ -17,7 +17,7 @@ def integer_and_bool_inputs() -> Made:
     return f, (torch.arange(6), torch.tensor([True, False] * 3), leaf(6)), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def zero_dimensional_inputs() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return x * w, (x + w).exp().sum()
@@ -25,7 +25,7 @@ def zero_dimensional_inputs() -> Made:
     return f, (torch.randn(()), leaf()), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def empty_inputs() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = x * w
@@ -34,7 +34,7 @@ def empty_inputs() -> Made:
     return f, (torch.randn(0, 3), leaf(3)), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def dimensions_of_size_one() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return x.transpose(0, 1) * w, (x + w).mean(1, keepdim=True)
@@ -42,14 +42,14 @@ def dimensions_of_size_one() -> Made:
     return f, (torch.randn(1, 4, 1), leaf(1, 1, 3)), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def channels_last_input() -> Made:
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
     x = torch.randn(2, 3, 6, 5).to(memory_format=torch.channels_last)
     return model, (x,), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def transposed_input() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x.relu() * 2, x + w, torch.zeros_like(x)
@@ -57,7 +57,7 @@ def transposed_input() -> Made:
     return f, (torch.randn(5, 4).t(), leaf(4, 5)), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def expanded_input() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x * 2, x * w, x.clone()
@@ -65,7 +65,7 @@ def expanded_input() -> Made:
     return f, (torch.randn(1, 4).expand(3, 4), leaf(3, 4)), {}
 
 
-@case(tags=("layout",))
+@program("layout")
 def strided_slices() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return x[::2, 1:] * w[:, ::2], torch.cat([x[:1], x[2:]], 0)

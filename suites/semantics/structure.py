@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness.case import Made, case
-from suites.semantics.mutation import leaf
+from harness.case import Made
+from suites.semantics.program import leaf, program
 
 
-@case(tags=("structure",))
+@program("structure")
 def dict_with_none() -> Made:
     def f(x: Tensor, *, w: Tensor) -> dict[str, object]:
         return {"y": x * w, "cache": None, "sizes": (x.shape[0], "three"), "nested": [{"z": (x + w).sum()}]}
@@ -19,7 +19,7 @@ def dict_with_none() -> Made:
     return f, (torch.randn(3),), {"w": leaf(3)}
 
 
-@case(tags=("ambient",))
+@program("ambient")
 def autocast_inside() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", torch.bfloat16):
@@ -29,7 +29,7 @@ def autocast_inside() -> Made:
     return f, (torch.randn(4, 8), leaf(8, 8)), {}
 
 
-@case(tags=("ambient",))
+@program("ambient")
 def no_grad_inside() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.no_grad():
@@ -40,7 +40,7 @@ def no_grad_inside() -> Made:
     return f, (torch.randn(3, 2), leaf(3, 2)), {}
 
 
-@case(tags=("gradient",))
+@program("gradient")
 def leaf_without_gradient() -> Made:
     def f(x: Tensor, used: Tensor, unused: Tensor) -> Tensor:
         return x * used + unused.detach()
@@ -56,7 +56,7 @@ class Losses(NamedTuple):
     both: Tensor
 
 
-@case(tags=("gradient",))
+@program("gradient")
 def leaf_behind_an_output_that_is_not_differentiated() -> Made:
     def f(x: Tensor, used: Tensor, unused: Tensor) -> Losses:
         return Losses((x * used).sum(), x * unused, used * unused)
@@ -64,17 +64,9 @@ def leaf_behind_an_output_that_is_not_differentiated() -> Made:
     return f, (torch.randn(3), leaf(3), leaf(3)), {}
 
 
-@case(tags=("gradient",))
+@program("gradient")
 def output_that_needs_no_gradient() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x * w, x * 2, (w > 0)
 
     return f, (torch.randn(3), leaf(3)), {}
-
-
-@case(tags=("random",))
-def dropout() -> Made:
-    def f(x: Tensor, w: Tensor) -> Tensor:
-        return torch.nn.functional.dropout(x * w, 0.5) + torch.rand_like(x)
-
-    return f, (torch.randn(64), leaf(64)), {}

@@ -1,0 +1,77 @@
+"""What a generator of programs gives the hunt: programs as data that print themselves and know simpler ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from harness.case import MODES, Case
+from harness.outcome import Result
+
+
+class Program(Protocol):
+    """A generated program. Its text defines `inputs()` and `program(*inputs)`, and needs torch alone."""
+
+    def source(self) -> str: ...
+
+    def simpler(self) -> Iterator[Program]: ...
+
+    def variants(self) -> Iterator[Program]:
+        """The program with something inserted that changes nothing, one insertion each."""
+
+    def raises(self) -> bool:
+        """Whether eager raises when it runs the program."""
+
+    @property
+    def operations(self) -> tuple[str, ...]: ...
+
+    @property
+    def coverage(self) -> tuple[tuple[str, str, str], ...]: ...
+
+
+class Generator(Protocol):
+    """A module with `draw`: the program of a seed."""
+
+    def draw(self, seed: str) -> Program: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a program fails: the verdict, the fields that differ, and of a crash its error without the numbers."""
+
+    verdict: str
+    fields: frozenset[str]
+    error: str = ""
+
+    def includes(self, other: Kind) -> bool:
+        """Whether the other failure is this one, or a part of it."""
+        same = self.verdict == other.verdict and self.error == other.error
+        return same and bool(other.fields or not self.fields) and other.fields <= self.fields
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.verdict, ",".join(sorted(self.fields)), self.error)))
+
+
+def kind_of(result: Result) -> Kind:
+    """The kind of a result that is not `same`."""
+    if result.verdict in ("crash", "unsupported"):
+        return Kind(result.verdict, frozenset(), _message(result.detail))
+    steady = [found for found in result.differences if not found.detail.startswith("reference-unstable")]
+    return Kind(result.verdict, frozenset(found.field for found in steady))
+
+
+def _message(detail: str) -> str:
+    """What a crash says, without its place and its numbers: `step 1, call: NAME at FILE:LINE: MESSAGE`."""
+    name, _, rest = detail.partition(": ")[2].partition(" at ")
+    message = re.sub(r"^\S.*?:\d+: ", "", rest) if rest else detail
+    message = message.rpartition(" got ")[2] if " got " in message else message
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", f"{name}: {message}")[:100]
+
+
+def case_of(source: str, name: str) -> Case:
+    """The text as a case: it is compiled and run as it is printed."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<{name}>", "exec"), namespace)
+    return Case(name, lambda: (namespace["program"], namespace["inputs"](), {}), MODES, (), ("tiny",))

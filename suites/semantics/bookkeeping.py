@@ -1,0 +1,690 @@
+"""Programs that autograd keeps books on: versions, hooks, modes, retained gradients, functions of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.case import Made
+from suites.semantics.program import inner, leaf, numbers, program
+
+versions = "versions"
+TRAIN = ("train",)
+
+
+def _write_output_then_backward(f: Callable[..., Any], w: Tensor) -> Tensor:
+    y = f(w)
+    y.mul_(2)
+    return y
+
+
+@program(versions, "raises", modes=TRAIN, scenario=_write_output_then_backward)
+def output_that_backward_reads_written_by_the_caller_is_an_error() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp()
+
+    return f, (leaf(3),), {}
+
+
+@program(versions, modes=TRAIN, scenario=_write_output_then_backward)
+def output_that_backward_does_not_read_written_by_the_caller() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.sin()
+
+    return f, (leaf(3),), {}
+
+
+@program(versions, modes=TRAIN, scenario=_write_output_then_backward)
+def copy_of_what_backward_reads_written_by_the_caller() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp().clone()
+
+    return f, (leaf(3),), {}
+
+
+def _write_input_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+    y = f(x, w)
+    x.add_(1)
+    return y
+
+
+@program(versions, "raises", modes=TRAIN, scenario=_write_input_then_backward)
+def input_that_backward_reads_written_by_the_caller_is_an_error() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(versions, modes=TRAIN, scenario=_write_input_then_backward)
+def input_that_backward_does_not_read_written_by_the_caller() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return x + w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+def _write_view_of_input_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+    y = f(x, w)
+    x[0].zero_()
+    return y
+
+
+@program(versions, "raises", modes=TRAIN, scenario=_write_view_of_input_then_backward)
+def view_of_what_backward_reads_written_by_the_caller_is_an_error() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+def _write_data_of_input_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+    y = f(x, w)
+    x.data.add_(1)
+    return y
+
+
+@program(versions, modes=TRAIN, scenario=_write_data_of_input_then_backward)
+def data_of_what_backward_reads_written_by_the_caller() -> Made:
+    """Eager cannot tell, and takes the new values."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(versions, "raises", modes=TRAIN)
+def intermediate_that_backward_reads_written_is_an_error() -> Made:
+    def f(w: Tensor) -> Tensor:
+        y = w.exp()
+        z = y * 2
+        y.add_(1)
+        return z
+
+    return f, (leaf(3),), {}
+
+
+@program(versions)
+def intermediate_that_backward_does_not_read_written() -> Made:
+    def f(w: Tensor) -> Tensor:
+        y = w.sin()
+        z = y * 2
+        y.add_(1)
+        return z + y
+
+    return f, (leaf(3),), {}
+
+
+@program(versions, "raises", modes=TRAIN)
+def view_saved_for_backward_whose_base_is_written_is_an_error() -> Made:
+    def f(w: Tensor) -> Tensor:
+        y = w + 1
+        z = y[1:] * w[1:]
+        y.mul_(2)
+        return z
+
+    return f, (leaf(3),), {}
+
+
+gradients = "gradients"
+
+
+@program(gradients)
+def leaf_without_use_has_no_gradient() -> Made:
+    def f(x: Tensor, used: Tensor, unused: Tensor) -> Tensor:
+        return x * used
+
+    return f, (numbers(3), leaf(3), leaf(3)), {}
+
+
+@program(gradients)
+def inner_input_without_use_has_no_gradient() -> Made:
+    def f(used: Tensor, unused: Tensor) -> Tensor:
+        return used * 2
+
+    return f, (inner(3), inner(3)), {}
+
+
+def _backward_of_first(f: Callable[..., Any], *args: Tensor) -> Tensor:
+    first, *_ = f(*args)
+    first.sum().backward()
+    return first.detach()
+
+
+@program(gradients, modes=TRAIN, scenario=_backward_of_first)
+def leaf_that_the_used_output_does_not_reach_has_no_gradient() -> Made:
+    def f(used: Tensor, unused: Tensor) -> tuple[Tensor, Tensor]:
+        return used.sin(), used * unused
+
+    return f, (leaf(3), leaf(3)), {}
+
+
+def _partial_gradients(f: Callable[..., Any], used: Tensor, unused: Tensor) -> Any:
+    first, second = f(used, unused)
+    by_first = torch.autograd.grad(first.sum(), (used, unused), retain_graph=True, allow_unused=True)
+    return by_first, torch.autograd.grad(second.sum(), (used, unused), allow_unused=True)
+
+
+@program(gradients, modes=TRAIN, scenario=_partial_gradients)
+def gradients_of_one_output_after_the_other() -> Made:
+    def f(used: Tensor, unused: Tensor) -> tuple[Tensor, Tensor]:
+        return used.sin(), used * unused
+
+    return f, (leaf(3), leaf(3)), {}
+
+
+def _backward_twice(f: Callable[..., Any], w: Tensor) -> Tensor:
+    y = f(w).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    return y.detach()
+
+
+@program(gradients, modes=TRAIN, scenario=_backward_twice)
+def backward_twice_with_retained_graph() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp() * w
+
+    return f, (leaf(3),), {}
+
+
+def _backward_twice_without_retaining(f: Callable[..., Any], w: Tensor) -> Tensor:
+    y = f(w).sum()
+    y.backward()
+    y.backward()
+    return y.detach()
+
+
+@program(gradients, "raises", modes=TRAIN, scenario=_backward_twice_without_retaining)
+def backward_twice_without_retaining_is_an_error() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp() * w
+
+    return f, (leaf(3),), {}
+
+
+def _two_forwards_one_backward(f: Callable[..., Any], w: Tensor) -> Tensor:
+    return f(w) * f(w * 2)
+
+
+@program(gradients, scenario=_two_forwards_one_backward)
+def two_calls_before_one_backward() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp() * w
+
+    return f, (leaf(3),), {}
+
+
+def _accumulate(f: Callable[..., Any], w: Tensor) -> Tensor | None:
+    for _ in range(2):
+        f(w).sum().backward()
+    return w.grad
+
+
+@program(gradients, modes=TRAIN, scenario=_accumulate)
+def gradients_of_two_calls_accumulate() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp() * w
+
+    return f, (leaf(3),), {}
+
+
+def _gradient_of_input(f: Callable[..., Any], x: Tensor) -> Tensor | None:
+    x.retain_grad()
+    f(x).sum().backward()
+    return x.grad
+
+
+@program(gradients, modes=TRAIN, scenario=_gradient_of_input)
+def gradient_retained_by_an_inner_input() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return x.sin()
+
+    return f, (inner(3),), {}
+
+
+@program(gradients, modes=TRAIN, scenario=_gradient_of_input)
+def gradient_retained_by_an_inner_input_that_is_mutated() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x.sin()
+
+    return f, (inner(3),), {}
+
+
+hooks = "hooks-of-the-user"
+
+
+def _noting(seen: list[Tensor], factor: float) -> Callable[[Tensor], Tensor]:
+    """A hook that notes the gradient and multiplies it."""
+
+    def hook(gradient: Tensor) -> Tensor:
+        seen.append(gradient.clone())
+        return gradient * factor
+
+    return hook
+
+
+def _hook_on_output(f: Callable[..., Any], w: Tensor) -> Any:
+    seen: list[Tensor] = []
+    y = f(w)
+    y.register_hook(_noting(seen, 3))
+    y.retain_grad()
+    y.sin().sum().backward()
+    return seen, y.grad, w.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_hook_on_output)
+def hook_and_retained_gradient_on_an_output() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp()
+
+    return f, (leaf(3),), {}
+
+
+@program(hooks, modes=TRAIN, scenario=_hook_on_output)
+def hook_and_retained_gradient_on_a_view_of_a_leaf() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w[1:]
+
+    return f, (leaf(3),), {}
+
+
+@program(hooks, modes=TRAIN, scenario=_hook_on_output)
+def hook_and_retained_gradient_on_a_view_of_an_intermediate() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.exp()[1:]
+
+    return f, (leaf(3),), {}
+
+
+def _hook_on_both(f: Callable[..., Any], w: Tensor) -> Any:
+    order: list[str] = []
+    y, z = f(w)
+    y.register_hook(lambda gradient: order.append("y"))
+    z.register_hook(lambda gradient: order.append("z"))
+    y.retain_grad()
+    (y.sum() + z.sin().sum()).backward()
+    return sorted(order), y.grad, w.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_hook_on_both)
+def hooks_on_an_output_and_its_view() -> Made:
+    def f(w: Tensor) -> tuple[Tensor, Tensor]:
+        y = w.exp()
+        return y, y.t()
+
+    return f, (leaf(3, 4),), {}
+
+
+def _hook_then_write(f: Callable[..., Any], w: Tensor) -> Any:
+    seen: list[Tensor] = []
+    y = f(w)
+    y.register_hook(lambda gradient: seen.append(gradient.clone()))
+    y.mul_(2)
+    y.sum().backward()
+    return seen, w.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_hook_then_write)
+def hook_on_an_output_that_is_then_written() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.sin()
+
+    return f, (leaf(3),), {}
+
+
+def _hook_on_leaf(f: Callable[..., Any], w: Tensor) -> Any:
+    seen: list[Tensor] = []
+    handle = w.register_hook(_noting(seen, 2))
+    f(w).sum().backward()
+    handle.remove()
+    return seen, w.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_hook_on_leaf)
+def hook_on_a_leaf_input() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w.sin() * w
+
+    return f, (leaf(3),), {}
+
+
+@program(hooks, modes=TRAIN)
+def hook_registered_inside_on_an_intermediate() -> Made:
+    def f(w: Tensor) -> Tensor:
+        y = w.sin()
+        y.register_hook(lambda gradient: gradient * 2)
+        return y * 3
+
+    return f, (leaf(3),), {}
+
+
+modes_changed = "modes"
+
+
+@program(modes_changed)
+def gradients_turned_off_and_left_off() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x * w
+        torch.set_grad_enabled(False)
+        return y + w * 2
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(modes_changed)
+def gradients_turned_on_and_left_on() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * w
+        torch.set_grad_enabled(True)
+        return y, x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(modes_changed)
+def gradients_turned_off_then_on() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            y = x * w
+        return y, y * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(modes_changed)
+def gradients_turned_on_inside_no_grad() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            y = x + w
+            with torch.enable_grad():
+                z = y * w
+        return y, z
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(modes_changed)
+def inference_mode_inside() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.inference_mode():
+            y = x + 1
+        return y, x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+def _in_inference_mode(f: Callable[..., Any], *args: Tensor) -> Any:
+    with torch.inference_mode():
+        return f(*args)
+
+
+@program(modes_changed, scenario=_in_inference_mode)
+def outputs_under_inference_mode() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return x * w, x[1:], x, (x * 2).t()
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program(modes_changed, scenario=_in_inference_mode)
+def input_mutated_under_inference_mode() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.add_(1)
+        return x * w
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+def _inference_tensors(f: Callable[..., Any], *args: Tensor) -> Any:
+    with torch.inference_mode():
+        made = [arg.clone() for arg in args]
+        return f(*made), made
+
+
+@program(modes_changed, scenario=_inference_tensors)
+def inference_tensors_as_inputs() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        x.add_(1)
+        return x * w, x[0]
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+def _modes_in_turn(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    with torch.no_grad():
+        one = f(x, w)
+    with torch.inference_mode():
+        two = f(x, w)
+    with torch.autocast("cpu", torch.bfloat16):
+        three = f(x, w)
+    return one, two, three, f(x, w)
+
+
+@program(modes_changed, scenario=_modes_in_turn)
+def one_callable_under_every_mode() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x @ w
+        return y, y[0]
+
+    return f, (numbers(3, 4), leaf(4, 4)), {}
+
+
+@program(modes_changed)
+def inputs_flag_set_inside_on_an_intermediate() -> Made:
+    def f(x: Tensor) -> Tensor:
+        y = (x * 2).requires_grad_()
+        return y * 3
+
+    return f, (numbers(3),), {}
+
+
+@program(modes_changed)
+def intermediate_detached_in_place() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * w
+        y.detach_()
+        return y, y * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+functions = "custom-function"
+
+
+class Doubled(torch.autograd.Function):
+    """Writes its argument and says so."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 2
+
+
+@program(functions)
+def custom_function_marks_its_input_dirty() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = Doubled.apply(x)
+        return y, x * w
+
+    return f, (inner(3), leaf(3)), {}
+
+
+@program(functions)
+def custom_function_marks_an_intermediate_dirty() -> Made:
+    def f(w: Tensor) -> Tensor:
+        y = w + 1
+        Doubled.apply(y)
+        return y * 3
+
+    return f, (leaf(3),), {}
+
+
+class Largest(torch.autograd.Function):
+    """Returns an output that is not differentiable beside one that is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        values, indices = x.max(0)
+        floats = indices.to(x.dtype)
+        ctx.mark_non_differentiable(floats)
+        ctx.save_for_backward(indices)
+        ctx.shape = x.shape
+        return values, floats
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        (indices,) = ctx.saved_tensors
+        return torch.zeros(ctx.shape).scatter(0, indices[None], given[0][None])
+
+
+@program(functions)
+def custom_function_marks_an_output_non_differentiable() -> Made:
+    def f(w: Tensor) -> tuple[Tensor, Tensor]:
+        return Largest.apply(w)
+
+    return f, (leaf(3, 4),), {}
+
+
+class SavesBoth(torch.autograd.Function):
+    """Saves an input and an output."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.exp()
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        x, y = ctx.saved_tensors
+        return given[0] * y + x * 0
+
+
+@program(functions)
+def custom_function_saves_inputs_and_outputs() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return SavesBoth.apply(w) * 2
+
+    return f, (leaf(3),), {}
+
+
+@program(functions, "raises", modes=TRAIN, scenario=_write_output_then_backward)
+def output_saved_by_a_custom_function_written_by_the_caller_is_an_error() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return SavesBoth.apply(w)
+
+    return f, (leaf(3),), {}
+
+
+class Product(torch.autograd.Function):
+    """Takes two tensors, which may be one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        return given[0] * y, given[0] * x * 3
+
+
+@program(functions)
+def custom_function_takes_one_tensor_twice() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return Product.apply(w, w)
+
+    return f, (leaf(3),), {}
+
+
+class Mixed(torch.autograd.Function):
+    """Returns what is no tensor beside what is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float, name: str | None) -> tuple[Tensor, int, None]:
+        ctx.scale = scale
+        return x * scale, x.shape[0], None
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        return given[0] * ctx.scale, None, None
+
+
+@program(functions)
+def custom_function_returns_what_is_no_tensor() -> Made:
+    def f(w: Tensor) -> tuple[Tensor, int, None]:
+        return Mixed.apply(w, 2.0, None)
+
+    return f, (leaf(3),), {}
+
+
+class Sparing(torch.autograd.Function):
+    """Gives gradients only where they are asked for, and takes None for what nothing flowed to."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, y)
+        return x * y, x + y
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        x, y = ctx.saved_tensors
+        first = given[0]
+        if first is None:
+            return None, None
+        return first * y if ctx.needs_input_grad[0] else None, first * x if ctx.needs_input_grad[1] else None
+
+
+@program(functions)
+def custom_function_leaves_gradients_out() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return Sparing.apply(x, w)[0]
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+class Straight(torch.autograd.Function):
+    """Rounds, and lets the gradient pass; written in the form with `setup_context`."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.count = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return given[0] * ctx.count
+
+
+@program(functions)
+def custom_function_with_setup_context() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return Straight.apply(w * 3) * w
+
+    return f, (leaf(3),), {}
+
+
+@program(functions, modes=TRAIN)
+def checkpointed_region() -> Made:
+    layer = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.GELU())
+
+    def f(x: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+
+    return f, (numbers(4, 3),), {}

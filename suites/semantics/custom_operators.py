@@ -1,0 +1,264 @@
+"""Programs with operators of the user's own that write their arguments: what reads after them sees the new value."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from harness.case import Case, Made
+from suites.semantics.program import inner, integers, leaf, numbers, program
+
+operator = "custom-operator"
+
+
+@torch.library.custom_op("assay_semantics::increment", mutates_args=("x",))
+def increment(x: Tensor) -> None:
+    x.add_(1)
+
+
+@torch.library.custom_op("assay_semantics::scaled_into", mutates_args=("out",))
+def scaled_into(x: Tensor, out: Tensor, factor: float) -> None:
+    out.copy_(x * factor)
+
+
+@torch.library.custom_op("assay_semantics::increment_and_sum", mutates_args=("x",))
+def increment_and_sum(x: Tensor) -> Tensor:
+    x.add_(1)
+    return x.sum()
+
+
+@increment_and_sum.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(())
+
+
+@torch.library.custom_op("assay_semantics::exchange", mutates_args=("x", "y"))
+def exchange(x: Tensor, y: Tensor) -> None:
+    kept = x.clone()
+    x.copy_(y)
+    y.copy_(kept)
+
+
+@torch.library.custom_op("assay_semantics::increment_all", mutates_args=("tensors",))
+def increment_all(tensors: list[Tensor]) -> None:
+    for tensor in tensors:
+        tensor.add_(1)
+
+
+@torch.library.custom_op("assay_semantics::maybe_increment", mutates_args=("x",))
+def maybe_increment(x: Tensor | None, y: Tensor) -> Tensor:
+    if x is not None:
+        x.add_(1)
+    return y * 2
+
+
+@maybe_increment.register_fake
+def _(x: Tensor | None, y: Tensor) -> Tensor:
+    return torch.empty_like(y)
+
+
+@torch.library.custom_op("assay_semantics::cubed", mutates_args=())
+def cubed(x: Tensor) -> Tensor:
+    return x**3
+
+
+@cubed.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _save_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0])
+
+
+def _gradient_of_cubed(ctx: Any, gradient: Tensor) -> Tensor:
+    (x,) = ctx.saved_tensors
+    return gradient * 3 * x * x
+
+
+cubed.register_autograd(_gradient_of_cubed, setup_context=_save_input)
+
+LIBRARY = torch.library.Library("assay_semantics_alias", "DEF")
+LIBRARY.define("window(Tensor(a) x) -> Tensor(a)")
+LIBRARY.define("double_(Tensor(a!) x) -> Tensor(a!)")
+LIBRARY.impl("window", lambda x: x[1:], "CompositeImplicitAutograd")
+LIBRARY.impl("double_", lambda x: x.mul_(2), "CompositeExplicitAutograd")
+
+
+@program(operator)
+def operator_mutates_an_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        increment(x)
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_an_integer_input_and_nothing_is_returned() -> Made:
+    def f(x: Tensor) -> None:
+        increment(x)
+
+    return f, (integers(3),), {}
+
+
+@program(operator)
+def operator_mutates_a_view_of_an_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        increment(x[1:])
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_an_intermediate() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x * 2
+        increment(y)
+        return y * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_an_intermediate_under_a_view() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        early = y[1:]
+        increment(y)
+        return early, y * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_one_tensor_twice() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        increment(x)
+        first = x * 2
+        increment(x)
+        return (first + x) * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_writes_into_an_output_argument() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        scaled_into(x, out, 2.0)
+        return out * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_and_returns_another_tensor() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        total = increment_and_sum(x)
+        return total, x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_two_inputs() -> Made:
+    def f(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        exchange(x, y)
+        return (x - 2 * y) * w
+
+    return f, (numbers(3), numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_two_overlapping_inputs() -> Made:
+    def f(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        scaled_into(x, y, 3.0)
+        return (x - 2 * y) * w
+
+    base = numbers(8)
+    return f, (base[:4], base[2:6], leaf(4)), {}
+
+
+@program(operator)
+def operator_mutates_a_list_of_inputs() -> Made:
+    def f(tensors: list[Tensor], w: Tensor) -> Tensor:
+        increment_all(tensors)
+        return tensors[1] * w
+
+    return f, ([numbers(2), numbers(3)], leaf(3)), {}
+
+
+@program(operator)
+def operator_takes_none_for_what_it_would_mutate() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return maybe_increment(None, x) * w + maybe_increment(x, w.detach()) * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_reads_the_tensor_that_it_mutates_through_another_argument() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return maybe_increment(x, x) * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_with_a_registered_gradient() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return cubed(w.sin())
+
+    return f, (leaf(3),), {}
+
+
+@program(operator)
+def operator_mutates_a_leaf_in_no_grad() -> Made:
+    def f(w: Tensor) -> Tensor:
+        with torch.no_grad():
+            increment(w)
+        return w * 2
+
+    return f, (leaf(3),), {}
+
+
+@program(operator)
+def operator_mutates_an_inner_input() -> Made:
+    """Without a registered gradient, in eager as compiled."""
+
+    def f(x: Tensor) -> Tensor:
+        increment(x)
+        return x.detach() * 2
+
+    return f, (inner(3),), {}
+
+
+@program(operator)
+def operator_returns_an_alias() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ops.assay_semantics_alias.window(x), torch.ops.assay_semantics_alias.window(w * 2)
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(operator)
+def operator_in_place_returns_its_argument() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = torch.ops.assay_semantics_alias.double_(x)
+        return y * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+CASES: list[Case] = []
+if importlib.util.find_spec("triton") is not None:  # torch for the CPU comes without it
+    with mock.patch.dict(os.environ, {"TRITON_INTERPRET": "1"}):  # read where a kernel is declared
+        CASES = importlib.import_module("suites.semantics._triton_operators").CASES

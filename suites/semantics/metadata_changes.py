@@ -1,0 +1,236 @@
+"""Programs that change the shape, strides, storage or autograd flags of their inputs: the caller's tensors change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.case import Case, Made
+from suites.semantics.program import inner, leaf, numbers, program
+
+metadata = "metadata-mutation"
+
+CHANGES: dict[str, Callable[[Tensor], Any]] = {
+    "t": lambda x: x.t_(),
+    "transpose": lambda x: x.transpose_(0, 1),
+    "swapdims": lambda x: x.swapdims_(0, 1),
+    "unsqueeze": lambda x: x.unsqueeze_(1),
+    "squeeze": lambda x: x.squeeze_(),
+    "as_strided": lambda x: x.as_strided_((2, 2), (1, 2), 1),
+    "resize_smaller": lambda x: x.resize_(2, 2),
+    "resize_same": lambda x: x.resize_(4, 3),
+}
+"""Each changes a tensor of shape (3, 4) or, called again, of the shape that it made."""
+
+
+def _changed(name: str, change: Callable[[Tensor], Any]) -> Case:
+    def plain() -> Made:
+        def f(x: Tensor, w: Tensor) -> Tensor:
+            change(x)
+            return x.sum() * w
+
+        return f, (numbers(3, 4), leaf(3)), {}
+
+    plain.__name__ = f"metadata_of_an_input_by_{name}"
+    return program(metadata)(plain)
+
+
+def _changed_with_gradient(name: str, change: Callable[[Tensor], Any]) -> Case:
+    def with_gradient() -> Made:
+        def f(x: Tensor) -> Tensor:
+            change(x)
+            return x * 2
+
+        return f, (inner(3, 4),), {}
+
+    with_gradient.__name__ = f"metadata_of_an_inner_input_by_{name}"
+    tags = ("raises",) if name.startswith("resize") else ()
+    return program(metadata, *tags)(with_gradient)
+
+
+CASES = [_changed(*item) for item in CHANGES.items()] + [_changed_with_gradient(*item) for item in CHANGES.items()]
+
+
+@program(metadata)
+def metadata_of_an_input_by_resize_larger() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.resize_(5, 4).fill_(1.5)
+        return x * w
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program(metadata)
+def metadata_of_an_input_changed_and_returned() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return x.t_()
+
+    return f, (numbers(3, 4),), {}
+
+
+@program(metadata)
+def data_then_metadata() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.mul_(2)
+        x.t_()
+        return x.sum() * w
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program(metadata)
+def metadata_then_data() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.t_()
+        x[0].mul_(2)
+        return x.sum() * w
+
+    return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program(metadata)
+def data_and_metadata_of_an_inner_input() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.mul_(2)
+        x.unsqueeze_(0)
+        return x.sin()
+
+    return f, (inner(3, 4),), {}
+
+
+@program(metadata)
+def metadata_changed_and_a_view_of_before_returned() -> Made:
+    def f(x: Tensor) -> Tensor:
+        early = x[1:]
+        x.t_()
+        return early
+
+    return f, (numbers(3, 4),), {}
+
+
+@program(metadata)
+def inner_input_detached_in_place() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.detach_()
+        return x * w
+
+    return f, (inner(3), leaf(3)), {}
+
+
+@program(metadata)
+def input_made_to_require_a_gradient() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.requires_grad_()
+        return x * 2
+
+    return f, (numbers(3),), {}
+
+
+@program(metadata)
+def leaf_made_to_require_no_gradient() -> Made:
+    def f(w: Tensor, other: Tensor) -> Tensor:
+        w.requires_grad_(False)
+        return w * other
+
+    return f, (leaf(3), leaf(3)), {}
+
+
+storage = "storage-replaced"
+
+
+@program(storage)
+def storage_set_to_that_of_another_input() -> Made:
+    def f(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        x.set_(y)  # type: ignore[call-overload]
+        return x * w
+
+    return f, (numbers(3), numbers(3), leaf(3)), {}
+
+
+@program(storage)
+def storage_set_with_an_offset() -> Made:
+    def f(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        x.set_(y.untyped_storage(), 1, (2, 2), (2, 1))
+        return x.sum() * w
+
+    return f, (numbers(3), numbers(6), leaf(3)), {}
+
+
+@program(storage)
+def storage_set_to_an_intermediate() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        with torch.no_grad():
+            x.set_(x * 2)  # type: ignore[call-overload]
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(storage)
+def data_of_an_input_assigned() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.data = x.data * 2
+        return x * w
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(storage)
+def data_of_a_leaf_assigned() -> Made:
+    def f(w: Tensor, y: Tensor) -> Tensor:
+        w.data = y * 2
+        return w * 3
+
+    return f, (leaf(3), numbers(3)), {}
+
+
+@program(storage)
+def data_of_an_input_assigned_another_input() -> Made:
+    def f(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        x.data = y
+        x.mul_(2)
+        return x * w
+
+    return f, (numbers(3), numbers(3), leaf(3)), {}
+
+
+class Gathered(nn.Module):
+    """A parameter whose storage is allocated, filled and freed within one call, as FSDP does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shard = nn.Parameter(torch.randn(6))
+        self.register_buffer("whole", torch.zeros(6), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.whole, Tensor)
+        self.whole.untyped_storage().resize_(self.whole.numel() * self.whole.element_size())
+        with torch.no_grad():
+            self.whole.copy_(self.shard)
+        y = x + self.whole.view(2, 3)
+        self.whole.untyped_storage().resize_(0)
+        return y
+
+
+def _look_at_sizes(model: Callable[..., Tensor], x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    return model(x) * w, x
+
+
+@program(storage, scenario=_look_at_sizes)
+def storage_resized_up_and_down() -> Made:
+    return Gathered(), (numbers(2, 3), leaf(3)), {}
+
+
+@program(storage)
+def storage_of_an_input_freed() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x * w
+        x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(12)
+        x.fill_(2)
+        return y.detach() + w
+
+    return f, (numbers(3), leaf(3)), {}

@@ -1,0 +1,137 @@
+"""The hunt: finds injected faults, makes them small, stores them as files that fail, survives crashes and hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import commands
+from harness.compare import is_identical
+from harness.generated import Kind
+from harness.hunt import Settings
+from harness.hunt_worker import _Worker, tried
+from harness.shrink import shrink
+from suites.programs import draw
+from tests.sources import ROOT
+
+
+def hunted(tmp_path: Path, backend: str, examples: int, *more: str) -> tuple[Result, dict[str, Any]]:
+    report = tmp_path / "report.json"
+    arguments = ["run", "programs", "--backend", backend, "--examples", str(examples), "--json", str(report)]
+    done = CliRunner().invoke(commands, [*arguments, "--store", str(tmp_path / "store"), *more])
+    return done, json.loads(report.read_text()) if report.exists() else {}
+
+
+def run_stored(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(path)], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+
+
+def statements(source: str) -> list[str]:
+    """The lines of the program itself, but for its `def`."""
+    return source.rpartition("def program")[2].strip().splitlines()[1:]
+
+
+def test_hunt_of_eager_itself_finds_nothing(tmp_path: Path) -> None:
+    done, report = hunted(tmp_path, "eager-none", 20, "--seed", "3")
+    assert done.exit_code == 0, done.output
+    assert report["programs"] == 20 and report["verdicts"] == {"same": 40} and not report["failures"]
+    assert report["coverage"] and all(entry["count"] > 0 for entry in report["coverage"])
+    assert report["valid"] >= 18 and "20 programs" in done.output
+
+
+@pytest.mark.parametrize(
+    "fault, fields", [("drops_write_back", {"mutation", "version"}), ("copies_views", {"alias", "view"})]
+)
+def test_worker_makes_a_fault_small(fault: str, fields: set[str]) -> None:
+    backend = f"tests.faulty_backends:{fault}"
+    settings = Settings("suites.programs", 5, 0, (backend,), ("infer",), shrink_s=4.0, shrinks=1)
+    numbers = (*range(3), writing())
+    events: list[dict[str, Any]] = []
+    _Worker(settings.request(numbers), events.append).run()
+    smallest = [event for event in events if event["event"] == "failure" and event["is_smallest"]]
+    found = {difference["field"] for event in smallest for difference in event["result"]["differences"]}
+    assert found & fields, found
+    shortest = min((event["source"] for event in smallest), key=len)
+    assert len(statements(shortest)) <= 3, shortest
+    assert {event["index"] for event in events if event["event"] == "end"} == set(numbers)
+
+
+def test_hunt_stores_what_fails_and_exits_1(tmp_path: Path) -> None:
+    done, report = hunted(
+        tmp_path, "tests.faulty_backends:drops_write_back", 1, "--mode", "infer", "--first", str(writing())
+    )
+    assert done.exit_code == 1 and report["failures"], done.output
+    assert not any(failure["passes"] for failure in report["failures"])
+    paths = list((tmp_path / "store").glob("*.py"))
+    assert len(paths) == len(report["failures"])
+    ran = run_stored(paths[0])
+    assert ran.returncode == 1 and "observations differ" in ran.stdout, ran
+    paths[0].write_text(paths[0].read_text().replace(":drops_write_back", ":right"))
+    assert run_stored(paths[0]).returncode == 0
+
+
+def writing() -> int:
+    """The number of a program that writes to an input, and fails for it."""
+    return next(number for number in range(400) if "    a.zero_()" in draw(f"0:{number}").source())
+
+
+def test_hunt_outlives_a_crash_of_its_process(tmp_path: Path) -> None:
+    first = next(number for number in range(400) if " @ " in draw(f"0:{number}").source())
+    place = ("--first", str(first), "--mode", "infer")
+    done, report = hunted(tmp_path, "tests.faulty_backends:dies_on_matmul", 2, *place)
+    assert done.exit_code == 1 and report["programs"] == 2, done.output
+    (crash,) = [failure for failure in report["failures"] if failure["kind"] == "crash of the process"]
+    assert crash["index"] == first and " @ " in crash["source"]
+
+
+def test_hunt_outlives_a_hang(tmp_path: Path) -> None:
+    first = next(number for number in range(900) if ".sort(" in draw(f"0:{number}").source())
+    place = ("--first", str(first), "--mode", "infer", "--timeout", "3")
+    done, report = hunted(tmp_path, "tests.faulty_backends:never_ends_on_sort", 1, *place)
+    assert done.exit_code == 1, done.output
+    assert [failure["kind"] for failure in report["failures"]] == ["timeout of the process"]
+
+
+def test_hunt_asks_the_whole_harness_about_rounding() -> None:
+    verdicts = [tried(draw(f"4:{n}"), "infer", "tests.faulty_backends:loses_a_rounding").verdict for n in range(12)]
+    assert {"same", "diverged"} <= set(verdicts) <= {"same", "diverged", "crash"}, verdicts
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["programs", "--backend", "no_such"], "does not exist"),
+        (["programs", "--oracle", "moon"], "the oracles are"),
+        (["programs", "zoo"], "runs alone"),
+        (["programs", "--examples", "0"], "0"),
+    ],
+)
+def test_hunt_refuses_bad_usage(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(commands, ["run", *arguments])
+    assert done.exit_code == 2 and said in done.output, done.output
+
+
+def test_shrink_keeps_what_fails() -> None:
+    program = next(found for n in range(400) if ".zero_()" in (found := draw(f"2:{n}")).source())
+    smallest = shrink(program, lambda candidate: ".zero_()" in candidate.source(), 20.0)
+    assert ".zero_()" in smallest.source() and len(statements(smallest.source())) <= 2, smallest.source()
+
+
+def test_kinds_include_their_parts() -> None:
+    both = Kind("diverged", frozenset({"stride", "alias"}))
+    assert both.includes(Kind("diverged", frozenset({"alias"}))) and both.includes(both)
+    assert not both.includes(Kind("diverged", frozenset({"values"})))
+    assert not both.includes(Kind("diverged", frozenset()))
+    assert not both.includes(Kind("crash", frozenset(), "x"))
+
+
+def test_identical_runs_are_the_same_bits() -> None:
+    assert is_identical((), ())
