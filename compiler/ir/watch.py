@@ -6,17 +6,20 @@ itself or another argument is tried once on real tensors that lie alike.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
+from compiler.ir import mutating
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,19 @@ class Restrided:
     arguments: tuple[object, ...]
 
 
+MUTATING = torch.ops.higher_order.auto_functionalized_v2
+
+
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
-    `owners` maps tensors (by identity) to whose memory they are views of; only they and their views are followed.
+    `graph` is what it records into. `owners` maps tensors (by identity) to whose memory they are views of; only they
+    and their views are followed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, graph: fx.Graph) -> None:
         super().__init__()
+        self.graph = graph
         self.restrided: dict[int, list[Restrided]] = {}
         self.owners: dict[int, object] = {}
         self.writes: Counter[object] = Counter()
@@ -52,12 +60,33 @@ class Watching(FunctionalTensorMode):
             check_memory(func, args, kwargs or {})
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
+        given = mutating.named_arguments(func, args, kwargs or {}) if is_write else {}
+        written = dict(mutating.written_arguments(func, given)) if is_write else {}
+        versions = {name: value._version for name, value in written.items()}
+        is_operator = is_write and func.namespace not in ("aten", "prims")
+        parts = {name: mutating.inner_of(value) for name, value in written.items()} if is_operator else {}
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
+            self._note_call(func, given, versions, parts)
             self._note_write(func, args, kwargs or {})
         elif self.owners and isinstance(func, torch._ops.OpOverload) and func.is_view:
             self._follow(args[0], result)
         return result
+
+    def _note_call(
+        self,
+        func: torch._ops.OpOverload,
+        given: dict[str, Any],
+        versions: dict[str, int],
+        parts: dict[str, torch.Tensor],
+    ) -> None:
+        """Looks at how a call was recorded. Raises: Unsupported where that is not what eager does."""
+        if mutating.writes_lists(func):
+            mutating.grow_versions(func, given, versions)
+        recorded = next((n for n in reversed(self.graph.nodes) if n.target is not operator.getitem), None)
+        if recorded is not None and recorded.target is MUTATING and recorded.args[0] is func:
+            mutating.check_reads(func, given)
+            mutating.place_parts(recorded, func, parts)
 
     def _note_write(self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if torch.Tag.inplace_view in func.tags and not _is_composite(func):

@@ -89,6 +89,7 @@ class _Writer:
         self.inputs: dict[CallInput, Written] = {}
         self.of_input: dict[Write, CallInput] = {}
         self.chosen: set[Write] = set()
+        self.starts = {write: value_of(write.base) for call in self.graph.nodes for write in writes_of(call)}
 
     def run(self) -> Program:
         for role, node in zip(self.program.signature.outputs, self.program.returned, strict=True):
@@ -252,8 +253,8 @@ class _Writer:
         if f"{prefix}_storage_offset" not in call.kwargs:
             return base
         size, stride, offset = [call.kwargs[f"{prefix}_{name}"] for name in ("size", "stride", "storage_offset")]
-        first = value_of(base).storage_offset()  # type: ignore[attr-defined]
-        return self._view(call, window, (base, size, stride, offset - first))  # type: ignore[operator]
+        first: Any = self.starts[Write(call, index, base)]  # type: ignore[arg-type]
+        return self._view(call, window, (base, size, stride, offset - first.storage_offset()))
 
     def _unpack(self, call: fx.Node, done: fx.Node, made: list[fx.Node]) -> None:
         """Gives the users of a functionalized call what they take of it."""
