@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from contextlib import nullcontext
 
 import torch
 from torch import fx
@@ -122,6 +123,82 @@ def has_same_layout(a: object, b: object, strides: bool) -> bool:
     return all(_is_same(x, y) for x, y in pairs)
 
 
+def ways_back(made: fx.Node, place: torch.Tensor, whole: torch.Tensor) -> tuple[list[fx.Node], bool]:
+    """The views of `made` that are `whole` again if `made` lies where `place` does, which is a view of `whole`; and
+    whether `made` has no other use.
+
+        place = t(whole); made = slice_scatter(place, ...); back = t(made)
+
+    Equal size, strides and offset in one memory are equal tensors, so replaying the views is a proof.
+    """
+    found: list[fx.Node] = []
+    is_all = True
+    for user in made.users:
+        if not _is_replayable(user):
+            is_all = False
+            continue
+        view = _replayed(user, place)
+        if view is not None and has_same_layout(view, whole, True) and view.storage_offset() == whole.storage_offset():
+            found.append(user)
+            continue
+        inner, is_covered = ways_back(user, view, whole) if view is not None else ([], False)
+        found += inner
+        is_all = is_all and is_covered
+    return found, is_all
+
+
+def _is_replayable(node: fx.Node) -> bool:
+    is_plain = isinstance(node.target, torch._ops.OpOverload) and node.target not in (
+        torch.ops.aten.as_strided.default,
+    )
+    return is_plain and is_view(node) and len(node.all_input_nodes) == 1 and isinstance(value_of(node), torch.Tensor)
+
+
+def _replayed(node: fx.Node, place: torch.Tensor) -> torch.Tensor | None:
+    """The view of another tensor; None where that one's strides allow none."""
+    mode = getattr(place, "fake_mode", None)
+    with mode if mode is not None else nullcontext():
+        try:
+            made: torch.Tensor = node.target(place, *node.args[1:], **node.kwargs)  # type: ignore[operator]
+        except (RuntimeError, ValueError):
+            return None
+    return made
+
+
+def whole_of(node: fx.Node) -> fx.Node:
+    """The value that a node is, behind views that hold all of its elements."""
+    return chain_of(node)[0]
+
+
+def chain_of(node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
+    """The value behind views that hold all of its elements, and these views, from it on."""
+    views: list[fx.Node] = []
+    while node.op == "call_function" and node.target not in (operator.getitem, after, private) and is_view(node):
+        source = node.args[0]
+        if not isinstance(source, fx.Node) or not _has_all(source, node):
+            break
+        views.append(node)
+        node = source
+    return node, views[::-1]
+
+
+def _has_all(source: fx.Node, view: fx.Node) -> bool:
+    """Whether a view has as many elements as its source, of the same dtype, and no element twice."""
+    a, b = value_of(source), value_of(view)
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or a.dtype != b.dtype:
+        return False
+    return _is_same(a.numel(), b.numel()) and is_dense(a) and is_dense(b)
+
+
+def eliminate_unused(node: fx.Node) -> None:
+    """Removes the views of a node that nobody uses."""
+    for user in list(node.users):
+        if is_view(user):
+            eliminate_unused(user)
+            if not user.users:
+                node.graph.erase_node(user)
+
+
 def is_generated(node: fx.Node) -> bool:
     """Whether the operator that makes a value has a rule to generate it by."""
     made = node.args[0] if node.target is operator.getitem else node
@@ -150,4 +227,6 @@ def _may_be_named(user: fx.Node, node: fx.Node) -> bool:
 def readers_of(names: set[fx.Node]) -> list[fx.Node]:
     """The nodes that look at the elements of any of these, in no order."""
     users = {user: None for name in names for user in name.users if not (user in names and is_view(user))}
-    return [user for user in users if str(user.target).removesuffix(".default") not in SIZES]
+    return [
+        user for user in users if user.target is not after and str(user.target).removesuffix(".default") not in SIZES
+    ]

@@ -33,6 +33,8 @@ from compiler.ir.roles import (
 )
 from compiler.ir.trace import eliminate_dead_nodes
 from compiler.passes.readers import (
+    chain_of,
+    eliminate_unused,
     has_same_layout,
     in_place_form,
     is_dense,
@@ -41,6 +43,8 @@ from compiler.passes.readers import (
     owns_memory,
     readers_of,
     value_of,
+    ways_back,
+    whole_of,
 )
 
 aten = torch.ops.aten
@@ -111,13 +115,14 @@ class _Writer:
         """Chooses the writes from an input to what it holds after the call, if all can be made in it."""
         chain: list[Write] = []
         node = end
-        while node not in self.roles:
-            write = write_of(node)
-            if write is None or not self._fits(write, node, is_last=node is end):
+        while whole_of(node) not in self.roles:
+            write, result = _written_behind(node)
+            is_last = node is end
+            if write is None or (is_last and result is not end) or not self._fits(write, result, is_last):
                 return
             chain.append(write)
             node = write.base
-        if not chain or self.roles[node] != role.of or not self._is_open(role, end):
+        if not chain or self.roles[whole_of(node)] != role.of or not self._is_open(role, end):
             return
         calls = [write for write in chain if write.call.target is MUTATING]
         if self.generate and not calls and any(not _is_partial(write.call) for write in chain):
@@ -136,16 +141,16 @@ class _Writer:
             return False
         if any(node.op == "get_attr" and _is_of_the_program(node) for node in self.graph.nodes):
             return False
-        names = names_of(end)
+        names = names_of(whole_of(end))
         return [node for node in self.program.returned if node in names] == [end]
 
     def _is_free(self, write: Write) -> bool:
         """Whether a write into memory that this graph made can be made in place."""
-        if write in self.chosen or not self._is_made_here(write.base):
+        if write in self.chosen or not self._is_made_here(whole_of(write.base)):
             return False
         if write.call.target is not MUTATING and not _is_partial(write.call):
             return False
-        if self.generate and is_generated(write.call) and is_generated(write.base):
+        if self.generate and is_generated(write.call) and is_generated(whole_of(write.base)):
             return False
         return all(self._fits(write, result, is_last=False) for result in _results(write) or [write.base])
 
@@ -161,14 +166,22 @@ class _Writer:
     def _fits(self, write: Write, result: fx.Node, is_last: bool) -> bool:
         """Whether the base may become the result: same layout, and the old value is read by nothing after the write.
 
-        Where nothing in the graph reads the last value of an input, its strides are no matter.
+        Where nothing in the graph reads the last value of an input, its strides are no matter. A result that is a view
+        of what was written must be to it as the old value is to the base.
         """
-        old, new = value_of(write.base), value_of(result)
-        is_read = not is_last or any(user.op != "output" for user in result.users)
-        if not has_same_layout(old, new, strides=is_read or write.call.target is MUTATING):
+        made, old = whole_of(result), whole_of(write.base)
+        is_plain = made is result and old is write.base
+        is_read = not (is_last and is_plain) or any(user.op != "output" for user in result.users)
+        back, is_all = _ways_back(write, made, old)
+        strides = (is_read and not (is_all and back)) or write.call.target is MUTATING
+        if made is not old and not has_same_layout(value_of(write.base), value_of(made), strides):
             return False
-        names = names_of(write.base)
-        if (result is not write.base and result in names) or not _is_separate(write, names):
+        if made is not result and result not in back:
+            return False
+        if old is not write.base and any(user.op == "output" for user in made.users):
+            return False  # what a graph returns is a view of nothing
+        names = names_of(old)
+        if (made is not old and made in names) or not _is_separate(write, names):
             return False
         return all(reader is write.call or self._is_before(reader, write.call) for reader in readers_of(names))
 
@@ -179,19 +192,41 @@ class _Writer:
 
     def _replace(self, write: Write) -> None:
         """A call that copies its base, as writes into it."""
-        call, base = write.call, write.base
+        call = write.call
+        base, views = chain_of(write.base)
         names = names_of(base)
         places, leaf, absorbed = _unfold(call, names)
         with self.graph.inserting_before(call):
             held = self._held(base, call, absorbed)
             target = self._add(call, private, (held,), value_of(base)) if write in self.of_input else held
-            for view, arguments in places:
+            for view, arguments in [*((view.target, view.args[1:]) for view in views), *places]:
                 target = self._view(call, view, (target, *arguments))
             done = self._store(call, target, leaf, leaf is call or leaf in absorbed, names)
-            made = self._add(call, after, (held, done), value_of(base))
-        call.replace_all_uses_with(made)
+            self._rename(write, held, done)
         for node in (call, *absorbed):
             self.graph.erase_node(node)
+
+    def _rename(self, write: Write, held: fx.Node, done: fx.Node) -> None:
+        """Gives the users of a call the base once it is written, through the views through which the call saw it."""
+        call = write.call
+        base, views = chain_of(write.base)
+        back, _ = _ways_back(write, call, base)
+        if back:
+            made = self._made(call, held, done, back[0])
+            for user in back:
+                user.replace_all_uses_with(made)
+            eliminate_unused(call)
+        if call.users:
+            for view in views:
+                held = self._view(call, view.target, (held, *view.args[1:]))
+            call.replace_all_uses_with(self._made(call, held, done, call))
+
+    def _made(self, call: fx.Node, held: fx.Node, done: fx.Node, was: fx.Node | None) -> fx.Node:
+        """What was written, in the place of `was`: its views were recorded with the offsets that it had."""
+        value = value_of(held)
+        if was is not None and has_same_layout(value_of(was), value, strides=True):
+            value = value_of(was)
+        return self._add(call, after, (held, done), value)
 
     def _store(self, call: fx.Node, target: fx.Node, leaf: fx.Node, is_call: bool, names: set[fx.Node]) -> fx.Node:
         """Makes the call `leaf` write `target` instead of a copy of it; or copies the value `leaf` there."""
@@ -224,7 +259,10 @@ class _Writer:
                 else:
                     positional.append(value)
             done = self._add(call, target, tuple(positional), _value_returned(call), named)
-            made = [self._add(call, after, (node, done), value_of(node)) for node in memory]
+            made = [
+                self._made(call, node, done, next(iter(_results(write)), None))
+                for node, write in zip(memory, writes, strict=True)
+            ]
             self._unpack(call, done, made)
 
     def _memory(self, write: Write) -> fx.Node:
@@ -332,6 +370,25 @@ def write_of(node: fx.Node) -> Write | None:
         return None
     writes, slot = writes_of(call), index - _returns(call)
     return writes[slot] if writes and slot >= 0 else None
+
+
+def _written_behind(node: fx.Node) -> tuple[Write | None, fx.Node]:
+    """The write of what a node is a view of, and where on the way to the node this is the whole base again."""
+    made, views = chain_of(node)
+    write = write_of(made)
+    if write is None or whole_of(write.base) is write.base:
+        return write, made
+    back, _ = _ways_back(write, made, whole_of(write.base))
+    result = next((view for view in views if view in back), None)
+    return (write, result) if result is not None else (None, made)
+
+
+def _ways_back(write: Write, made: fx.Node, whole: fx.Node) -> tuple[list[fx.Node], bool]:
+    """The views of what was written that are the whole base again, and whether it has no other use."""
+    place, old = value_of(write.base), value_of(whole)
+    if write.base is whole or not isinstance(place, torch.Tensor) or not isinstance(old, torch.Tensor):
+        return [], False
+    return ways_back(made, place, old)
 
 
 def _results(write: Write) -> list[fx.Node]:

@@ -7,7 +7,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.ir.in_place import after
+from compiler.ir.in_place import after, private
 from compiler.ir.index import Index, Symbol
 from compiler.ir.loops import (
     Allocate,
@@ -167,6 +167,8 @@ class _Planner:
         steps: list[Step] = [CallAten(definition.name, definition.call.target, args, kwargs)]
         if definition.call.target is after:
             steps = [Reuse(definition.name, args[0].name)]
+            self._expect_of(definition.name, args[0].name)
+        elif definition.call.target is private:
             self._expect_of(definition.name, args[0].name)
         elif definition.tensor is not None and definition.name in self.read_by_kernels:
             steps.append(Expect(definition.name, definition.tensor.shape, definition.tensor.stride))
