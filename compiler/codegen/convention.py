@@ -307,6 +307,9 @@ def _emit_effect(source: Source, effect: Effect) -> None:
                 source.line(1, _step_text(source, f"keep_{of.index}", step))
         case Detach(of):
             source.line(1, f"keep_{of.index}.detach_()")
+        case Bump(of, Size() as size, less):
+            grown = f"{name_of(size)} - {less}" if less else name_of(size)
+            source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")
         case Bump(of, by) | Written(of, by) if by:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
 

@@ -37,3 +37,13 @@ def part(value: torch.Tensor, dim: int, start: int, end: int) -> torch.Tensor:
 def window(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
     """A view by its strides, from `offset` elements past the first one; its version is that of `value`."""
     return value.as_strided(size, stride, value.storage_offset() + offset)
+
+
+def version(value: torch.Tensor) -> int:
+    """The version of a tensor; inference tensors have none."""
+    return 0 if value.is_inference() else value._version
+
+
+def growth(value: torch.Tensor, before: int) -> int:
+    """By how much the version of a tensor has grown."""
+    return version(value) - before

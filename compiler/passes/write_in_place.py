@@ -21,13 +21,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.in_place import IS_PLACED, after, part, private, window
+from compiler.ir.in_place import IS_PLACED, after, growth, part, private, version, window
 from compiler.ir.roles import (
+    Bump,
     CallInput,
     Effect,
     Mutation,
     OutputRole,
     Program,
+    Size,
     View,
     Written,
 )
@@ -93,6 +95,8 @@ class _Writer:
         self.inputs: dict[CallInput, Written] = {}
         self.of_input: dict[Write, CallInput] = {}
         self.chosen: set[Write] = set()
+        self.measured: dict[Write, CallInput] = {}
+        self.growths: list[tuple[CallInput, fx.Node, int]] = []
         self.starts = {write: value_of(write.base) for call in self.graph.nodes for write in writes_of(call)}
 
     def run(self) -> Program:
@@ -114,18 +118,21 @@ class _Writer:
     def _choose_chain(self, role: Mutation, end: fx.Node) -> None:
         """Chooses the writes from an input to what it holds after the call, if all can be made in it."""
         chain: list[Write] = []
-        node = end
+        node, is_provable = end, True
         while whole_of(node) not in self.roles:
             write, result = _written_behind(node)
-            is_last = node is end
-            if write is None or (is_last and result is not end) or not self._fits(write, result, is_last):
+            if write is None:
                 return
+            is_provable = is_provable and (node is not end or result is end)
+            is_provable = is_provable and self._fits(write, result, whole_again(write.base), is_last=node is end)
             chain.append(write)
             node = write.base
-        if not chain or self.roles[whole_of(node)] != role.of or not self._is_open(role, end):
-            return
         calls = [write for write in chain if write.call.target is MUTATING]
-        if self.generate and not calls and any(not _is_partial(write.call) for write in chain):
+        if not chain or self.roles[whole_of(node)] != role.of:
+            return
+        is_whole = self.generate and not calls and any(not _is_partial(write.call) for write in chain)
+        if is_whole or not is_provable or not self._is_open(role, end):
+            self.measured.update(dict.fromkeys(calls if role.writes else (), role.of))
             return
         self.chosen.update(chain)
         self.of_input.update(dict.fromkeys(chain, role.of))
@@ -152,7 +159,8 @@ class _Writer:
             return False
         if self.generate and is_generated(write.call) and is_generated(whole_of(write.base)):
             return False
-        return all(self._fits(write, result, is_last=False) for result in _results(write) or [write.base])
+        old = whole_of(write.base)
+        return all(self._fits(write, result, old, is_last=False) for result in _results(write) or [write.base])
 
     def _is_made_here(self, base: fx.Node) -> bool:
         """Whether a base has memory of its own; what is written in place has that of what it was written into."""
@@ -163,24 +171,25 @@ class _Writer:
             write in self.chosen or base.target is operator.getitem or owns_memory(base)
         )
 
-    def _fits(self, write: Write, result: fx.Node, is_last: bool) -> bool:
+    def _fits(self, write: Write, result: fx.Node, old: fx.Node, is_last: bool) -> bool:
         """Whether the base may become the result: same layout, and the old value is read by nothing after the write.
 
         Where nothing in the graph reads the last value of an input, its strides are no matter. A result that is a view
         of what was written must be to it as the old value is to the base.
         """
-        made, old = whole_of(result), whole_of(write.base)
+        made = whole_of(result)
         is_plain = made is result and old is write.base
         is_read = not (is_last and is_plain) or any(user.op != "output" for user in result.users)
         back, is_all = _ways_back(write, made, old)
-        strides = (is_read and not (is_all and back)) or write.call.target is MUTATING
+        is_undone = is_all and all(_stays(node, value_of(old)) for node in back)
+        strides = (is_read and not (back and is_undone)) or write.call.target is MUTATING
         if made is not old and not has_same_layout(value_of(write.base), value_of(made), strides):
             return False
         if made is not result and result not in back:
             return False
         if old is not write.base and any(user.op == "output" for user in made.users):
             return False  # what a graph returns is a view of nothing
-        names = names_of(old)
+        names = names_of(whole_of(write.base))
         if (made is not old and made in names) or not _is_separate(write, names):
             return False
         return all(reader is write.call or self._is_before(reader, write.call) for reader in readers_of(names))
@@ -251,6 +260,11 @@ class _Writer:
         target: Any = call.args[0]
         with self.graph.inserting_before(call):
             memory = [self._memory(write) for write in writes]
+            before = {write: self._add(call, version, (m,), None) for write, m in self._watched(writes, memory)}
+            memory = [
+                self._add(call, after, (node, before[write]), value_of(node)) if write in before else node
+                for write, node in zip(writes, memory, strict=True)
+            ]
             positional, named = [], {}
             for argument in target._schema.arguments:
                 value = self._argument(call, argument, memory)
@@ -263,7 +277,15 @@ class _Writer:
                 self._made(call, node, done, next(iter(_results(write)), None))
                 for node, write in zip(memory, writes, strict=True)
             ]
+            for write, node in zip(writes, made, strict=True):
+                if write in before:
+                    grown = self._add(call, growth, (node, before[write]), None)
+                    self.growths.append((self.measured[write], grown, _counted(write)))
             self._unpack(call, done, made)
+
+    def _watched(self, writes: list[Write], memory: list[fx.Node]) -> list[tuple[Write, fx.Node]]:
+        """The bases whose versions have to be read around a call, since it is not made on the caller's tensor."""
+        return [(write, node) for write, node in zip(writes, memory, strict=True) if write in self.measured]
 
     def _memory(self, write: Write) -> fx.Node:
         if write in self.chosen:
@@ -335,11 +357,13 @@ class _Writer:
         pairs = list(zip(signature.outputs, self.program.returned, strict=True))
         kept = [(role, node) for role, node in pairs if not (isinstance(role, Mutation) and role.of in self.inputs)]
         output = next(iter(reversed(self.graph.nodes)))
+        kept += [(Size(node.name), node) for _, node, _ in self.growths]
         output.args = ([node for _, node in kept],)
         eliminate_dead_nodes(self.graph)
         self.program.module.recompile()
         outputs: tuple[OutputRole, ...] = tuple(role for role, _ in kept)
-        effects: tuple[Effect, ...] = (*signature.effects, *self.inputs.values())
+        grown = [Bump(of, Size(node.name), counted) for of, node, counted in self.growths]
+        effects: tuple[Effect, ...] = (*signature.effects, *self.inputs.values(), *grown)
         return Program(self.program.module, replace(signature, outputs=outputs, effects=effects))
 
 
@@ -376,11 +400,17 @@ def _written_behind(node: fx.Node) -> tuple[Write | None, fx.Node]:
     """The write of what a node is a view of, and where on the way to the node this is the whole base again."""
     made, views = chain_of(node)
     write = write_of(made)
-    if write is None or whole_of(write.base) is write.base:
+    if write is None or (old := whole_again(write.base)) is write.base:
         return write, made
-    back, _ = _ways_back(write, made, whole_of(write.base))
+    back, _ = _ways_back(write, made, old)
     result = next((view for view in views if view in back), None)
     return (write, result) if result is not None else (None, made)
+
+
+def whole_again(node: fx.Node) -> fx.Node:
+    """The value that a node is a view of: the call behind it, or what undoes the views through which that one wrote."""
+    write, result = _written_behind(node)
+    return result if write is not None else whole_of(node)
 
 
 def _ways_back(write: Write, made: fx.Node, whole: fx.Node) -> tuple[list[fx.Node], bool]:
@@ -389,6 +419,11 @@ def _ways_back(write: Write, made: fx.Node, whole: fx.Node) -> tuple[list[fx.Nod
     if write.base is whole or not isinstance(place, torch.Tensor) or not isinstance(old, torch.Tensor):
         return [], False
     return ways_back(made, place, old)
+
+
+def _stays(node: fx.Node, memory: object) -> bool:
+    """Whether a value's users can take it in the layout of the memory that it is in."""
+    return has_same_layout(value_of(node), memory, strides=True) or all(user.op == "output" for user in node.users)
 
 
 def _results(write: Write) -> list[fx.Node]:
