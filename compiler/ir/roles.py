@@ -6,9 +6,9 @@
     OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of)
                 | Saved(of) | Token(effect)
 
-    Result     := the role that returns it | Same(index) | Input(of) | View(of, how, requires_grad) | Constant(value)
+    Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by) | GradMode(enabled) | Inference()
-                | Layout(of, strides)
+                | Layout(of, strides, offset)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -156,12 +156,13 @@ class ViewStep:
 class View:
     """The result is made after the graph has run, by replaying its view chain on `of`.
 
+    `is_in_grad_mode`: where gradients are recorded, which autograd remembers of views whether or not any flow.
     `is_early`: before the inputs are written, because it was taken without gradients and autograd remembers that.
     """
 
     of: CallInput | Shared | UserOutput | Base | Same
     how: tuple[ViewStep, ...]
-    requires_grad: bool
+    is_in_grad_mode: bool
     is_early: bool = False
 
 
@@ -209,10 +210,11 @@ class Bump:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An output is laid out by these strides, which a write in place kept and the graph's own value does not have."""
+    """An output lies so in its memory: a write in place kept what the graph's own value does not have."""
 
     of: OutputRole
     strides: tuple[int, ...]
+    offset: int
 
 
 Effect: TypeAlias = Restride | Detach | Bump | GradMode | Inference | Layout

@@ -38,6 +38,7 @@ class Watching(FunctionalTensorMode):
         self.restrided: dict[int, list[Restrided]] = {}
         self.owners: dict[int, object] = {}
         self.writes: Counter[object] = Counter()
+        self._expanded: set[int] = set()
         self._alive: list[object] = []
 
     def __torch_dispatch__(
@@ -50,12 +51,13 @@ class Watching(FunctionalTensorMode):
         is_write = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
         if is_write:
             check_memory(func, args, kwargs or {})
+            self._check_expanded(func, args, kwargs or {})
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
             self._note_write(func, args, kwargs or {})
-        elif self.owners and isinstance(func, torch._ops.OpOverload) and func.is_view:
+        elif isinstance(func, torch._ops.OpOverload) and func.is_view:
             self._follow(args[0], result)
         return result
 
@@ -68,10 +70,22 @@ class Watching(FunctionalTensorMode):
                 self.writes[self.owners[id(value)]] += 1
 
     def _follow(self, source: object, result: object) -> None:
+        """Carries what is known of a tensor over to a view of it."""
         for made in result if isinstance(result, (list, tuple)) else (result,):
             if id(source) in self.owners:
                 self.owners[id(made)] = self.owners[id(source)]
                 self._alive.append(made)
+            if id(source) in self._expanded or overlaps_itself(made):
+                self._expanded.add(id(made))
+                self._alive.append(made)
+
+    def _check_expanded(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
+        allows: functionalization knows no inverse of such views.
+        """
+        if self._expanded and torch.Tag.inplace_view not in func.tags:
+            if any(id(value) in self._expanded for value in written_by(func, args, kwargs)):
+                raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
 
 def _is_composite(func: torch._ops.OpOverload) -> bool:
@@ -98,8 +112,8 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
             raise Unsupported(f"the program calls {func} on an empty tensor, which returns it")
         return
     recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
-    if (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset()):
-        raise Unsupported(f"the program calls {func} on a tensor written in place whose strides it keeps")
+    if recorded.stride() != value.stride() or not value.is_contiguous() or value.storage_offset() != 0:
+        raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
 
 
 def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -110,7 +124,7 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     """
     others = [v for v in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(v, torch.Tensor)]
     targets = list(written_by(func, args, kwargs))
-    is_self_overlapping = any(_overlaps_itself(target) for target in targets)
+    is_self_overlapping = any(overlaps_itself(target) for target in targets)
     storages = {id(target): target.untyped_storage()._cdata for target in targets}
     is_shared = any(
         other.untyped_storage()._cdata in storages.values() for other in others if id(other) not in storages
@@ -123,7 +137,7 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
 
-def _overlaps_itself(target: torch.Tensor) -> bool:
+def overlaps_itself(target: torch.Tensor) -> bool:
     pairs = zip(target.shape, target.stride(), strict=True)
     return any(not isinstance(step, torch.SymInt) and step == 0 and _hints([size])[0] > 1 for size, step in pairs)
 
