@@ -97,7 +97,8 @@ class Aliases:
             storage = value.untyped_storage()._cdata
             if value._base is None and storage not in self.storages and storage not in taken:
                 _, how = self._chain(self.trace.node_of(value), None)
-                if storage not in nearest or len(how) < nearest[storage][0]:
+                is_alias = any(step.target in ALIASES for step in how)
+                if not is_alias and (storage not in nearest or len(how) < nearest[storage][0]):
                     nearest[storage] = (len(how), index, value)
         return ((index, value) for _, index, value in nearest.values())
 
@@ -200,6 +201,10 @@ class Aliases:
     def _arguments(self, arguments: tuple[object, ...]) -> tuple[object, ...]:
         """Arguments of a call that was not recorded; sizes that are symbols become outputs of the graph."""
         return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)  # type: ignore[no-any-return]
+
+
+ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+"""Views that autograd takes for views of nothing, although they are of something."""
 
 
 def is_view(node: fx.Node) -> bool:

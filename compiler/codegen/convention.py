@@ -514,17 +514,13 @@ def _emit_tangents(source: Source, backward: Program) -> None:
 
 def _gradient_texts(backward: Program) -> dict[object, str]:
     """The text of each input's gradient: None where it follows from no tangent that is given, as in eager."""
-    tangents = _tangents(backward)
-    reached = {node: frozenset([role]) for role, node in tangents.items()}
-    for node in backward.module.graph.nodes:
-        if node not in reached:
-            reached[node] = frozenset().union(*(reached.get(argument, ()) for argument in node.all_input_nodes))
+    tangents = list(_tangents(backward))
     texts: dict[object, str] = {}
-    for index, (role, node) in enumerate(zip(backward.signature.outputs, backward.returned, strict=True)):
-        of = reached[node] if isinstance(node, torch.fx.Node) else frozenset()
-        given = " or ".join(f"given_{name_of(tangent)}" for tangent in tangents if tangent in of)
-        partial = given and len(of) < len(tangents)
-        texts[role.of] = f"(values[{index}] if {given} else None)" if partial else f"values[{index}]"  # type: ignore[union-attr]
+    for index, role in enumerate(backward.signature.outputs):
+        assert isinstance(role, Gradient)
+        given = [f"given_{name_of(tangent)}" for tangent in tangents if tangent in role.through]
+        is_partial = given and len(given) < len(tangents)
+        texts[role.of] = f"(values[{index}] if {' or '.join(given)} else None)" if is_partial else f"values[{index}]"
     return texts
 
 

@@ -3,7 +3,7 @@
     Signature  := inputs: (InputRole, ...)  outputs: (OutputRole, ...)
     InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name) | Shared(of, extent)
                 | Tangent(of) | Saved(of) | Token(effect) | Seed()
-    OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of)
+    OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of, through)
                 | Saved(of) | Token(effect)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
@@ -124,9 +124,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The gradient of an input."""
+    """The gradient of an input, which follows from the tangents of the outputs `through`; None where none is given."""
 
     of: InputRole
+    through: frozenset[OutputRole] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

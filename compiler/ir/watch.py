@@ -131,10 +131,33 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     )
     if is_self_overlapping or is_shared or len(set(storages.values())) < len(storages):
         refuse_as_eager(func, args, kwargs)
+    if is_shared and any(_may_read(target, other) for target in targets for other in others):
+        raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
     if torch.Tag.nondeterministic_seeded in func.tags and not all(target.is_contiguous() for target in targets):
         raise Unsupported(f"the program fills memory with gaps or in another order by {func}, which draws in its order")
     if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+def _may_read(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether an argument may have bytes of the written one in another order."""
+    if other is target or other.untyped_storage()._cdata != target.untyped_storage()._cdata:
+        return False
+    if _placed(other) == _placed(target) or not (target.numel() and other.numel()):
+        return False
+    (start, end), (other_start, other_end) = _interval(target), _interval(other)
+    return start < other_end and other_start < end
+
+
+def _placed(value: torch.Tensor) -> tuple[object, ...]:
+    return value.dtype, value.shape, value.stride(), value.storage_offset()
+
+
+def _interval(value: torch.Tensor) -> tuple[int, int]:
+    """The bytes of the storage between the first and the last element."""
+    sizes, strides, (start,) = _hints(value.shape), _hints(value.stride()), _hints((value.storage_offset(),))
+    end = start + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
+    return start * value.element_size(), end * value.element_size()
 
 
 def overlaps_itself(target: torch.Tensor) -> bool:
