@@ -49,7 +49,7 @@ class Aliases:
     trace: Trace
     owners: dict[fx.Node, CallInput | Shared]
     storages: frozenset[int]
-    members: Mapping[object, CallInput]
+    members: Mapping[object, tuple[CallInput, ...]]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
     _homes: dict[fx.Node, OutputRole] = field(default_factory=dict)
@@ -146,13 +146,14 @@ class Aliases:
             return found
         root, how = self._chain(node, self.trace.node_of(base) if base is not None else None)
         if root in self.owners:
-            return self._of_member(View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value)))
+            return self._of_member(View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value)), value)
         if root.op == "placeholder":
             raise Unsupported(f"the program returns a view of input {root.name} as it was before it was written")
         if flows and (base is None or root is not self.trace.node_of(base)):
             raise Unsupported(f"the program returns a view that requires grad of {root.name}, which does not")
         if root not in self._homes:
-            self._add(Base(len(self._homes)), root, base if base is not None else root)
+            is_base = base is not None and root is self.trace.node_of(base)
+            self._add(Base(len(self._homes)), root, base if is_base else root)  # type: ignore[arg-type]
         of = self._homes[root]
         if flows and of not in self.differentiable:
             self.returned[of] = base  # type: ignore[assignment]
@@ -174,12 +175,15 @@ class Aliases:
             return None
         return View(Same(self._first[of]), how[len(prefix) :], _is_in_grad_mode(value))
 
-    def _of_member(self, view: View) -> View:
-        """A view of memory that inputs share as one of the input that lies there, where the chain begins with it."""
+    def _of_member(self, view: View, value: torch.Tensor) -> View:
+        """A view of memory that inputs share as one of the input of which it was made, where the chain begins so."""
         if not isinstance(view.of, Shared) or not view.how:
             return view
-        member = self.members.get((view.how[0].target, view.how[0].arguments))
-        return replace(view, of=member, how=view.how[1:]) if member is not None else view
+        lying = self.members.get((view.how[0].target, view.how[0].arguments), ())
+        if not lying:
+            return view
+        owner = self.trace.owner_of(value)
+        return replace(view, of=owner if owner in lying else lying[0], how=view.how[1:])  # type: ignore[arg-type]
 
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""

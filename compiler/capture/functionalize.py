@@ -276,13 +276,14 @@ def _owners(
     return owners
 
 
-def _members(trace: Trace, bound: list[Bound]) -> dict[object, CallInput]:
+def _members(trace: Trace, bound: list[Bound]) -> dict[object, tuple[CallInput, ...]]:
     """The inputs that are views of memory that they share, by the call that makes them of it."""
-    members: dict[object, CallInput] = {}
+    members: dict[object, tuple[CallInput, ...]] = {}
     for one in bound:
         node = trace.node_of(one.argument)
         if one.is_shared and node.target is torch.ops.aten.as_strided.default:
-            members.setdefault((node.target, node.args[1:]), one.role)
+            key = (node.target, node.args[1:])
+            members[key] = (*members.get(key, ()), one.role)
     return members
 
 
