@@ -78,6 +78,8 @@ class Aliases:
         for role, value in self.returned.items():
             if isinstance(value, torch.Tensor):
                 fake = self.trace.fake_of(value)
+                if (value.dtype, value.is_conj(), value.is_neg()) != (fake.dtype, fake.is_conj(), fake.is_neg()):
+                    raise Unsupported("the program returns a tensor that was written through a view of another kind")
                 if (value.stride(), value.storage_offset()) != (fake.stride(), fake.storage_offset()):
                     yield _layout(role, value)
 

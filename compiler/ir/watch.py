@@ -54,6 +54,8 @@ class Watching(FunctionalTensorMode):
             self._check_expanded(func, args, kwargs or {})
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
+        elif func is torch.ops.aten.as_strided.default and len(args) > 3 and args[3] is not None:
+            check_offset(args[0])
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
             self._note_write(func, args, kwargs or {})
@@ -116,6 +118,16 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
         raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
 
 
+def check_offset(value: torch.Tensor) -> None:
+    """Raises: Unsupported for a view that counts from the beginning of the storage, of a tensor that begins later: what
+    is recorded in the tensor's place begins where its storage does.
+    """
+    if isinstance(value.storage_offset(), torch.SymInt) or value.storage_offset() != 0:
+        raise Unsupported(
+            "the program takes a view by as_strided, with an offset, of a tensor that has an offset itself"
+        )
+
+
 def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Looks at writes whose target may overlap itself or another argument.
 
@@ -124,6 +136,8 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     """
     others = [v for v in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(v, torch.Tensor)]
     targets = list(written_by(func, args, kwargs))
+    if func.namespace not in ("aten", "prims") and any(_is_of_another_kind(target) for target in targets):
+        raise Unsupported(f"the program calls {func}, which writes a view of another dtype than its base's")
     is_self_overlapping = any(overlaps_itself(target) for target in targets)
     storages = {id(target): target.untyped_storage()._cdata for target in targets}
     is_shared = any(
@@ -158,6 +172,15 @@ def _interval(value: torch.Tensor) -> tuple[int, int]:
     sizes, strides, (start,) = _hints(value.shape), _hints(value.stride()), _hints((value.storage_offset(),))
     end = start + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
     return start * value.element_size(), end * value.element_size()
+
+
+def _is_of_another_kind(value: torch.Tensor) -> bool:
+    base = value._base
+    return base is not None and (base.dtype, base.is_conj(), base.is_neg()) != (
+        value.dtype,
+        value.is_conj(),
+        value.is_neg(),
+    )
 
 
 def overlaps_itself(target: torch.Tensor) -> bool:
