@@ -434,7 +434,8 @@ def _paired(program: Program) -> fx.GraphModule:
     _name_inputs(program, [*(f"primals_{index + 1}" for index, _ in enumerate(primals)), *tangents])
     value = dict(zip(signature.outputs, program.returned, strict=True))
     results = [node for role, node in value.items() if not isinstance(role, Gradient)]
-    gradients = [value.get(Gradient(role)) for role in primals]
+    found = {role.of: node for role, node in value.items() if isinstance(role, Gradient)}
+    gradients = [found.get(role) for role in primals]
     set_returned(program.module, [*results, *gradients])
     in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))
     out_spec = pytree.tree_structure(((0,) * len(results), (0,) * len(gradients)))

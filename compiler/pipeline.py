@@ -69,8 +69,8 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     """
     with journal.stage("capture"):
         captured = capture(call, compilers.decompositions)
-    versions = captured.needs_gradient
-    again = Specialized(functools.partial(specialize, call, compilers, journal.options, versions), call.eager)
+    versions = captured.needs_gradient or any(leaf.requires_grad for leaf in call.leaves)
+    again = Specialized(functools.partial(specialize, call, compilers, journal.options, versions), call.eager, versions)
     if not captured.needs_gradient:
         program = _written(optimize(captured.finish(), journal, "captured"), compilers, journal)
         return link(program, compilers.inference(program), call, again, journal)
@@ -176,7 +176,7 @@ def _load(
 ) -> GraphCall:
     journal.state("source_call", lambda: source.text)
     guard = {
-        "is_overlapping": overlap_test(written_positions(signature), bool(signature.differentiable)),
+        "is_overlapping": overlap_test(written_positions(signature), again.versions),
         "elsewhere": again,
     }
     return load(source.text, {**source.namespace, **graphs, **guard}, "call")

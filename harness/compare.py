@@ -1,11 +1,12 @@
 """Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
 
-Four comparisons are not equality, each for a reason:
+Five comparisons are not equality, each for a reason:
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
   still the same; a mutation written back once counts as the many that eager made. A tensor that eager changes
   without its version growing (the running statistics of batch norm) is not compared.
 - *view*: of which observed tensor an output is a view, and by which view chain. Views of memory that nothing observed
   holds are not compared, because no write can go through their base.
+- *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away.
 - *earlier*: the outputs of the step before, looked at again, unless they were wrong at the time: a backend that hands
   out one buffer twice changes them.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
@@ -45,6 +46,8 @@ FLAGS = (
     "is_inference",
     "is_allocated",
 )
+SAME_AS_VIEW = ("ReshapeAliasBackward0", "UnsafeViewBackward0")
+"""What eager calls a view that `reshape` made; `view` makes the same."""
 DERIVED_AGAIN = ("AsStridedBackward0",)
 """The chain that eager gives to a view whose base was written after it was made; any chain of views is as good."""
 
@@ -269,6 +272,8 @@ class _Pair:
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> str | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
+        if name == "gradient":
+            eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         evidence = self.oracle.evidence(self.index, name, path)
         return explain(ours.value, eager.value, evidence)
 
@@ -315,7 +320,15 @@ class _Pair:
 
 
 def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    return eager == ours or (eager == DERIVED_AGAIN and "custom" not in ours)
+    named = [tuple("ViewBackward0" if name in SAME_AS_VIEW else name for name in chain) for chain in (eager, ours)]
+    if named[0] == named[1]:
+        return True
+    count = len(eager) - len(DERIVED_AGAIN)
+    return eager[count:] == DERIVED_AGAIN and named[0][:count] == named[1][:count] and "custom" not in ours
+
+
+def _without_signs_of_zero(seen: Seen) -> Seen:
+    return dataclasses.replace(seen, value=seen.value + 0) if seen.value.is_floating_point() else seen
 
 
 def _said(value: object) -> str:

@@ -16,8 +16,8 @@ After the step all that lives in the two namespaces is compared, whatever step i
     random     the state of torch's generator
     ambient    grad mode, inference mode, autocast, default dtype
     compiles   a call whose key was seen since the last reset compiles nothing; one with a new key, at most the
-               graphs of its subject, twice that where its arguments share memory: a backend that Dynamo calls learns of
-               that only from the call itself
+               graphs of its subject; as many more where its arguments share memory: a backend that Dynamo calls learns
+               of that only from the call itself, once for each graph that Dynamo has made for other sizes since
 
 The key of a call is what a compiler may specialise on: the modes, and of each tensor (arguments, parameters, buffers)
 shape, stride, offset, dtype, requires_grad, is_leaf, view-ness, inference-ness, hooks; how the arguments overlap; the
@@ -280,11 +280,12 @@ class Twin:
         yield from self._compile_difference(key, made, overlaps)
 
     def _compile_difference(self, key: object, made: int, overlaps: bool) -> Iterator[Difference]:
-        limit = 0 if key is None or key in self.keys else self.subject.graphs * (1 + overlaps)
+        known = key is None or key in self.keys
+        limit = self.subject.graphs * (overlaps + (not known))
         if key is not None and self.ours.error is None:
             self.keys.add(key)
         if made > limit:
-            said = "a call like an earlier one" if key in self.keys and not limit else "this step"
+            said = "a call like an earlier one" if known else "this step"
             yield Difference("compiles", "call", f"{said} compiled {made} graphs; at most {limit} follow from its key")
 
     def _key(self, step: Step) -> object:

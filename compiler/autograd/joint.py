@@ -27,7 +27,8 @@ def differentiate(captured: Captured) -> Program:
     with trace.recording(), _autocast_off():
         values = [captured.returned[role] for role in roles]
         tangents = [_tangent(trace, index, value) for index, value in enumerate(values)]
-        gradients = _gradients(trace, values, captured.leaves, tangents)
+        through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
+        gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
             raise Unsupported("its backward writes an input, or a value that the call returns")
@@ -47,14 +48,54 @@ def _tangent(trace: Trace, index: int, value: object) -> torch.Tensor:
     return trace.wrap(trace.add_input(f"tangent_{index}", tangent), requires_grad=False)
 
 
+def _reached(
+    values: dict[OutputRole, object], leaves: dict[CallInput | Shared, torch.Tensor]
+) -> dict[CallInput | Shared, frozenset[OutputRole]]:
+    """For each leaf the outputs from which autograd's graph leads to it.
+
+    Cost: one visit a node, each with a set of leaves that is one integer.
+    """
+    bits = {id(leaf): 1 << position for position, leaf in enumerate(leaves.values())}
+    masks: dict[object, int] = {}
+    for value in values.values():
+        _mark(value.grad_fn, bits, masks)  # type: ignore[attr-defined]
+    outputs = {role: masks[value.grad_fn] for role, value in values.items()}  # type: ignore[attr-defined]
+    return {
+        role: frozenset(output for output, mask in outputs.items() if mask & bits[id(leaf)])
+        for role, leaf in leaves.items()
+    }
+
+
+def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None:
+    """Notes for each node behind `start` which leaves it leads to; parents before children, without recursion."""
+    pending = [(start, False)]
+    while pending:
+        node, is_left = pending.pop()
+        parents = [parent for parent, _ in node.next_functions if parent is not None]  # type: ignore[attr-defined]
+        if is_left:
+            own = bits.get(id(getattr(node, "variable", None)), 0)
+            for parent in parents:
+                own |= masks.get(parent, 0)
+            masks[node] = own
+        elif node not in masks:
+            masks[node] = 0
+            pending.append((node, True))
+            pending.extend((parent, False) for parent in parents if parent not in masks)
+
+
 def _gradients(
-    trace: Trace, values: Sequence[object], leaves: dict[CallInput | Shared, torch.Tensor], tangents: list[torch.Tensor]
+    trace: Trace,
+    values: Sequence[object],
+    leaves: dict[CallInput | Shared, torch.Tensor],
+    tangents: list[torch.Tensor],
+    through: dict[CallInput | Shared, frozenset[OutputRole]],
 ) -> dict[OutputRole, fx.Node]:
     try:
         grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
     except RuntimeError as error:
         raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
-    return {Gradient(role): trace.node_of(grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None}
+    pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
+    return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
 
 
 @contextmanager

@@ -54,15 +54,29 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
 
 
 def is_free(node: fx.Node) -> bool:
-    """Whether computing the node again costs no memory traffic: views, sizes, and values that read no tensor."""
+    """Whether computing the node again costs no memory traffic: views, sizes, and values that read no tensor.
+
+    Not a view of an input: eager saves the view, which outlives that the input is given other memory (`.data = ...`).
+    """
     call, _ = producer(node)
     if call.op != "call_function" or is_random(call):
         return False
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return False
-    if isinstance(call.target, torch._ops.OpOverload) and call.target.is_view:
-        return True
+    if _is_view(call):
+        return _viewed(call).op != "placeholder"
     return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in call.all_input_nodes)
+
+
+def _is_view(call: fx.Node) -> bool:
+    return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view
+
+
+def _viewed(call: fx.Node) -> fx.Node:
+    """What a chain of views begins with."""
+    while _is_view(call):
+        call, _ = producer(call.args[0])  # type: ignore[arg-type]
+    return call
 
 
 def ancestors(nodes: Iterable[fx.Node | int | None]) -> set[fx.Node]:

@@ -49,7 +49,7 @@ class Aliases:
     trace: Trace
     owners: dict[fx.Node, CallInput | Shared]
     storages: frozenset[int]
-    members: Mapping[object, CallInput]
+    members: Mapping[object, tuple[CallInput, ...]]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
     _homes: dict[fx.Node, OutputRole] = field(default_factory=dict)
@@ -57,10 +57,13 @@ class Aliases:
 
     def results(self, values: list[object]) -> tuple[Result, ...]:
         """How each of the call's flat results is made."""
-        for index, value in enumerate(values):
+        recorded = [(index, value) for index, value in enumerate(values) if _is_recorded(value)]
+        for index, value in recorded:
             self._claim_home(index, value)
-            if _is_recorded(value):
-                self._first.setdefault(self.trace.node_of(value), index)
+        for index, value in self._written_through_views(recorded):
+            self._add(UserOutput(index), self.trace.node_of(value), value)
+        for index, value in recorded:
+            self._first.setdefault(self.trace.node_of(value), index)
         return tuple(self._result(index, value) for index, value in enumerate(values))
 
     def restrides(self, arguments: Mapping[CallInput, torch.Tensor]) -> Iterator[Restride]:
@@ -74,26 +77,32 @@ class Aliases:
         """The strides that outputs have in eager, where the recorded value was made anew with others."""
         for role, value in self.returned.items():
             if isinstance(value, torch.Tensor):
-                strides, made = value.stride(), self.trace.fake_of(value).stride()
-                if strides != made:
-                    yield self._layout(role, strides)
+                fake = self.trace.fake_of(value)
+                if (value.dtype, value.is_conj(), value.is_neg()) != (fake.dtype, fake.is_conj(), fake.is_neg()):
+                    raise Unsupported("the program returns a tensor that was written through a view of another kind")
+                if (value.stride(), value.storage_offset()) != (fake.stride(), fake.storage_offset()):
+                    yield _layout(role, value)
 
-    def _layout(self, role: OutputRole, strides: tuple[int | torch.SymInt, ...]) -> Layout:
-        if any(isinstance(step, torch.SymInt) for step in strides):
-            raise Unsupported("the program returns a tensor written in place whose symbolic strides eager keeps")
-        return Layout(role, tuple(map(int, strides)))
-
-    def _claim_home(self, index: int, value: object) -> None:
+    def _claim_home(self, index: int, value: torch.Tensor) -> None:
         """A result that is no view of anything becomes an output of the graph."""
-        if not _is_recorded(value):
-            return
         node = self.trace.node_of(value)
-        if node in self.owners or node in self._homes:
-            return
-        is_restrided = value._base is None and self.trace.restrides_of(value)
-        if is_view(producer(node)[0]) and not is_restrided:
-            return
-        self._add(UserOutput(index), node, value)
+        if node not in self.owners and node not in self._homes and not is_view(producer(node)[0]):
+            self._add(UserOutput(index), node, value)
+
+    def _written_through_views(self, recorded: list[tuple[int, torch.Tensor]]) -> Iterator[tuple[int, torch.Tensor]]:
+        """Results that are no views and are recorded as views, because what they hold was written through one, or their
+        strides were changed: of each memory the one nearest to it, as others may be aliases of that one.
+        """
+        taken = {value.untyped_storage()._cdata for _, value in recorded if self.trace.node_of(value) in self._homes}
+        nearest: dict[int, tuple[int, int, torch.Tensor]] = {}
+        for index, value in recorded:
+            storage = value.untyped_storage()._cdata
+            if value._base is None and storage not in self.storages and storage not in taken:
+                _, how = self._chain(self.trace.node_of(value), None)
+                is_alias = any(step.target in ALIASES for step in how)
+                if not is_alias and (storage not in nearest or len(how) < nearest[storage][0]):
+                    nearest[storage] = (len(how), index, value)
+        return ((index, value) for _, index, value in nearest.values())
 
     def _add(self, role: OutputRole, node: fx.Node, value: Returned) -> None:
         self._homes[node] = role
@@ -132,44 +141,51 @@ class Aliases:
         return role
 
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
-        flows = history_of(value) is not None  # a view made under no_grad is a leaf, whatever its base is
-        if not flows and (found := self._view_of_result(node, value)) is not None:
-            return found
-        base = value._base if flows else None
-        stop = self.trace.node_of(base) if base is not None else None
+        flows, base = history_of(value) is not None, value._base
         if flows:
             _check_replayable(value, base)
-        root, how = self._chain(node, stop)
+        elif (found := self._view_of_result(node, value)) is not None:
+            return found
+        root, how = self._chain(node, self.trace.node_of(base) if base is not None else None)
         if root in self.owners:
-            return self._of_member(View(self.owners[root], how, flows, is_refused(value)))
+            return self._of_member(View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value)), value)
         if root.op == "placeholder":
             raise Unsupported(f"the program returns a view of input {root.name} as it was before it was written")
+        if flows and (base is None or root is not self.trace.node_of(base)):
+            raise Unsupported(f"the program returns a view that requires grad of {root.name}, which does not")
         if root not in self._homes:
-            self._add(Base(len(self._homes)), root, base if base is not None else root)
+            is_base = base is not None and root is self.trace.node_of(base)
+            self._add(Base(len(self._homes)), root, base if is_base else root)  # type: ignore[arg-type]
         of = self._homes[root]
         if flows and of not in self.differentiable:
-            if base is None:
-                raise Unsupported(f"the program returns a view that requires grad of {root.name}, which does not")
-            self.returned[of] = base
+            self.returned[of] = base  # type: ignore[assignment]
             self.differentiable.add(of)
-        return View(of, how, flows)  # type: ignore[arg-type]
+        return View(of, how, _is_in_grad_mode(value))  # type: ignore[arg-type]
 
     def _view_of_result(self, node: fx.Node, value: torch.Tensor) -> View | None:
         """The view as one of another result, which aliases something and is a view of nothing to autograd."""
         base = value._base
-        if base is None or (stop := self.trace.node_of(base)) not in self._first or stop in self._homes:
+        if (
+            base is None
+            or (of := self.trace.node_of(base)) not in self._first
+            or of in self._homes
+            or of in self.owners
+        ):
             return None
-        if stop in self.owners:
+        (root, how), (base_root, prefix) = self._chain(node, None), self._chain(of, None)
+        if root is not base_root or how[: len(prefix)] != prefix:
             return None
-        root, how = self._chain(node, stop)
-        return View(Same(self._first[stop]), how, False) if root is stop else None
+        return View(Same(self._first[of]), how[len(prefix) :], _is_in_grad_mode(value))
 
-    def _of_member(self, view: View) -> View:
-        """A view of memory that inputs share as one of the input that lies there, where the chain begins with it."""
+    def _of_member(self, view: View, value: torch.Tensor) -> View:
+        """A view of memory that inputs share as one of the input of which it was made, where the chain begins so."""
         if not isinstance(view.of, Shared) or not view.how:
             return view
-        member = self.members.get((view.how[0].target, view.how[0].arguments))
-        return replace(view, of=member, how=view.how[1:]) if member is not None else view
+        lying = self.members.get((view.how[0].target, view.how[0].arguments), ())
+        if not lying:
+            return view
+        owner = self.trace.owner_of(value)
+        return replace(view, of=owner if owner in lying else lying[0], how=view.how[1:])  # type: ignore[arg-type]
 
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""
@@ -193,9 +209,26 @@ class Aliases:
         return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)  # type: ignore[no-any-return]
 
 
+ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+"""Views that autograd takes for views of nothing, although they are of something."""
+
+
 def is_view(node: fx.Node) -> bool:
     """Whether the node's result shares memory with its first argument."""
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def _is_in_grad_mode(value: torch.Tensor) -> bool:
+    """Whether a view was made where gradients are recorded, which autograd remembers."""
+    made = torch._C._autograd._get_creation_meta(value) if value._is_view() else None
+    return made is not None and made is not torch._C._autograd.CreationMeta.NO_GRAD_MODE
+
+
+def _layout(role: OutputRole, value: torch.Tensor) -> Layout:
+    strides, offset = value.stride(), value.storage_offset()
+    if any(isinstance(step, torch.SymInt) for step in (*strides, offset)):
+        raise Unsupported("the program returns a tensor written in place whose symbolic strides eager keeps")
+    return Layout(role, tuple(map(int, strides)), int(offset))
 
 
 def _check_replayable(value: torch.Tensor, base: torch.Tensor | None) -> None:

@@ -249,12 +249,15 @@ def _kind(one: Bound) -> WriteKind:
     if history_of(one.root) is not one.history:
         return "seen"
     kind = kind_of_write(one.argument)
+    if version_of(one.argument) == one.version and not one.argument.is_inference():
+        return "hidden"
     return "no_grad" if kind == "seen" and one.required_grad else kind
 
 
 def _version_growth(trace: Trace, one: Bound) -> int:
     """By how much the version grew, beside the calls that changed strides, which are made on the caller's tensor."""
-    growth = trace.writes_by(one.role) if one.is_shared else version_of(one.argument) - one.version
+    growth = version_of(one.argument) - one.version
+    growth = min(growth, trace.writes_by(one.role)) if one.is_shared else growth
     return growth - len(trace.restrides_of(one.argument))
 
 
@@ -273,13 +276,14 @@ def _owners(
     return owners
 
 
-def _members(trace: Trace, bound: list[Bound]) -> dict[object, CallInput]:
+def _members(trace: Trace, bound: list[Bound]) -> dict[object, tuple[CallInput, ...]]:
     """The inputs that are views of memory that they share, by the call that makes them of it."""
-    members: dict[object, CallInput] = {}
+    members: dict[object, tuple[CallInput, ...]] = {}
     for one in bound:
         node = trace.node_of(one.argument)
         if one.is_shared and node.target is torch.ops.aten.as_strided.default:
-            members.setdefault((node.target, node.args[1:]), one.role)
+            key = (node.target, node.args[1:])
+            members[key] = (*members.get(key, ()), one.role)
     return members
 
 

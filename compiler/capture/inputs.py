@@ -66,10 +66,14 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
         raise Unsupported(f"input {role} is a {type(value).__name__}: tensor subclasses are not compiled yet")
     if value.layout is not torch.strided:
         raise Unsupported(f"input {role} has layout {value.layout}: only strided tensors are compiled")
+    try:
+        is_leaf = value.is_leaf
+    except RuntimeError as refusal:
+        raise Unsupported(f"autograd refuses to say where input {role} comes from: {refusal}") from refusal
     context = TracingContext.try_get()
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
-    return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
+    return CallLeaf(role, fake, value.requires_grad, is_leaf)
 
 
 def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:

@@ -164,12 +164,20 @@ def _layout(
     return (
         _geometry(value),
         value.requires_grad,
-        value.is_leaf,
+        _is_leaf(value),
         next((i for i, v in enumerate(values) if base is not None and v is base), None),
         next((i for i, b in enumerate(bases) if base is not None and b is base), None),
         next(i for i, v in enumerate(values) if v is value),
-        None if base is None else (_geometry(base), base.requires_grad, base.is_leaf),
+        None if base is None else (_geometry(base), base.requires_grad, _is_leaf(base)),
     )
+
+
+def _is_leaf(value: torch.Tensor) -> bool | None:
+    """None where autograd refuses to say: a view taken without gradients, whose base has been written since."""
+    try:
+        return value.is_leaf
+    except RuntimeError:
+        return None
 
 
 def _geometry(value: torch.Tensor) -> Hashable:

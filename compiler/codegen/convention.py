@@ -246,7 +246,7 @@ def _emit_run(
     for effect in program.signature.effects if program is not None else ():
         if isinstance(effect, Layout):
             name = name_of(effect.of)
-            source.line(depth, f"{name} = {source.bind('relaid', relaid)}({name}, {effect.strides})")
+            source.line(depth, f"{name} = {source.bind('relaid', relaid)}({name}, {effect.strides}, {effect.offset})")
 
 
 def _views_among(program: Program) -> list[OutputRole]:
@@ -260,9 +260,14 @@ def _is_view(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
-def relaid(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """The same values, laid out by these strides."""
-    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+def relaid(value: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """The same values, so laid out; copied only where an element has to move."""
+    moves = [now != wanted for size, now, wanted in zip(value.shape, value.stride(), strides, strict=True) if size > 1]
+    if value.storage_offset() == offset and (value.numel() == 0 or not any(moves)):
+        return reinterpret(value, value.size(), strides, 0)  # type: ignore[no-any-return]
+    extent = offset + sum((size - 1) * step for size, step in zip(value.shape, strides, strict=True)) + 1
+    memory = torch.empty(extent, dtype=value.dtype, device=value.device)
+    return reinterpret(memory, value.size(), strides, offset).copy_(value)  # type: ignore[no-any-return]
 
 
 def as_no_view(value: torch.Tensor) -> torch.Tensor:
@@ -358,7 +363,7 @@ def _emit_view(source: Source, index: int, view: View, names: Mapping[int, str])
     for step in view.how:
         text = _step_text(source, text, step)
     name = f"result_{index}"
-    guard = "" if view.requires_grad else source.unrecorded()
+    guard = "" if view.is_in_grad_mode else source.unrecorded()
     source.line(1, f"{guard}{name} = {text}")
     return name
 
@@ -428,12 +433,10 @@ def _saved_and_written(forward: Program) -> set[str]:
     Where eager would have saved the input itself, recording the gradients has failed as eager's backward does.
     """
     mutated = {role.of for role in forward.signature.outputs if isinstance(role, Mutation)}
-    pairs = zip(forward.signature.inputs, forward.placeholders, strict=True)
-    written = {
-        node.name for role, node in pairs if role in mutated or (isinstance(role, Shared) and mutated & {*role.of})
-    }
-    roles = [role for role in forward.signature.outputs if isinstance(role, Saved)]
-    return {name_of(role) for role in roles if role.of in written}
+    inputs = zip(forward.signature.inputs, forward.placeholders, strict=True)
+    written = {node for role, node in inputs if role in mutated or (isinstance(role, Shared) and mutated & {*role.of})}
+    outputs = zip(forward.signature.outputs, forward.returned, strict=True)
+    return {name_of(role) for role, node in outputs if isinstance(role, Saved) and _root(node) in written}
 
 
 def _saved_as_written(forward: Program) -> list[CallInput]:
@@ -481,6 +484,9 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
         source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
+    if backward.signature.inputs and (names := [f"tangent_{name_of(role)}" for role in _tangents(backward)]):
+        nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
+        source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
     _emit_tangents(source, backward)
     arguments = [
         name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
@@ -513,17 +519,13 @@ def _emit_tangents(source: Source, backward: Program) -> None:
 
 def _gradient_texts(backward: Program) -> dict[object, str]:
     """The text of each input's gradient: None where it follows from no tangent that is given, as in eager."""
-    tangents = _tangents(backward)
-    reached = {node: frozenset([role]) for role, node in tangents.items()}
-    for node in backward.module.graph.nodes:
-        if node not in reached:
-            reached[node] = frozenset().union(*(reached.get(argument, ()) for argument in node.all_input_nodes))
+    tangents = list(_tangents(backward))
     texts: dict[object, str] = {}
-    for index, (role, node) in enumerate(zip(backward.signature.outputs, backward.returned, strict=True)):
-        of = reached[node] if isinstance(node, torch.fx.Node) else frozenset()
-        given = " or ".join(f"given_{name_of(tangent)}" for tangent in tangents if tangent in of)
-        partial = given and len(of) < len(tangents)
-        texts[role.of] = f"(values[{index}] if {given} else None)" if partial else f"values[{index}]"  # type: ignore[union-attr]
+    for index, role in enumerate(backward.signature.outputs):
+        assert isinstance(role, Gradient)
+        given = [f"given_{name_of(tangent)}" for tangent in tangents if tangent in role.through]
+        is_partial = given and len(given) < len(tangents)
+        texts[role.of] = f"(values[{index}] if {' or '.join(given)} else None)" if is_partial else f"values[{index}]"
     return texts
 
 

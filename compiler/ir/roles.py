@@ -3,12 +3,12 @@
     Signature  := inputs: (InputRole, ...)  outputs: (OutputRole, ...)
     InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name) | Shared(of, extent)
                 | Tangent(of) | Saved(of) | Token(effect) | Seed()
-    OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of)
+    OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of, through)
                 | Saved(of) | Token(effect)
 
-    Result     := the role that returns it | Same(index) | Input(of) | View(of, how, requires_grad) | Constant(value)
+    Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
-                | Inference() | Layout(of, strides)
+                | Inference() | Layout(of, strides, offset)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -124,9 +124,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The gradient of an input."""
+    """The gradient of an input, which follows from the tangents of the outputs `through`; None where none is given."""
 
     of: InputRole
+    through: frozenset[OutputRole] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +157,13 @@ class ViewStep:
 class View:
     """The result is made after the graph has run, by replaying its view chain on `of`.
 
+    `is_in_grad_mode`: where gradients are recorded, which autograd remembers of views whether or not any flow.
     `is_early`: before the inputs are written, because it was taken without gradients and autograd remembers that.
     """
 
     of: CallInput | Shared | UserOutput | Base | Same
     how: tuple[ViewStep, ...]
-    requires_grad: bool
+    is_in_grad_mode: bool
     is_early: bool = False
 
 
@@ -220,10 +222,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An output is laid out by these strides, which a write in place kept and the graph's own value does not have."""
+    """An output lies so in its memory: a write in place kept what the graph's own value does not have."""
 
     of: OutputRole
     strides: tuple[int, ...]
+    offset: int
 
 
 Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout

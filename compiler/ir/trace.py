@@ -97,6 +97,10 @@ class Trace:
         self._functional_mode.owners[id(value)] = owner
         self._functional_mode._alive.append(value)
 
+    def owner_of(self, value: torch.Tensor) -> object | None:
+        """Whose memory a tensor is a view of, among those that are owned."""
+        return self._functional_mode.owners.get(id(value))
+
     def writes_by(self, owner: object) -> int:
         """How many calls wrote through what `owner` owns."""
         return self._functional_mode.writes[owner]

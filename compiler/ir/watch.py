@@ -46,6 +46,7 @@ class Watching(FunctionalTensorMode):
         self.restrided: dict[int, list[Restrided]] = {}
         self.owners: dict[int, object] = {}
         self.writes: Counter[object] = Counter()
+        self._expanded: set[int] = set()
         self._alive: list[object] = []
 
     def __torch_dispatch__(
@@ -58,8 +59,11 @@ class Watching(FunctionalTensorMode):
         is_write = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
         if is_write:
             check_memory(func, args, kwargs or {})
+            self._check_expanded(func, args, kwargs or {})
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
+        elif func is torch.ops.aten.as_strided.default and len(args) > 3 and args[3] is not None:
+            check_offset(args[0])
         given = mutating.named_arguments(func, args, kwargs or {}) if is_write else {}
         written = dict(mutating.written_arguments(func, given)) if is_write else {}
         versions = {name: value._version for name, value in written.items()}
@@ -69,7 +73,7 @@ class Watching(FunctionalTensorMode):
         if is_write:
             self._note_call(func, given, versions, parts)
             self._note_write(func, args, kwargs or {})
-        elif self.owners and isinstance(func, torch._ops.OpOverload) and func.is_view:
+        elif isinstance(func, torch._ops.OpOverload) and func.is_view:
             self._follow(args[0], result)
         return result
 
@@ -97,10 +101,22 @@ class Watching(FunctionalTensorMode):
                 self.writes[self.owners[id(value)]] += 1
 
     def _follow(self, source: object, result: object) -> None:
+        """Carries what is known of a tensor over to a view of it."""
         for made in result if isinstance(result, (list, tuple)) else (result,):
             if id(source) in self.owners:
                 self.owners[id(made)] = self.owners[id(source)]
                 self._alive.append(made)
+            if id(source) in self._expanded or overlaps_itself(made):
+                self._expanded.add(id(made))
+                self._alive.append(made)
+
+    def _check_expanded(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
+        allows: functionalization knows no inverse of such views.
+        """
+        if self._expanded and torch.Tag.inplace_view not in func.tags:
+            if any(id(value) in self._expanded for value in written_by(func, args, kwargs)):
+                raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
 
 def _is_composite(func: torch._ops.OpOverload) -> bool:
@@ -127,8 +143,18 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
             raise Unsupported(f"the program calls {func} on an empty tensor, which returns it")
         return
     recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
-    if (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset()):
-        raise Unsupported(f"the program calls {func} on a tensor written in place whose strides it keeps")
+    if recorded.stride() != value.stride() or not value.is_contiguous() or value.storage_offset() != 0:
+        raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
+
+
+def check_offset(value: torch.Tensor) -> None:
+    """Raises: Unsupported for a view that counts from the beginning of the storage, of a tensor that begins later: what
+    is recorded in the tensor's place begins where its storage does.
+    """
+    if isinstance(value.storage_offset(), torch.SymInt) or value.storage_offset() != 0:
+        raise Unsupported(
+            "the program takes a view by as_strided, with an offset, of a tensor that has an offset itself"
+        )
 
 
 def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -139,20 +165,54 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     """
     others = [v for v in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(v, torch.Tensor)]
     targets = list(written_by(func, args, kwargs))
-    is_self_overlapping = any(_overlaps_itself(target) for target in targets)
+    if func.namespace not in ("aten", "prims") and any(_is_of_another_kind(target) for target in targets):
+        raise Unsupported(f"the program calls {func}, which writes a view of another dtype than its base's")
+    is_self_overlapping = any(overlaps_itself(target) for target in targets)
     storages = {id(target): target.untyped_storage()._cdata for target in targets}
     is_shared = any(
         other.untyped_storage()._cdata in storages.values() for other in others if id(other) not in storages
     )
     if is_self_overlapping or is_shared or len(set(storages.values())) < len(storages):
         refuse_as_eager(func, args, kwargs)
+    if is_shared and any(_may_read(target, other) for target in targets for other in others):
+        raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
     if torch.Tag.nondeterministic_seeded in func.tags and not all(target.is_contiguous() for target in targets):
         raise Unsupported(f"the program fills memory with gaps or in another order by {func}, which draws in its order")
     if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
 
-def _overlaps_itself(target: torch.Tensor) -> bool:
+def _may_read(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether an argument may have bytes of the written one in another order."""
+    if other is target or other.untyped_storage()._cdata != target.untyped_storage()._cdata:
+        return False
+    if _placed(other) == _placed(target) or not (target.numel() and other.numel()):
+        return False
+    (start, end), (other_start, other_end) = _interval(target), _interval(other)
+    return start < other_end and other_start < end
+
+
+def _placed(value: torch.Tensor) -> tuple[object, ...]:
+    return value.dtype, value.shape, value.stride(), value.storage_offset()
+
+
+def _interval(value: torch.Tensor) -> tuple[int, int]:
+    """The bytes of the storage between the first and the last element."""
+    sizes, strides, (start,) = _hints(value.shape), _hints(value.stride()), _hints((value.storage_offset(),))
+    end = start + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
+    return start * value.element_size(), end * value.element_size()
+
+
+def _is_of_another_kind(value: torch.Tensor) -> bool:
+    base = value._base
+    return base is not None and (base.dtype, base.is_conj(), base.is_neg()) != (
+        value.dtype,
+        value.is_conj(),
+        value.is_neg(),
+    )
+
+
+def overlaps_itself(target: torch.Tensor) -> bool:
     pairs = zip(target.shape, target.stride(), strict=True)
     return any(not isinstance(step, torch.SymInt) and step == 0 and _hints([size])[0] > 1 for size, step in pairs)
 

@@ -95,12 +95,16 @@ class _Writer:
         self.inputs: dict[CallInput, Written] = {}
         self.of_input: dict[Write, CallInput] = {}
         self.chosen: set[Write] = set()
+        self.whole: dict[fx.Node, fx.Node] = {}
         self.measured: dict[Write, CallInput] = {}
         self.growths: list[tuple[CallInput, fx.Node, int]] = []
         self.starts = {write: value_of(write.base) for call in self.graph.nodes for write in writes_of(call)}
 
     def run(self) -> Program:
-        for role, node in zip(self.program.signature.outputs, self.program.returned, strict=True):
+        pairs = list(zip(self.program.signature.outputs, self.program.returned, strict=True))
+        if any(isinstance(role, Mutation) for role, _ in pairs):
+            self._note_whole()
+        for role, node in pairs:
             if isinstance(role, Mutation) and isinstance(node, fx.Node):
                 self._choose_chain(role, node)
         for call in list(self.graph.nodes):
@@ -115,16 +119,32 @@ class _Writer:
 
     # ---- proofs
 
+    def _note_whole(self) -> None:
+        """Notes of every value what it is a view of: the call behind it, or what undoes the views through which that
+        one wrote. Each is found from those before it."""
+        for node in self.graph.nodes:
+            self.whole[node] = self._written_behind(node)[1]
+
+    def _written_behind(self, node: fx.Node) -> tuple[Write | None, fx.Node]:
+        """The write of what a node is a view of, and where on the way to the node this is the whole base again."""
+        made, views = chain_of(node)
+        write = write_of(made)
+        if write is None or (old := self.whole[write.base]) is write.base:
+            return write, made
+        back, _ = _ways_back(write, made, old)
+        result = next((view for view in views if view in back), None)
+        return (write, result) if result is not None else (None, made)
+
     def _choose_chain(self, role: Mutation, end: fx.Node) -> None:
         """Chooses the writes from an input to what it holds after the call, if all can be made in it."""
         chain: list[Write] = []
         node, is_provable = end, True
         while whole_of(node) not in self.roles:
-            write, result = _written_behind(node)
+            write, result = self._written_behind(node)
             if write is None:
                 return
             is_provable = is_provable and (node is not end or result is end)
-            is_provable = is_provable and self._fits(write, result, whole_again(write.base), is_last=node is end)
+            is_provable = is_provable and self._fits(write, result, self.whole[write.base], is_last=node is end)
             chain.append(write)
             node = write.base
         calls = [write for write in chain if write.call.target is MUTATING]
@@ -394,23 +414,6 @@ def write_of(node: fx.Node) -> Write | None:
         return None
     writes, slot = writes_of(call), index - _returns(call)
     return writes[slot] if writes and slot >= 0 else None
-
-
-def _written_behind(node: fx.Node) -> tuple[Write | None, fx.Node]:
-    """The write of what a node is a view of, and where on the way to the node this is the whole base again."""
-    made, views = chain_of(node)
-    write = write_of(made)
-    if write is None or (old := whole_again(write.base)) is write.base:
-        return write, made
-    back, _ = _ways_back(write, made, old)
-    result = next((view for view in views if view in back), None)
-    return (write, result) if result is not None else (None, made)
-
-
-def whole_again(node: fx.Node) -> fx.Node:
-    """The value that a node is a view of: the call behind it, or what undoes the views through which that one wrote."""
-    write, result = _written_behind(node)
-    return result if write is not None else whole_of(node)
 
 
 def _ways_back(write: Write, made: fx.Node, whole: fx.Node) -> tuple[list[fx.Node], bool]:

@@ -18,10 +18,11 @@ class Specialized:
     """Takes the calls whose written inputs overlap. `compile` makes a specialisation for the given leaves.
 
     Called with the leaves of a call as one list; each specialisation serves the calls whose leaves have its layouts.
+    `versions`: whether views of one tensor count as overlapping, because backward looks at versions.
     """
 
-    def __init__(self, compile: Callable[[Sequence[object]], GraphCall], eager: GraphCall) -> None:
-        self._compile, self._eager = compile, eager
+    def __init__(self, compile: Callable[[Sequence[object]], GraphCall], eager: GraphCall, versions: bool) -> None:
+        self._compile, self._eager, self.versions = compile, eager, versions
         self._made: dict[Hashable, GraphCall] = {}
 
     def __call__(self, args: list[object]) -> Sequence[object]:
