@@ -6,7 +6,9 @@ bases; each argument is a part of its base by size, stride and offset.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +19,39 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 
 Arguments = dict[str, Any]
+MUTATING = torch.ops.higher_order.auto_functionalized_v2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A call that is about to be recorded: its arguments by name, the versions of those that it writes, and, for an
+    operator that is not ATen's, their recorded values."""
+
+    func: torch._ops.OpOverload
+    given: Arguments
+    versions: Mapping[str, int]
+    parts: Mapping[str, torch.Tensor]
+
+
+def seen_before(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Seen | None:
+    """What `correct` needs to know of a call; None where its recording is right."""
+    is_operator = func.namespace not in ("aten", "prims")
+    if not is_operator and not writes_lists(func):
+        return None
+    given = named_arguments(func, args, kwargs)
+    written = dict(written_arguments(func, given))
+    versions = {name: value._version for name, value in written.items()}
+    return Seen(func, given, versions, {k: inner_of(v) for k, v in written.items()} if is_operator else {})
+
+
+def correct(call: Seen, graph: fx.Graph) -> None:
+    """Corrects what was recorded of a call. Raises: Unsupported where it cannot be made what eager does."""
+    if writes_lists(call.func):
+        grow_versions(call.func, call.given, call.versions)
+    recorded = next((node for node in reversed(graph.nodes) if node.target is not operator.getitem), None)
+    if recorded is not None and recorded.target is MUTATING and recorded.args[0] is call.func:
+        check_reads(call.func, call.given)
+        place_parts(recorded, call.parts)
 
 
 def named_arguments(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
@@ -77,7 +112,7 @@ def inner_of(value: torch.Tensor) -> torch.Tensor:
     return inner
 
 
-def place_parts(call: fx.Node, func: torch._ops.OpOverload, parts: Mapping[str, torch.Tensor]) -> None:
+def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
     """Corrects the places of parts in a functionalized call of an operator; `parts` are their recorded values.
 
     They are recorded as they lie in the program's tensor. The base in the graph may begin elsewhere in its storage, or
@@ -116,7 +151,7 @@ def _set_window(kwargs: Arguments, prefix: str, part: torch.Tensor) -> None:
     kwargs[f"{prefix}_storage_offset"] = part.storage_offset()
 
 
-def grow_versions(func: torch._ops.OpOverload, given: Arguments, before: Arguments) -> None:
+def grow_versions(func: torch._ops.OpOverload, given: Arguments, before: Mapping[str, int]) -> None:
     """Makes the versions of the tensors in written lists grow as eager's do: recorded, such operators leave them alone.
 
     `before` holds the versions from before the call, by the arguments' names.

@@ -6,7 +6,6 @@ itself or another argument is tried once on real tensors that lie alike.
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,6 @@ class Restrided:
 
     target: torch._ops.OpOverload
     arguments: tuple[object, ...]
-
-
-MUTATING = torch.ops.higher_order.auto_functionalized_v2
 
 
 class Watching(FunctionalTensorMode):
@@ -64,33 +60,15 @@ class Watching(FunctionalTensorMode):
             check_layout(func, args[0])
         elif func is torch.ops.aten.as_strided.default and len(args) > 3 and args[3] is not None:
             check_offset(args[0])
-        given = mutating.named_arguments(func, args, kwargs or {}) if is_write else {}
-        written = dict(mutating.written_arguments(func, given)) if is_write else {}
-        versions = {name: value._version for name, value in written.items()}
-        is_operator = is_write and func.namespace not in ("aten", "prims")
-        parts = {name: mutating.inner_of(value) for name, value in written.items()} if is_operator else {}
+        call = mutating.seen_before(func, args, kwargs or {}) if is_write else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
-            self._note_call(func, given, versions, parts)
             self._note_write(func, args, kwargs or {})
+        if call is not None:
+            mutating.correct(call, self.graph)
         elif isinstance(func, torch._ops.OpOverload) and func.is_view:
             self._follow(args[0], result)
         return result
-
-    def _note_call(
-        self,
-        func: torch._ops.OpOverload,
-        given: dict[str, Any],
-        versions: dict[str, int],
-        parts: dict[str, torch.Tensor],
-    ) -> None:
-        """Looks at how a call was recorded. Raises: Unsupported where that is not what eager does."""
-        if mutating.writes_lists(func):
-            mutating.grow_versions(func, given, versions)
-        recorded = next((n for n in reversed(self.graph.nodes) if n.target is not operator.getitem), None)
-        if recorded is not None and recorded.target is MUTATING and recorded.args[0] is func:
-            mutating.check_reads(func, given)
-            mutating.place_parts(recorded, func, parts)
 
     def _note_write(self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if torch.Tag.inplace_view in func.tags and not _is_composite(func):
