@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from compiler.fx import assay
 
@@ -133,3 +134,157 @@ def test_in_place_programs_are_as_eager(target: str, seed: int) -> None:
     namespace: dict[str, Any] = {"torch": torch, **OPERATORS}
     exec(text, namespace)
     check_as_eager(namespace["f"], target, arguments, f"seed {seed}\n{text}")
+
+
+# ---- what is copied --------------------------------------------------------------------------------------------------
+
+
+class Copies(TorchDispatchMode):
+    """The operators called, and the bytes of the new tensors that they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.calls.append(func._schema.name.split("::")[1])
+        if isinstance(result, Tensor) and not func.is_view and not func._schema.is_mutable:
+            self.bytes += result.numel() * result.element_size()
+        return result
+
+
+def counted(f: Callable[..., Any], *inputs: Tensor) -> Copies:
+    """A call of `f`, compiled to calls of ATen. Below Dynamo, which compiles nothing under a dispatch mode."""
+    seen: list[Copies] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+        run = assay(gm, examples, options={"target": "aten", "fallback": "error"})
+
+        def counting(*args: Any) -> Any:
+            with Copies() as copies:
+                result = run(*args)
+            seen.append(copies)
+            return result
+
+        return counting
+
+    torch._dynamo.reset()
+    torch.compile(f, backend=backend, fullgraph=True)(*inputs)
+    return seen[0]
+
+
+CACHE = (4, 256, 64)
+
+
+def slice_update(cache: Tensor, k: Tensor, at: Tensor) -> None:
+    cache[:, 7:9] = k
+
+
+def part_of_part_update(cache: Tensor, k: Tensor, at: Tensor) -> None:
+    cache[1][7:9, :] = k[0]
+
+
+def index_update(cache: Tensor, k: Tensor, at: Tensor) -> None:
+    cache[:, at] = k
+
+
+def paged_update(cache: Tensor, k: Tensor, at: Tensor) -> None:
+    cache.view(-1, 64)[at] = k[0]
+
+
+def index_copy_update(cache: Tensor, k: Tensor, at: Tensor) -> None:
+    cache.index_copy_(1, at, k)
+
+
+def step_of_one_row(cache: Tensor, k: Tensor, at: Tensor) -> None:
+    cache[:, 7].add_(k[:, 0])
+
+
+UPDATES = (slice_update, part_of_part_update, index_update, paged_update, index_copy_update, step_of_one_row)
+
+
+@pytest.mark.parametrize("update", UPDATES, ids=lambda f: f.__name__)
+def test_in_place_update_of_a_cache_copies_no_cache(update: Callable[..., None]) -> None:
+    cache, k = torch.zeros(CACHE), torch.ones(4, 2, 64)
+    copies = counted(update, cache, k, torch.tensor([7, 8]))
+    assert [name for name in copies.calls if name.endswith("_")] in (["copy_"], ["index_put_"], ["index_copy_"])
+    assert copies.bytes <= k.numel() * k.element_size(), f"{copies.bytes} bytes made by {copies.calls}"
+
+
+def test_in_place_operator_copies_nothing() -> None:
+    """On an input: no clone and no copy back; on an intermediate: no clone; where it is read later: one clone."""
+    x = torch.zeros(8, 8)
+
+    def of_an_input(x: Tensor) -> None:
+        increment(x[1:])
+
+    def of_an_intermediate(x: Tensor) -> Tensor:
+        y = x + 1
+        increment(y)
+        return y * 2
+
+    def of_what_is_read_later(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x + 1
+        kept = y.clone()
+        increment(y)
+        return kept, y * 2
+
+    assert not {"clone", "copy_"} & set(counted(of_an_input, x).calls)
+    assert not {"clone", "copy_"} & set(counted(of_an_intermediate, x).calls)
+    assert counted(of_what_is_read_later, x).calls.count("clone") == 1
+
+
+def test_in_place_read_before_the_write_keeps_its_value() -> None:
+    """A reader that no dependence orders before the write is ordered before it, and the cache is still not copied."""
+
+    def f(cache: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        before = cache.sum()
+        cache[0] = k
+        return before, cache.sum()
+
+    for target in TARGETS:
+        check_as_eager(f, target, lambda seed: (torch.ones(4, 4), torch.full((4,), 2.0 + seed)), "read before")
+    assert "clone" not in counted(f, torch.ones(4, 4), torch.ones(4)).calls
+
+
+def test_in_place_of_an_input_without_gradients_beside_one_with() -> None:
+    """Autograd records nothing of the cache, so the forward graph writes it."""
+
+    def f(cache: Tensor, w: Tensor) -> Tensor:
+        cache[0] = 3
+        increment(cache)
+        return w * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend=assay, options={"target": "aten", "fallback": "error"})
+    ours, theirs = [(torch.zeros(3, 3), torch.ones(3, requires_grad=True)) for _ in range(2)]
+    for call, inputs in ((compiled, ours), (f, theirs)):
+        call(*inputs).sum().backward()
+    assert torch.equal(ours[0], theirs[0]) and ours[0]._version == theirs[0]._version
+    assert ours[1].grad is not None and torch.equal(ours[1].grad, theirs[1].grad)
+
+
+def test_in_place_reads_of_what_an_operator_writes_run_in_eager() -> None:
+    """An operator that is given one tensor twice would read the copy's original: that is refused, not guessed."""
+
+    @torch.library.custom_op("assay_in_place::write_and_read", mutates_args=("x",))
+    def write_and_read(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return y * 2
+
+    @write_and_read.register_fake
+    def _(x: Tensor, y: Tensor) -> Tensor:
+        return torch.empty_like(y)
+
+    compiled = torch.compile(lambda x: write_and_read(x, x), backend=assay, options={"target": "aten"})
+    assert compiled(torch.zeros(3)).tolist() == [2.0] * 3
+
+
+def test_in_place_versions_of_written_lists() -> None:
+    def f(x: Tensor, y: Tensor) -> None:
+        torch._foreach_add_([x, y], 1.0)
+        torch._foreach_mul_([x], 2.0)
+
+    check_as_eager(f, "aten", lambda seed: (torch.zeros(3) + seed, torch.zeros(4)), "foreach")
