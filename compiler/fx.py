@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,8 +64,8 @@ def compile_fx(
     call, spec = _call(model_, example_inputs_)
     table = DECOMPOSITIONS if decompositions is None else decompositions
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
-    compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table)
-    run = compile(call, replace(compilers, write=write) if write is not None else compilers, journal)
+    compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
+    run = compile(call, compilers, journal)
     fakes = [leaf.fake for leaf in call.leaves]
 
     unboxed = _unboxed(run, spec)

@@ -59,7 +59,7 @@ class Compilers:
     inference: Callable[[Program], GraphCall]
     partition: Callable[[Program], Split] = default_split
     decompositions: Decompositions = field(default_factory=lambda: DECOMPOSITIONS)
-    write: Callable[[Program], Program] = lambda program: program
+    write: Callable[[Program], Program] | None = None
 
 
 def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
@@ -134,6 +134,8 @@ def optimize(program: Program, journal: Journal, name: str) -> Program:
 
 def _written(program: Program, compilers: Compilers, journal: Journal) -> Program:
     """The program with its writes in place, for compilers that take such."""
+    if compilers.write is None:
+        return program
     with journal.stage("write_in_place"):
         program = compilers.write(program)
     journal.state("write_in_place", lambda: program.module.print_readable(print_output=False))

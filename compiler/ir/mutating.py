@@ -123,12 +123,14 @@ def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
     kwargs: Arguments = dict(call.kwargs)
     for prefix, part in parts.items():
         if f"{prefix}_slice_dim" in kwargs:
-            start = kwargs[f"{prefix}_slice_start"]
             base = kwargs["_all_bases"][kwargs[f"{prefix}_base_index"]].meta["val"]
-            step = base.stride(kwargs[f"{prefix}_slice_dim"])
-            if base.storage_offset() == 0 and base.stride() == part.stride() and part.storage_offset() == start * step:
+            start, dim = _number(kwargs[f"{prefix}_slice_start"]), kwargs[f"{prefix}_slice_dim"]
+            first = start * base.stride(dim)
+            if _is_equal((base.storage_offset(), *base.stride(), first), (0, *part.stride(), part.storage_offset())):
                 continue
-        elif f"{prefix}_storage_offset" not in kwargs or _window(part) == _recorded(kwargs, prefix):
+        elif f"{prefix}_storage_offset" not in kwargs:
+            continue
+        elif _is_equal(_window(part), _recorded(kwargs, prefix)) and _is_placed(kwargs, prefix, part):
             continue
         _set_window(kwargs, prefix, part)
     call.kwargs = kwargs
@@ -139,7 +141,24 @@ def _window(part: torch.Tensor) -> tuple[object, ...]:
 
 
 def _recorded(kwargs: Arguments, prefix: str) -> tuple[object, ...]:
-    return (*kwargs[f"{prefix}_size"], *kwargs[f"{prefix}_stride"], kwargs[f"{prefix}_storage_offset"])
+    recorded = (*kwargs[f"{prefix}_size"], *kwargs[f"{prefix}_stride"], kwargs[f"{prefix}_storage_offset"])
+    return tuple(_number(size) for size in recorded)
+
+
+def _is_placed(kwargs: Arguments, prefix: str, part: torch.Tensor) -> bool:
+    """Whether the place of a part in its base is known: the base begins where its storage does, or all is static."""
+    start = kwargs["_all_bases"][kwargs[f"{prefix}_base_index"]].meta["val"].storage_offset()
+    return isinstance(start, int) and (start == 0 or isinstance(part.storage_offset(), int))
+
+
+def _number(size: Any) -> Any:
+    """A size as it was when it was recorded."""
+    return size.meta["val"] if isinstance(size, fx.Node) else size
+
+
+def _is_equal(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Whether two layouts are written alike, without a guard on symbols."""
+    return [str(size) for size in a] == [str(size) for size in b]
 
 
 def _set_window(kwargs: Arguments, prefix: str, part: torch.Tensor) -> None:

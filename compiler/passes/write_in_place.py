@@ -334,7 +334,8 @@ class _Writer:
             return base
         size, stride, offset = [call.kwargs[f"{prefix}_{name}"] for name in ("size", "stride", "storage_offset")]
         first: Any = self.starts[Write(call, index, base)]  # type: ignore[arg-type]
-        return self._view(call, window, (base, size, stride, offset - first.storage_offset()))
+        start = first.storage_offset()
+        return self._view(call, window, (base, size, stride, offset - start if start else offset))
 
     def _unpack(self, call: fx.Node, done: fx.Node, made: list[fx.Node]) -> None:
         """Gives the users of a functionalized call what they take of it."""
@@ -456,10 +457,13 @@ def _is_runnable(call: fx.Node) -> bool:
     aliases = any(returned.alias_info is not None for returned in target._schema.returns)
     if aliases and any(user.args[1] < _returns(call) and user.users for user in call.users):  # type: ignore[operator]
         return False
-    windows = any(name.endswith("_storage_offset") for name in call.kwargs)
     values = [value_of(base) for base in bases]
-    starts = all(isinstance(v, torch.Tensor) and isinstance(v.storage_offset(), int) for v in values)
-    return (starts or not windows) and all(isinstance(v, torch.Tensor) and is_dense(v) for v in values)
+    if not all(isinstance(value, torch.Tensor) and is_dense(value) for value in values):
+        return False
+    windows: Any = [offset for name, offset in call.kwargs.items() if name.endswith("_storage_offset")]
+    starts: Any = [value.storage_offset() for value in values if isinstance(value, torch.Tensor)]
+    is_static = all(isinstance(offset, int) for offset in (*windows, *starts))
+    return not windows or is_static or all(isinstance(start, int) and start == 0 for start in starts)
 
 
 def _others(write: Write) -> list[fx.Node]:
