@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
+from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, GraphCall, build, compile, target_of
 from compiler.torch_compat import Decompositions
 
@@ -61,7 +64,9 @@ def compile_fx(
     journal = Journal.open(options)
     call, spec = _call(model_, example_inputs_)
     table = DECOMPOSITIONS if decompositions is None else decompositions
-    run = compile(call, Compilers(build_inner, build_inner, build_inner, decompositions=table), journal)
+    write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
+    compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table)
+    run = compile(call, replace(compilers, write=write) if write is not None else compilers, journal)
     fakes = [leaf.fake for leaf in call.leaves]
 
     unboxed = _unboxed(run, spec)
@@ -104,8 +109,10 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[object], options:
 
     try:
         call, spec = _call(gm, example_inputs)
-        decompositions = DECOMPOSITIONS if target_of(options) != "aten" else {}
-        compilers = Compilers(build_graph, build_graph, build_graph, decompositions=decompositions)
+        generate = target_of(options) != "aten"
+        decompositions = DECOMPOSITIONS if generate else {}
+        write = functools.partial(write_in_place, generate=generate)
+        compilers = Compilers(build_graph, build_graph, build_graph, write=write, decompositions=decompositions)
         return _unboxed(compile(call, compilers, journal), spec)
     except Unsupported as reason:
         if options.fallback == "error":

@@ -49,13 +49,17 @@ GraphCall = Callable[[list[object]], Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Compilers:
-    """Who builds the graphs of one compile. `assay` builds all three itself; `aot_function` lets its caller do so."""
+    """Who builds the graphs of one compile. `assay` builds all three itself; `aot_function` lets its caller do so.
+
+    `write` makes writes in place; programs for a caller's own compilers stay functional.
+    """
 
     forward: Callable[[Program], GraphCall]
     backward: Callable[[Program], GraphCall]
     inference: Callable[[Program], GraphCall]
     partition: Callable[[Program], Split] = default_split
     decompositions: Decompositions = field(default_factory=lambda: DECOMPOSITIONS)
+    write: Callable[[Program], Program] = lambda program: program
 
 
 def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
@@ -68,13 +72,14 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     versions = captured.needs_gradient or any(leaf.requires_grad for leaf in call.leaves)
     again = Specialized(functools.partial(specialize, call, compilers, journal.options, versions), call.eager, versions)
     if not captured.needs_gradient:
-        program = optimize(captured.finish(), journal, "captured")
+        program = _written(optimize(captured.finish(), journal, "captured"), compilers, journal)
         return link(program, compilers.inference(program), call, again, journal)
     with journal.stage("differentiate"):
         joint = differentiate(captured)
     joint = optimize(joint, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
+    split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
     forward = compilers.forward(split.forward)
     return link_differentiable(split, forward, lazily(compilers.backward, split.backward), call, again, journal)
 
@@ -124,6 +129,14 @@ def optimize(program: Program, journal: Journal, name: str) -> Program:
             changed = step.run(program)
         if changed:
             journal.state(step.name, lambda: program.module.print_readable(print_output=False))
+    return program
+
+
+def _written(program: Program, compilers: Compilers, journal: Journal) -> Program:
+    """The program with its writes in place, for compilers that take such."""
+    with journal.stage("write_in_place"):
+        program = compilers.write(program)
+    journal.state("write_in_place", lambda: program.module.print_readable(print_output=False))
     return program
 
 

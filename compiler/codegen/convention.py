@@ -46,6 +46,7 @@ from compiler.ir.roles import (
     UserOutput,
     View,
     ViewStep,
+    Written,
 )
 from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
 
@@ -169,7 +170,7 @@ def name_of(role: OutputRole) -> str:
 def written_positions(signature: Signature) -> tuple[int, ...]:
     """The positions of the inputs that a call writes or changes."""
     written = {role.of.index for role in signature.outputs if isinstance(role, Mutation)}
-    return tuple(sorted(written | {effect.of.index for effect in signature.effects if isinstance(effect, Restride)}))
+    return tuple(sorted(written | {e.of.index for e in signature.effects if isinstance(e, (Restride, Written))}))
 
 
 def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> None:
@@ -198,6 +199,7 @@ def _needed(signature: Signature) -> set[int]:
     roles = {result.of for result in signature.results if isinstance(result, (Input, View))}
     roles |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
     roles |= {effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach, Bump))}
+    roles |= {effect.of for effect in signature.effects if isinstance(effect, Written) and effect.by}
     return {role.index for role in roles if isinstance(role, (UserInput, Parameter, Buffer))}
 
 
@@ -313,7 +315,10 @@ def _emit_effect(source: Source, effect: Effect) -> None:
                 source.line(1, _step_text(source, f"keep_{of.index}", step))
         case Detach(of):
             source.line(1, f"keep_{of.index}.detach_()")
-        case Bump(of, by):
+        case Bump(of, Size() as size, less):
+            grown = f"{name_of(size)} - {less}" if less else name_of(size)
+            source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")
+        case Bump(of, by) | Written(of, by) if by:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
 
 

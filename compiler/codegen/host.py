@@ -119,6 +119,7 @@ class _Emitter:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.bound: dict[str, str] = {}
+        self.objects = {id(value): name for name, value in schedule.constants.items()}
         self.taken = {*schedule.inputs, *schedule.constants, *(name for step in schedule.steps for name in _made(step))}
 
     def source(self) -> str:
@@ -185,6 +186,8 @@ class _Emitter:
         return f"{self.target(step)}({', '.join(given)})"
 
     def target(self, step: CallAten) -> str:
+        if id(step.target) in self.objects:
+            return self.objects[id(step.target)]
         text = target_text(step.target)
         if text is None:
             raise Unsupported(f"assay: node {step.name} calls {step.target!r}, which no generated code can name")
@@ -196,7 +199,7 @@ class _Emitter:
         """A short name for something outside the function, bound once."""
         if text not in self.bound:
             short = text.removeprefix("torch.").removeprefix("ops.").removesuffix(".default")
-            name = "".join(c if c.isalnum() else "_" for c in short).strip("_")
+            name = "".join(c if c.isalnum() else "_" for c in short).strip("_") + "_" * short.endswith("_")
             while name in self.taken:
                 name += "_"
             self.taken.add(name)
@@ -224,6 +227,8 @@ class _Emitter:
         raise Unsupported(f"assay: the size {value} reached the host function without a name")
 
     def literal(self, value: Any) -> str:
+        if id(value) in self.objects:
+            return self.objects[id(value)]
         if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
             return self.bind(str(value))
         if isinstance(value, torch.device):

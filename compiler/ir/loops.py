@@ -163,7 +163,8 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """`name = of`: the same memory under a new name; `of` is dead and every write is at the index of its read."""
+    """`name = of`: the same memory under a new name. Either `of` is dead and a kernel writes each element where it
+    reads it; or the calls before have written `of`, and who reads `name` reads what they wrote."""
 
     name: str
     of: str

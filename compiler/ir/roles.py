@@ -7,8 +7,8 @@
                 | Saved(of) | Token(effect)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
-    Effect     := Restride(of, how) | Detach(of) | Bump(of, by) | GradMode(enabled) | Inference()
-                | Layout(of, strides, offset)
+    Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
+                | Inference() | Layout(of, strides, offset)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -203,7 +203,18 @@ class Inference:
 
 @dataclass(frozen=True, slots=True)
 class Bump:
-    """The version of an input grows though no value of it changes: a view of it was written in its metadata."""
+    """The version of an input grows by more than the writes of it that are seen, `less` of these being counted already:
+    a view of it was written in its metadata, or an operator wrote it as often as it did.
+    """
+
+    of: CallInput
+    by: int | Size
+    less: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The graph itself writes an input, whose version grows by `by` more than those writes make it grow."""
 
     of: CallInput
     by: int
@@ -218,7 +229,7 @@ class Layout:
     offset: int
 
 
-Effect: TypeAlias = Restride | Detach | Bump | GradMode | Inference | Layout
+Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token

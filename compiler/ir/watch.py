@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
+from compiler.ir import mutating
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,13 @@ class Restrided:
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
-    `owners` maps tensors (by identity) to whose memory they are views of; only they and their views are followed.
+    `graph` is what it records into. `owners` maps tensors (by identity) to whose memory they are views of; only they
+    and their views are followed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, graph: fx.Graph) -> None:
         super().__init__()
+        self.graph = graph
         self.restrided: dict[int, list[Restrided]] = {}
         self.owners: dict[int, object] = {}
         self.writes: Counter[object] = Counter()
@@ -58,9 +62,12 @@ class Watching(FunctionalTensorMode):
             check_layout(func, args[0])
         elif func is torch.ops.aten.as_strided.default and len(args) > 3 and args[3] is not None:
             check_offset(args[0])
+        call = mutating.seen_before(func, args, kwargs or {}) if is_write else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
             self._note_write(func, args, kwargs or {})
+        if call is not None:
+            mutating.correct(call, self.graph)
         elif isinstance(func, torch._ops.OpOverload) and func.is_view:
             self._follow(args[0], result)
         return result

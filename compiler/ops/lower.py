@@ -6,6 +6,8 @@ A node whose operator has a rule that takes this call becomes `Generated` or `Vi
 from __future__ import annotations
 
 import operator
+import re
+import types
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from compiler.ir.in_place import IS_PLACED, after, part, private, window
 from compiler.ir.index import Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Ref
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Sized, Tensor, Viewed
@@ -24,6 +27,13 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 GENERATED_DTYPES = (*FLOATS, *EXACT)
 ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
+
+LITERALS = (
+    *(torch.fx.Node, torch._ops.OpOverload, torch._ops.HigherOrderOperator, types.BuiltinFunctionType, slice),
+    *(bool, int, float, complex, str, types.NoneType, torch.SymInt, torch.SymFloat, torch.SymBool),
+    *(torch.dtype, torch.layout, torch.memory_format, torch.device),
+)
+"""What the text of generated code can say; everything else is bound by name."""
 
 
 def name_of(target: object) -> str:
@@ -62,9 +72,13 @@ def is_size_operator(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
+NAMES_ONLY = (operator.getitem, after, private, part, window)
+"""Calls that give a value, or a part of it, another name."""
+
+
 def is_compute(node: torch.fx.Node) -> bool:
     """Whether a node counts as work that could be generated: no view, contraction, getitem or size."""
-    if node.op != "call_function" or node.target is operator.getitem or is_size_operator(node):
+    if node.op != "call_function" or node.target in NAMES_ONLY or is_size_operator(node):
         return False
     return kind_of(node.target) not in (Kind.view, Kind.contraction)
 
@@ -92,14 +106,20 @@ class _Lowering:
         self.compute = self.generated = 0
         self.fallbacks: dict[str, int] = {}
         self.unpacked: set[str] = set()
+        self.names = {node.name for node in module.graph.nodes}
         self.is_ordered = not generate or self._needs_order()
         self.generate = generate and not self.is_ordered
 
     def _needs_order(self) -> bool:
-        """Whether the graph mutates or has sizes that depend on data: then it runs as it is written."""
+        """Whether the graph mutates or has sizes that depend on data: then it runs as it is written.
+
+        Writes that were placed are in order by what they take.
+        """
         for node in self.module.graph.nodes:
             if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                if node.target._schema.is_mutable or torch.Tag.data_dependent_output in node.target.tags:
+                if (
+                    node.target._schema.is_mutable and IS_PLACED not in node.meta
+                ) or torch.Tag.data_dependent_output in node.target.tags:
                     return True
         return False
 
@@ -149,8 +169,8 @@ class _Lowering:
 
     def _constant(self, node: torch.fx.Node) -> None:
         value = self.module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        for attribute in str(node.target).split("."):
+            value = getattr(value, attribute)
         self.constants[node.name] = value
         if isinstance(value, torch.Tensor):
             self._add_tensor(node.name, node.meta.get("val", value))
@@ -204,9 +224,19 @@ class _Lowering:
         self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
+        self._bind_objects((node.target, node.args, node.kwargs))
         args = _mapped(node.args, lambda argument: Ref(argument.name))
         kwargs = _mapped(node.kwargs, lambda argument: Ref(argument.name))
         return CallAten(node.name, node.target, tuple(args), dict(kwargs))
+
+    def _bind_objects(self, value: Any) -> None:
+        """Gives a name to every object in a call that no text can stand for."""
+        for leaf in pytree.tree_leaves(value, is_leaf=lambda item: isinstance(item, slice)):
+            if not isinstance(leaf, LITERALS) and all(leaf is not known for known in self.constants.values()):
+                name = re.sub(r"\W", "_", str(getattr(leaf, "__name__", type(leaf).__name__)))
+                while name in self.constants or name in self.names:
+                    name += "_"
+                self.constants[name] = leaf
 
     def _define(self, node: torch.fx.Node, tensor: Tensor, result: Any) -> None:
         self.tensors[tensor.name] = tensor

@@ -7,6 +7,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.ir.in_place import after, private
 from compiler.ir.index import Index, Symbol
 from compiler.ir.loops import (
     Allocate,
@@ -16,6 +17,7 @@ from compiler.ir.loops import (
     Launch,
     Ref,
     Reinterpret,
+    Reuse,
     Schedule,
     Step,
 )
@@ -81,6 +83,8 @@ class _Planner:
                     touched.update((step.name, *references((step.args, step.kwargs))))
                 elif isinstance(step, Reinterpret):
                     touched.update((step.name, step.base))
+                elif isinstance(step, Reuse):
+                    touched.update((step.name, step.of))
         return frozenset(self.fused.needed - touched)
 
     # ---- kernels
@@ -161,9 +165,19 @@ class _Planner:
             effects.append(f"before {definition.name}")
             reads = (*reads, effects[-1])
         steps: list[Step] = [CallAten(definition.name, definition.call.target, args, kwargs)]
-        if definition.tensor is not None and definition.name in self.read_by_kernels:
+        if definition.call.target is after:
+            steps = [Reuse(definition.name, args[0].name)]
+            self._expect_of(definition.name, args[0].name)
+        elif definition.call.target is private:
+            self._expect_of(definition.name, args[0].name)
+        elif definition.tensor is not None and definition.name in self.read_by_kernels:
             steps.append(Expect(definition.name, definition.tensor.shape, definition.tensor.stride))
         self.units.append(_Unit(self.positions[definition.name], reads, tuple(gives), tuple(steps)))
+
+    def _expect_of(self, name: str, base: str) -> None:
+        """A written value that kernels read has the layout of what it was written into: it is that which is checked."""
+        if name in self.read_by_kernels:
+            self.read_by_kernels.add(self._root(base))
 
     def argument(self, value: Any) -> Any:
         """An argument of a call, with sizes as indices and objects that have no literal as constants."""

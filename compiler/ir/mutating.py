@@ -1,0 +1,195 @@
+"""Operators of the user's own that write their arguments: what recording them has to know beyond their schema.
+
+Functionalization records such a call as `auto_functionalized_v2(op, ..., _all_bases=[...])`, which writes copies of the
+bases; each argument is a part of its base by size, stride and offset.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler.errors import Unsupported
+
+Arguments = dict[str, Any]
+MUTATING = torch.ops.higher_order.auto_functionalized_v2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A call that is about to be recorded: its arguments by name, the versions of those that it writes, and, for an
+    operator that is not ATen's, their recorded values."""
+
+    func: torch._ops.OpOverload
+    given: Arguments
+    versions: Mapping[str, int]
+    parts: Mapping[str, torch.Tensor]
+
+
+def seen_before(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Seen | None:
+    """What `correct` needs to know of a call; None where its recording is right."""
+    is_operator = func.namespace not in ("aten", "prims")
+    if not is_operator and not writes_lists(func):
+        return None
+    given = named_arguments(func, args, kwargs)
+    written = dict(written_arguments(func, given))
+    versions = {name: value._version for name, value in written.items()}
+    return Seen(func, given, versions, {k: inner_of(v) for k, v in written.items()} if is_operator else {})
+
+
+def correct(call: Seen, graph: fx.Graph) -> None:
+    """Corrects what was recorded of a call. Raises: Unsupported where it cannot be made what eager does."""
+    if writes_lists(call.func):
+        grow_versions(call.func, call.given, call.versions)
+    recorded = next((node for node in reversed(graph.nodes) if node.target is not operator.getitem), None)
+    if recorded is not None and recorded.target is MUTATING and recorded.args[0] is call.func:
+        check_reads(call.func, call.given)
+        place_parts(recorded, call.parts)
+
+
+def named_arguments(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
+    """The arguments that were given, by their names."""
+    return {**dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)), **kwargs}
+
+
+def written_arguments(func: torch._ops.OpOverload, given: Arguments) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a call writes, each by its name in the functionalized call: `_x`, `_xs_0`."""
+    for argument in func._schema.arguments:
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = given.get(argument.name)
+        if isinstance(value, torch.Tensor):
+            yield f"_{argument.name}", value
+        elif isinstance(value, (list, tuple)):
+            yield from ((f"_{argument.name}_{i}", v) for i, v in enumerate(value) if isinstance(v, torch.Tensor))
+
+
+def check_reads(func: torch._ops.OpOverload, given: Arguments) -> None:
+    """Raises: Unsupported where an operator reads by one argument what it writes by another.
+
+    The copy that it would write is not what it reads, so it would not see what it writes.
+    """
+    written = [value for _, value in written_arguments(func, given)]
+    for argument in func._schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            continue
+        for value in _tensors(given.get(argument.name)):
+            if any(_may_overlap(value, other) for other in written):
+                raise Unsupported(f"{func} reads by its argument {argument.name} memory that it writes by another")
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def _may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are in one storage and the spans of their elements meet."""
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    (first, end), (other_first, other_end) = _span(a), _span(b)
+    sizes = (first, end, other_first, other_end)
+    return not all(isinstance(size, int) for size in sizes) or (first < other_end and other_first < end)
+
+
+def _span(value: torch.Tensor) -> tuple[Any, Any]:
+    first = value.storage_offset()
+    reach = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+    return first * value.element_size(), (first + reach + 1) * value.element_size()
+
+
+def inner_of(value: torch.Tensor) -> torch.Tensor:
+    """The recorded value of a tensor, every pending write applied: of a view, a view of the recorded base."""
+    torch._sync(value)
+    inner: torch.Tensor = torch._from_functional_tensor(value.elem)  # type: ignore[attr-defined]
+    return inner
+
+
+def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
+    """Corrects the places of parts in a functionalized call of an operator; `parts` are their recorded values.
+
+    They are recorded as they lie in the program's tensor. The base in the graph may begin elsewhere in its storage, or
+    be a value that was computed anew; and a slice is recorded as if the base began where its storage does.
+
+    Raises: Unsupported where a part has sizes for which there is no node.
+    """
+    kwargs: Arguments = dict(call.kwargs)
+    for prefix, part in parts.items():
+        if f"{prefix}_slice_dim" in kwargs:
+            start = kwargs[f"{prefix}_slice_start"]
+            base = kwargs["_all_bases"][kwargs[f"{prefix}_base_index"]].meta["val"]
+            step = base.stride(kwargs[f"{prefix}_slice_dim"])
+            if base.storage_offset() == 0 and base.stride() == part.stride() and part.storage_offset() == start * step:
+                continue
+        elif f"{prefix}_storage_offset" not in kwargs or _window(part) == _recorded(kwargs, prefix):
+            continue
+        _set_window(kwargs, prefix, part)
+    call.kwargs = kwargs
+
+
+def _window(part: torch.Tensor) -> tuple[object, ...]:
+    return (*part.shape, *part.stride(), part.storage_offset())
+
+
+def _recorded(kwargs: Arguments, prefix: str) -> tuple[object, ...]:
+    return (*kwargs[f"{prefix}_size"], *kwargs[f"{prefix}_stride"], kwargs[f"{prefix}_storage_offset"])
+
+
+def _set_window(kwargs: Arguments, prefix: str, part: torch.Tensor) -> None:
+    if not all(isinstance(size, int) for size in _window(part)):
+        raise Unsupported("an operator writes a part of symbolic size of a tensor that begins within its storage")
+    for name in ("dim", "start", "end"):
+        kwargs.pop(f"{prefix}_slice_{name}", None)
+    kwargs[f"{prefix}_size"], kwargs[f"{prefix}_stride"] = tuple(part.shape), tuple(part.stride())
+    kwargs[f"{prefix}_storage_offset"] = part.storage_offset()
+
+
+def grow_versions(func: torch._ops.OpOverload, given: Arguments, before: Mapping[str, int]) -> None:
+    """Makes the versions of the tensors in written lists grow as eager's do: recorded, such operators leave them alone.
+
+    `before` holds the versions from before the call, by the arguments' names.
+    """
+    for name, value in written_arguments(func, given):
+        by = before[name] + growth_of_lists(func, value.device.type, _small(given)) - value._version
+        torch._C._autograd._unsafe_set_version_counter((value,), (value._version + by,))
+
+
+def writes_lists(func: torch._ops.OpOverload) -> bool:
+    """Whether an operator of ATen writes lists of tensors, as `_foreach_add_` does."""
+    written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return func.namespace == "aten" and any("List" in str(argument.type) for argument in written)
+
+
+def growth_of_lists(func: torch._ops.OpOverload, device: str, given: Arguments) -> int:
+    """By how much a call makes the version of each tensor that it writes grow: seen by making one on small tensors."""
+    if (func, device) not in _growths:
+        with _disable_current_modes(), _counting_versions():
+            func(**given)
+            _growths[func, device] = max(value._version for _, value in written_arguments(func, given))
+    return _growths[func, device]
+
+
+def _counting_versions() -> torch._C._ForceDispatchKeyGuard:
+    """Inside the dispatch of a recorded call: what is called counts versions again, as it does outside."""
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    return torch._C._ForceDispatchKeyGuard(included, excluded.remove(torch._C.DispatchKey.ADInplaceOrView))
+
+
+_growths: dict[tuple[torch._ops.OpOverload, str], int] = {}
+
+
+def _small(given: Arguments) -> Arguments:
+    """The arguments with a tensor of one element in the place of each."""
+    with _disable_current_modes():
+        return pytree.tree_map_only(  # type: ignore[no-any-return]
+            torch.Tensor,
+            lambda value: torch.ones((1,) * min(value.dim(), 1), dtype=value.dtype, device=value.device),
+            given,
+        )
