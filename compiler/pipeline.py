@@ -180,6 +180,7 @@ def _load(
     guard = {
         "is_overlapping": overlap_test(written_positions(signature), again.versions),
         "elsewhere": again,
+        "eager": again.eager,
     }
     return load(source.text, {**source.namespace, **graphs, **guard}, "call")
 

@@ -6,7 +6,8 @@ Five comparisons are not equality, each for a reason:
   without its version growing (the running statistics of batch norm) is not compared.
 - *view*: of which observed tensor an output is a view, and by which view chain. Views of memory that nothing observed
   holds are not compared, because no write can go through their base.
-- *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away.
+- *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away; nor have
+  those of complex numbers, whose products by a conjugate and by a copy of it differ in them.
 - *earlier*: the outputs of the step before, looked at again, unless they were wrong at the time: a backend that hands
   out one buffer twice changes them.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
@@ -46,8 +47,8 @@ FLAGS = (
     "is_inference",
     "is_allocated",
 )
-SAME_AS_VIEW = ("ReshapeAliasBackward0", "UnsafeViewBackward0")
-"""What eager calls a view that `reshape` made; `view` makes the same."""
+SAME_VIEWS = {"ReshapeAliasBackward": "ViewBackward", "UnsafeViewBackward": "ViewBackward"}
+"""What eager calls a view that `reshape` made; `view` makes the same. The digit says whether it was made in place."""
 DERIVED_AGAIN = ("AsStridedBackward0",)
 """The chain that eager gives to a view whose base was written after it was made; any chain of views is as good."""
 
@@ -272,7 +273,7 @@ class _Pair:
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> str | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
-        if name == "gradient":
+        if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         evidence = self.oracle.evidence(self.index, name, path)
         return explain(ours.value, eager.value, evidence)
@@ -320,7 +321,7 @@ class _Pair:
 
 
 def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    named = [tuple("ViewBackward0" if name in SAME_AS_VIEW else name for name in chain) for chain in (eager, ours)]
+    named = [tuple(SAME_VIEWS.get(kind := name.rstrip("01"), kind) for name in chain) for chain in (eager, ours)]
     if named[0] == named[1]:
         return True
     count = len(eager) - len(DERIVED_AGAIN)
@@ -328,7 +329,8 @@ def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
 
 
 def _without_signs_of_zero(seen: Seen) -> Seen:
-    return dataclasses.replace(seen, value=seen.value + 0) if seen.value.is_floating_point() else seen
+    has_zeros = seen.value.is_floating_point() or seen.value.is_complex()
+    return dataclasses.replace(seen, value=seen.value + 0) if has_zeros else seen
 
 
 def _said(value: object) -> str:

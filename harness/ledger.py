@@ -3,7 +3,7 @@
 [[known]]
 case = "zoo.bert"            # exactly, or "*" behind a prefix: "zoo.*"
 mode = "train"               # infer | train | *
-backend = "inductor"         # a name, or *
+backend = "inductor"         # a name; `*` stands for anything: "assay*,dynamic"
 field = "stride"             # the field of a difference; the verdict itself (crash, timeout, ...) where it has none
 reason = "one sentence, with the upstream issue where there is one"
 owner = "who mends it"
@@ -46,7 +46,7 @@ class Known:
         return (
             fnmatchcase(result.case, self.case)
             and self.mode in ("*", result.mode)
-            and self.backend in ("*", result.backend)
+            and fnmatchcase(result.backend, self.backend)
             and self.field == field
         )
 

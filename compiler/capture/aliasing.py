@@ -146,7 +146,7 @@ class Aliases:
             _check_replayable(value, base)
         elif (found := self._view_of_result(node, value)) is not None:
             return found
-        root, how = self._chain(node, self.trace.node_of(base) if base is not None else None)
+        root, how = self._chain(node, None if base is None else self._stop(base, flows))
         if root in self.owners:
             return self._of_member(View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value)), value)
         if root.op == "placeholder":
@@ -161,6 +161,12 @@ class Aliases:
             self.returned[of] = base  # type: ignore[assignment]
             self.differentiable.add(of)
         return View(of, how, _is_in_grad_mode(value))  # type: ignore[arg-type]
+
+    def _stop(self, base: torch.Tensor, flows: bool) -> fx.Node | None:
+        """Where the chain of a view of `base` ends: not at an alias of something else, through which it leads on."""
+        node = self.trace.node_of(base)
+        is_alias = not flows and any(step.target in ALIASES for step in self._chain(node, None)[1])
+        return None if is_alias else node
 
     def _view_of_result(self, node: fx.Node, value: torch.Tensor) -> View | None:
         """The view as one of another result, which aliases something and is a view of nothing to autograd."""
@@ -220,8 +226,10 @@ def is_view(node: fx.Node) -> bool:
 
 def _is_in_grad_mode(value: torch.Tensor) -> bool:
     """Whether a view was made where gradients are recorded, which autograd remembers."""
-    made = torch._C._autograd._get_creation_meta(value) if value._is_view() else None
-    return made is not None and made is not torch._C._autograd.CreationMeta.NO_GRAD_MODE
+    if value._base is None or history_of(value) is not None:
+        return value._base is not None
+    made = torch._C._autograd._get_creation_meta(value)
+    return made is not torch._C._autograd.CreationMeta.NO_GRAD_MODE and not value._base.requires_grad
 
 
 def _layout(role: OutputRole, value: torch.Tensor) -> Layout:

@@ -24,9 +24,11 @@ from compiler.ir.roles import (
     InputRole,
     Mutation,
     OutputRole,
+    Result,
     Shared,
     Signature,
     UserOutput,
+    View,
 )
 from compiler.ir.trace import Trace, hint_of
 from compiler.torch_compat import Decompositions
@@ -72,9 +74,11 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         results = _run(call, flat)
         effects = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != mode else ()
         bases = dict(base for base, _ in shared)
-        return _sign(
+        captured = _sign(
             trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results, effects
         )
+        _check_shared_views(call, captured.signature.results)
+        return captured
 
 
 def _run(call: Call, arguments: list[object]) -> list[object]:
@@ -121,8 +125,7 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     if len({fake.dtype for fake in fakes}) > 1:
         raise Unsupported("inputs of two dtypes overlap in memory and one is written")
     differentiable = any(leaf.requires_grad for leaf in leaves)
-    if differentiable and not torch.is_grad_enabled():
-        raise Unsupported("inputs that require grad overlap in memory and one is written without gradients")
+    differentiable = differentiable and torch.is_grad_enabled()
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
@@ -185,7 +188,7 @@ def _sign(
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) and not hasattr(value, "elem"):
             raise Unsupported(f"the program returns a {type(value).__name__}")
     for one in bound:
-        _check_kept(one)
+        _check_kept(trace, one)
     mutations = {one.role: _mutation(trace, one) for one in bound if _is_written(trace, one)}
     storages = frozenset(_storage(one.argument) for one in bound)
     aliases = Aliases(trace, _owners(trace, bound, bases), storages, _members(trace, bound))
@@ -207,17 +210,16 @@ def _sign(
     return Captured(trace, signature, leaves, returned, tuple(one.argument for one in bound))
 
 
-def _check_kept(one: Bound) -> None:
+def _check_kept(trace: Trace, one: Bound) -> None:
     """Raises: Unsupported where the program made something else of an input than written memory.
 
     Cost: of every input, a few flags.
     """
     torch._sync(one.argument)
     elem = one.argument.elem  # type: ignore[attr-defined]
-    written = torch._functionalize_has_data_mutation(elem)  # type: ignore[attr-defined]
     if torch._functionalize_was_storage_changed(elem) or _storage(one.argument) != one.storage:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
-    if written and _may_overlap_itself(one.argument):
+    if _is_written(trace, one) and _may_overlap_itself(one.argument):
         raise Unsupported("the program writes an input whose memory overlaps itself")
     if one.argument.requires_grad and not one.required_grad and history_of(one.argument) is None:
         raise Unsupported("the program makes an input require grad")
@@ -292,6 +294,15 @@ def _detached(bound: list[Bound]) -> Iterator[Effect]:
     for one in bound:
         if one.required_grad and not one.argument.requires_grad:
             yield Detach(one.role)
+
+
+def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:
+    """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off: autograd
+    may refuse to look at such a view once another of them has been written, and nothing here knows of that.
+    """
+    required = any(call.leaves[position].requires_grad for group in call.overlaps for position in group)
+    if required and not torch.is_grad_enabled() and any(isinstance(result, View) for result in results):
+        raise Unsupported("the program returns a view of inputs that require grad and overlap, without gradients")
 
 
 def _inference(aliases: Aliases, results: list[object]) -> list[Effect]:

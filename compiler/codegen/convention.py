@@ -176,11 +176,14 @@ def written_positions(signature: Signature) -> tuple[int, ...]:
 def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> None:
     """The first lines of a call. What is written must overlap no other input: Dynamo does not guard that.
 
-    Inputs that the epilogue writes, returns or views outlive the graph's own use of them.
+    A gradient that is kept or watched of an input that autograd sees written is that of its new value, to which the
+    other results do not lead here. Inputs that the epilogue needs outlive the graph's own use of them.
     """
     source.line(0, "def call(args):")
     if needs.is_guarded and written_positions(signature):
         source.line(1, "if is_overlapping(args): return elsewhere(args)")
+    for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
+        source.line(1, f"if args[{index}].retains_grad or args[{index}]._backward_hooks: return eager(args)")
     shared = [role for role in signature.inputs if isinstance(role, Shared)]
     for role in shared:
         source.line(1, f"{_kept(role)} = {_shared_text(source, role)}")

@@ -52,6 +52,8 @@ class Watching(FunctionalTensorMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if "resize_storage" in getattr(func, "__name__", ""):
+            raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
         is_write = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
         if is_write:
             check_memory(func, args, kwargs or {})
@@ -64,6 +66,7 @@ class Watching(FunctionalTensorMode):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
             self._note_write(func, args, kwargs or {})
+            check_order(func, args, kwargs or {})
         if call is not None:
             mutating.correct(call, self.graph)
         elif isinstance(func, torch._ops.OpOverload) and func.is_view:
@@ -123,6 +126,27 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
     recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
     if recorded.stride() != value.stride() or not value.is_contiguous() or value.storage_offset() != 0:
         raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
+
+
+def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises: Unsupported where a written tensor is recorded in another order of dimensions than it has: what follows
+    from it would lie otherwise than in eager.
+    """
+    written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
+    for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
+        if not value.is_contiguous():
+            torch._sync(value)
+            recorded = torch._from_functional_tensor(value.elem)
+            if _order(recorded) != _order(value):
+                raise Unsupported(
+                    f"the program writes a tensor by {func}, which is recorded in another order of strides"
+                )
+
+
+def _order(value: torch.Tensor) -> list[int]:
+    """The dimensions that have steps, from the longest step to the shortest."""
+    sizes, strides = _hints(value.shape), _hints(value.stride())
+    return sorted((dim for dim, size in enumerate(sizes) if size > 1), key=lambda dim: (-strides[dim], dim))
 
 
 def check_offset(value: torch.Tensor) -> None:

@@ -42,6 +42,10 @@ class Specialized:
         except Unsupported as reason:
             return self._counted(str(reason))
 
+    def eager(self, args: list[object]) -> Sequence[object]:
+        """The call in eager, counted."""
+        return self._counted("the gradient of an input that it writes is kept or has a hook")(args)
+
     def _counted(self, reason: str) -> GraphCall:
         def run(args: list[object]) -> Sequence[object]:
             count_eager(reason)
