@@ -263,7 +263,12 @@ class _Pair:
         if self._base_of(eager) != self._base_of(ours):
             told = [facts.view or "nothing" for facts in (ours, eager)]
             yield Difference("view", path, f"ours is a view of {told[0]}, eager's of {told[1]}")
-        elif eager.view_chain and ours.view_chain and not _is_same_chain(eager.view_chain, ours.view_chain):
+        elif (
+            self._base_of(eager)
+            and eager.view_chain
+            and ours.view_chain
+            and not _is_same_chain(eager.view_chain, ours.view_chain)
+        ):
             told = [" of ".join(facts.view_chain) or "nothing" for facts in (ours, eager)]
             yield Difference("view", path, f"ours was made by {told[0]}, eager's by {told[1]}")
 
@@ -321,7 +326,9 @@ class _Pair:
 
 
 def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    named = [tuple(SAME_VIEWS.get(kind := name.rstrip("01"), kind) for name in chain) for chain in (eager, ours)]
+    named = [
+        tuple(SAME_VIEWS.get(kind := name.rstrip("0123456789"), kind) for name in chain) for chain in (eager, ours)
+    ]
     if named[0] == named[1]:
         return True
     count = len(eager) - len(DERIVED_AGAIN)

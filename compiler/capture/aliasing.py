@@ -43,13 +43,15 @@ class Aliases:
     """Collects, result by result, what the graph must return and how each result is made of it.
 
     `owners` maps the node that holds an input's value after the call to that input; `storages` are the storages that
-    the inputs have while recording, `members` those that share memory, by the call that makes them of it.
+    the inputs have while recording, `members` those that share memory, by the call that makes them of it, `arguments`
+    what stands for the inputs while recording.
     """
 
     trace: Trace
     owners: dict[fx.Node, CallInput | Shared]
     storages: frozenset[int]
     members: Mapping[object, tuple[CallInput, ...]]
+    arguments: Mapping[object, torch.Tensor]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
     _homes: dict[fx.Node, OutputRole] = field(default_factory=dict)
@@ -64,7 +66,15 @@ class Aliases:
             self._add(UserOutput(index), self.trace.node_of(value), value)
         for index, value in recorded:
             self._first.setdefault(self.trace.node_of(value), index)
-        return tuple(self._result(index, value) for index, value in enumerate(values))
+        results = tuple(self._result(index, value) for index, value in enumerate(values))
+        self._check_apart()
+        return results
+
+    def _check_apart(self) -> None:
+        """Raises: Unsupported where two values that the graph returns share memory, of which a pass may make one."""
+        homes = [node.meta["val"].untyped_storage()._cdata for node in self._homes if "val" in node.meta]
+        if len(set(homes)) < len(homes):
+            raise Unsupported("the program returns views of one value that are related in a way that is not known")
 
     def restrides(self, arguments: Mapping[CallInput, torch.Tensor]) -> Iterator[Restride]:
         """The calls to make on the caller's tensors so that their shapes and strides are as the program left them."""
@@ -147,8 +157,11 @@ class Aliases:
         elif (found := self._view_of_result(node, value)) is not None:
             return found
         root, how = self._chain(node, None if base is None else self._stop(base, flows))
+        if base is not None and root not in self.owners:
+            root, how = self._from_home(self.trace.node_of(base), node, root, how)
         if root in self.owners:
-            return self._of_member(View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value)), value)
+            view = View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value))
+            return self._of_member(self._with_data(view, value), value)
         if root.op == "placeholder":
             raise Unsupported(f"the program returns a view of input {root.name} as it was before it was written")
         if flows and (base is None or root is not self.trace.node_of(base)):
@@ -161,6 +174,27 @@ class Aliases:
             self.returned[of] = base  # type: ignore[assignment]
             self.differentiable.add(of)
         return View(of, how, _is_in_grad_mode(value))  # type: ignore[arg-type]
+
+    def _from_home(
+        self, of: fx.Node, node: fx.Node, root: fx.Node, how: tuple[ViewStep, ...]
+    ) -> tuple[fx.Node, tuple[ViewStep, ...]]:
+        """The chain of a view from a result that is its base, where both are recorded as views of one value.
+
+        Raises: Unsupported where the view was taken before the strides of that result changed.
+        """
+        if of is root or of not in self._homes or not isinstance(self._homes[of], UserOutput):
+            return root, how
+        (deep, whole), (base_root, prefix) = self._chain(node, None), self._chain_of_home(of)
+        if deep is base_root and whole[: len(prefix)] == prefix:
+            return of, whole[len(prefix) :]
+        raise Unsupported("the program returns a view of a result taken before the strides of that result changed")
+
+    def _chain_of_home(self, of: fx.Node) -> tuple[fx.Node, tuple[ViewStep, ...]]:
+        home = self._homes.pop(of)
+        try:
+            return self._chain(of, None)
+        finally:
+            self._homes[of] = home
 
     def _stop(self, base: torch.Tensor, flows: bool) -> fx.Node | None:
         """Where the chain of a view of `base` ends: not at an alias of something else, through which it leads on."""
@@ -182,6 +216,19 @@ class Aliases:
         if root is not base_root or how[: len(prefix)] != prefix:
             return None
         return View(Same(self._first[of]), how[len(prefix) :], _is_in_grad_mode(value))
+
+    def _with_data(self, view: View, value: torch.Tensor) -> View:
+        """A detached view of an input, made by `.data` where it does not share the version of the input."""
+        argument = self.arguments.get(view.of)
+        place = next((i for i, step in enumerate(view.how) if step.target is torch.ops.aten.detach.default), None)
+        if argument is None or place is None or value.is_inference() or argument.is_inference():
+            return view
+        before = value._version
+        torch.autograd.graph.increment_version(argument)
+        shares = value._version != before
+        torch._C._autograd._unsafe_set_version_counter((argument,), (argument._version - 1,))
+        data = ViewStep("data", ())
+        return view if shares else replace(view, how=(*view.how[:place], data, *view.how[place + 1 :]))
 
     def _of_member(self, view: View, value: torch.Tensor) -> View:
         """A view of memory that inputs share as one of the input of which it was made, where the chain begins so."""

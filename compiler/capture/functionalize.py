@@ -152,13 +152,14 @@ def _common_base(fakes: list[torch.Tensor]) -> torch.Tensor:
 
 def _flat_base(trace: Trace, fakes: list[torch.Tensor]) -> torch.Tensor:
     """A flat tensor from the beginning of the storage to the highest element that any of the inputs holds."""
-    end = max(
+    ends = [
         int(fake.storage_offset())
         + sum((size - 1) * step for size, step in zip(fake.shape, fake.stride(), strict=True))
         for fake in fakes
-    )
+        if fake.numel()
+    ]
     with trace.paused(), torch.no_grad():
-        return torch.empty(int(end) + 1, dtype=fakes[0].dtype, device=fakes[0].device)
+        return torch.empty(int(max(ends, default=-1)) + 1, dtype=fakes[0].dtype, device=fakes[0].device)
 
 
 def _identifier(role: CallInput) -> str:
@@ -191,7 +192,9 @@ def _sign(
         _check_kept(trace, one)
     mutations = {one.role: _mutation(trace, one) for one in bound if _is_written(trace, one)}
     storages = frozenset(_storage(one.argument) for one in bound)
-    aliases = Aliases(trace, _owners(trace, bound, bases), storages, _members(trace, bound))
+    aliases = Aliases(
+        trace, _owners(trace, bound, bases), storages, _members(trace, bound), {b.role: b.argument for b in bound}
+    )
     bumps = [Bump(one.role, _version_growth(trace, one)) for one in bound if one.role not in mutations]
     effects = [
         *aliases.restrides({one.role: one.argument for one in bound}),

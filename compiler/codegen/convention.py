@@ -375,6 +375,8 @@ def _step_text(source: Source, value: str, step: ViewStep) -> str:
     """One step of a view's chain; as a method of the tensor where it has one, which costs a third of the operator."""
     arguments = ", ".join(_argument(source, argument) for argument in step.arguments)
     item = f"[{step.item}]" if step.item is not None else ""
+    if step.target == "data":
+        return f"{value}.data"
     method = METHODS.get(step.target)
     if method is not None:
         return f"{value}.{method}({arguments}){item}"
@@ -479,17 +481,17 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
     source.line(1, "@staticmethod")
     source.line(1, "@once_differentiable")
     source.line(1, f"def backward(ctx, {', '.join('tangent_' + name_of(role) for role in visible)}):")
-    tensors, sizes = saved_names(forward)
     checked = _saved_as_written(forward)
+    if backward.signature.inputs and (names := [f"tangent_{name_of(role)}" for role in _tangents(backward)]):
+        nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
+        source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
+    tensors, sizes = saved_names(forward)
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
     if tensors:
         source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
-    if backward.signature.inputs and (names := [f"tangent_{name_of(role)}" for role in _tangents(backward)]):
-        nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
-        source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
     _emit_tangents(source, backward)
     arguments = [
         name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]

@@ -86,7 +86,8 @@ def _value(program: Program, values: dict[object, Value], result: Result) -> Val
 def _applied(module: fx.GraphModule, node: fx.Node, step: ViewStep, values: dict[object, Value]) -> fx.Node:
     """One step of a view's chain, as a call in the graph."""
     arguments = _replaced(step.arguments, values)
-    call = _call(module, step.target, (node, *arguments), step.target._schema.name.split("::")[1])
+    target = torch.ops.aten.detach.default if step.target == "data" else step.target
+    call = _call(module, target, (node, *arguments), target._schema.name.split("::")[1])
     return call if step.item is None else _call(module, operator.getitem, (call, step.item), "getitem")
 
 

@@ -146,9 +146,12 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class ViewStep:
-    """One call of a view's chain: `target(value, *arguments)`, then `[item]` when it returns several tensors."""
+    """One call of a view's chain: `target(value, *arguments)`, then `[item]` when it returns several tensors.
 
-    target: torch._ops.OpOverload
+    The target "data" is the attribute: an alias like that of `detach`, but with a version of its own.
+    """
+
+    target: torch._ops.OpOverload | Literal["data"]
     arguments: tuple[object, ...]
     item: int | None = None
 

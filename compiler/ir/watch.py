@@ -43,6 +43,7 @@ class Watching(FunctionalTensorMode):
         self.owners: dict[int, object] = {}
         self.writes: Counter[object] = Counter()
         self._expanded: set[int] = set()
+        self._detached: set[int] = set()
         self._alive: list[object] = []
 
     def __torch_dispatch__(
@@ -70,7 +71,7 @@ class Watching(FunctionalTensorMode):
         if call is not None:
             mutating.correct(call, self.graph)
         elif isinstance(func, torch._ops.OpOverload) and func.is_view:
-            self._follow(args[0], result)
+            self._follow(args[0], result, func)
         return result
 
     def _note_write(self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -78,16 +79,24 @@ class Watching(FunctionalTensorMode):
             self.restrided.setdefault(id(args[0]), []).append(Restrided(func, (*args[1:], *kwargs.values())))
             self._alive.append(args[0])
         for value in written_by(func, args, kwargs) if self.owners else ():
+            if id(value) in self._detached:
+                raise Unsupported(
+                    f"the program writes an input that overlaps others through a detached view, by {func}"
+                )
             if id(value) in self.owners:
                 self.writes[self.owners[id(value)]] += 1
 
-    def _follow(self, source: object, result: object) -> None:
-        """Carries what is known of a tensor over to a view of it."""
+    def _follow(self, source: object, result: object, func: torch._ops.OpOverload) -> None:
+        """Carries what is known of a tensor over to a view of it. Of views that leave elements out between windows
+        functionalization knows no inverse either.
+        """
         for made in result if isinstance(result, (list, tuple)) else (result,):
             if id(source) in self.owners:
                 self.owners[id(made)] = self.owners[id(source)]
                 self._alive.append(made)
-            if id(source) in self._expanded or overlaps_itself(made):
+                if func is torch.ops.aten.detach.default or id(source) in self._detached:
+                    self._detached.add(id(made))
+            if func is torch.ops.aten.unfold.default or id(source) in self._expanded or overlaps_itself(made):
                 self._expanded.add(id(made))
                 self._alive.append(made)
 
