@@ -74,4 +74,4 @@ def case_of(source: str, name: str) -> Case:
     """The text as a case: it is compiled and run as it is printed."""
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<{name}>", "exec"), namespace)
-    return Case(name, lambda: (namespace["program"], namespace["inputs"](), {}), MODES, (), ("tiny",))
+    return Case(name, lambda: (namespace["program"], namespace["inputs"](), {}), MODES, ("fresh",), ("tiny",))

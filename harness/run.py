@@ -219,9 +219,13 @@ class _Trial:
         return observe(calls, self.mode, self.seed, scenario=self.case.scenario)
 
     def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
-        """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh."""
+        """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh.
+
+        In training, a case with the tag `fresh` gets all of them so: an input that a step writes may gain a history
+        that the backward of that step uses up.
+        """
         first = copy_call(self.call, convert)
-        if self.mode == "infer" or not first.leaves:
+        if self.mode == "infer" or not (first.leaves or "fresh" in self.case.tags):
             return (first,) * self.steps
         later = [copy_call(self.call, convert) for _ in range(self.steps - 1)]
         return (first, *(Call(first.function, call.args, call.kwargs, first.leaves | call.leaves) for call in later))

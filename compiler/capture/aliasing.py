@@ -214,7 +214,7 @@ class Aliases:
             return None
         (root, how), (base_root, prefix) = self._chain(node, None), self._chain(of, None)
         if root is not base_root or how[: len(prefix)] != prefix:
-            return None
+            raise Unsupported("the program returns a view of a result taken before the strides of that result changed")
         return View(Same(self._first[of]), how[len(prefix) :], _is_in_grad_mode(value))
 
     def _with_data(self, view: View, value: torch.Tensor) -> View:
@@ -247,7 +247,9 @@ class Aliases:
             call, items = producer(node)
             if not is_view(call) or len(items) > 1:
                 break
-            steps.append(self._step(call, items[0] if items else None))
+            is_again = call.target in ALIASES and bool(steps) and steps[-1].target is call.target
+            if not is_again:
+                steps.append(self._step(call, items[0] if items else None))
             node = call.args[0]  # type: ignore[assignment]
         return node, tuple(reversed(steps))
 

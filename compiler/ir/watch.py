@@ -96,7 +96,7 @@ class Watching(FunctionalTensorMode):
                 self._alive.append(made)
                 if func is torch.ops.aten.detach.default or id(source) in self._detached:
                     self._detached.add(id(made))
-            if func is torch.ops.aten.unfold.default or id(source) in self._expanded or overlaps_itself(made):
+            if func in IRREVERSIBLE or id(source) in self._expanded or overlaps_itself(made):
                 self._expanded.add(id(made))
                 self._alive.append(made)
 
@@ -113,6 +113,8 @@ def _is_composite(func: torch._ops.OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
+IRREVERSIBLE = (torch.ops.aten.unfold.default, torch.ops.aten.expand.default)
+"""Views whose inverse in functionalization is a sum, or loses what lies between windows."""
 KEEP_LAYOUT = frozenset(
     {
         torch.ops.aten.select_scatter.default,
@@ -187,8 +189,9 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
         refuse_as_eager(func, args, kwargs)
     if is_shared and any(_may_read(target, other) for target in targets for other in others):
         raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
-    if torch.Tag.nondeterministic_seeded in func.tags and not all(target.is_contiguous() for target in targets):
-        raise Unsupported(f"the program fills memory with gaps or in another order by {func}, which draws in its order")
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    if is_random and not all(target.is_contiguous() and target._base is None for target in targets):
+        raise Unsupported(f"the program fills a view, or memory in another order, by {func}, which draws in its order")
     if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
