@@ -328,5 +328,7 @@ def _writes(trace: Trace, bound: list[Bound], mutations: dict[CallInput, Mutatio
         mutation = mutations.get(one.role)
         if mutation is not None:
             on_tape = mutation.kind == "seen" and one.argument.requires_grad and not one.argument.is_leaf
+            if on_tape and one.is_shared and not one.required_grad:
+                raise Unsupported("inputs that overlap begin to require grad by a write")
             writes[mutation] = one.argument if on_tape else trace.node_of(one.argument)
     return writes

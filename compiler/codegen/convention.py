@@ -126,7 +126,9 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     signature = program.signature
     source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     _emit_head(source, signature, needs)
-    _emit_run(source, program, signature.outputs, "graph(args)", needs)
+    has_base = any(isinstance(role, Shared) and role.extent is None for role in signature.inputs)
+    given = "[arg.detach() for arg in args]" if has_base else "args"
+    _emit_run(source, program, signature.outputs, f"graph({given})", needs)
     _emit_epilogue(source, signature)
     return source
 
@@ -402,7 +404,10 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     if checked:
         source.line(2, "ctx.written = written")
     below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
-    _inner_run(source, forward, "forward_graph(list(args))", below)
+    # scatters into memory that inputs share refuse a base that requires grad, whatever the mode
+    has_shared = any(isinstance(role, Shared) for role in signature.inputs)
+    given = "[arg.detach() for arg in args]" if has_shared else "list(args)"
+    _inner_run(source, forward, f"forward_graph({given})", below)
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)
     kept = [f"{name}.clone()" if name in written else name for name in tensors]

@@ -44,6 +44,7 @@ class Watching(FunctionalTensorMode):
         self.writes: Counter[object] = Counter()
         self._expanded: set[int] = set()
         self._detached: set[int] = set()
+        self._relaid: set[int] = set()
         self._alive: list[object] = []
 
     def __torch_dispatch__(
@@ -56,6 +57,9 @@ class Watching(FunctionalTensorMode):
         if "resize_storage" in getattr(func, "__name__", ""):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
         is_write = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
+        layout = func in KEEP_LAYOUT or func is torch.ops.aten.as_strided.default
+        if self._relaid and (is_write or layout):
+            self._check_relaid(func, args, kwargs or {}, layout)
         if is_write:
             check_memory(func, args, kwargs or {})
             self._check_expanded(func, args, kwargs or {})
@@ -67,6 +71,7 @@ class Watching(FunctionalTensorMode):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
             self._note_write(func, args, kwargs or {})
+            self._relaid.update(id(value) for value in written_by(func, args, kwargs or {}) if is_relaid(value))
             check_order(func, args, kwargs or {})
         if call is not None:
             mutating.correct(call, self.graph)
@@ -96,9 +101,23 @@ class Watching(FunctionalTensorMode):
                 self._alive.append(made)
                 if func is torch.ops.aten.detach.default or id(source) in self._detached:
                     self._detached.add(id(made))
+            if id(source) in self._relaid:
+                self._relaid.add(id(made))
+                self._alive.append(made)
             if func in IRREVERSIBLE or id(source) in self._expanded or overlaps_itself(made):
                 self._expanded.add(id(made))
                 self._alive.append(made)
+
+    def _check_relaid(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layout: bool) -> None:
+        """Raises: Unsupported where a call asks how tensors lie that were written in place, and views of them: what is
+        recorded in their place was made anew, and lies otherwise.
+        """
+        tensors = [value for value in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(value, torch.Tensor)]
+        if not any(id(value) in self._relaid for value in tensors):
+            return
+        storages = [value.untyped_storage()._cdata for value in {id(value): value for value in tensors}.values()]
+        if layout or len(set(storages)) < len(storages):
+            raise Unsupported(f"the program calls {func}, which asks how a tensor lies that was written in place")
 
     def _check_expanded(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
@@ -158,6 +177,15 @@ def _order(value: torch.Tensor) -> list[int]:
     """The dimensions that have steps, from the longest step to the shortest."""
     sizes, strides = _hints(value.shape), _hints(value.stride())
     return sorted((dim for dim, size in enumerate(sizes) if size > 1), key=lambda dim: (-strides[dim], dim))
+
+
+def is_relaid(value: torch.Tensor) -> bool:
+    """Whether a tensor is recorded with other strides, or another offset, than it has."""
+    if not isinstance(value, FunctionalTensor):
+        return False
+    torch._sync(value)
+    recorded = torch._from_functional_tensor(value.elem)
+    return (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset())
 
 
 def check_offset(value: torch.Tensor) -> None:

@@ -29,6 +29,9 @@ PLACED = [pytest.param(case, PATHS[i % len(PATHS)], id=f"{case.name}-{PATHS[i % 
 
 EAGER = {
     "outputs of which some are inference tensors": {"inference_mode_inside"},
+    "an operator of the user's that reads what it writes": {
+        "operator_reads_the_tensor_that_it_mutates_through_another_argument",
+    },
     "an operator of the user's that returns an alias": {"operator_in_place_returns_its_argument"},
     "a backward that writes an input": {"input_mutated_in_backward"},
     "memory that autograd does not know to be shared": {
