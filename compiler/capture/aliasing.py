@@ -185,7 +185,7 @@ class Aliases:
         if of is root or of not in self._homes or not isinstance(self._homes[of], UserOutput):
             return root, how
         (deep, whole), (base_root, prefix) = self._chain(node, None), self._chain_of_home(of)
-        if deep is base_root and whole[: len(prefix)] == prefix:
+        if deep is base_root and len(whole) > len(prefix) and whole[: len(prefix)] == prefix:
             return of, whole[len(prefix) :]
         raise Unsupported("the program returns a view of a result taken before the strides of that result changed")
 

@@ -65,8 +65,8 @@ class Watching(FunctionalTensorMode):
             self._check_expanded(func, args, kwargs or {})
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
-        elif func is torch.ops.aten.as_strided.default and len(args) > 3 and args[3] is not None:
-            check_offset(args[0])
+        elif func is torch.ops.aten.as_strided.default:
+            check_extent(args[0], args[1], args[2], args[3] if len(args) > 3 else None)
         call = mutating.seen_before(func, args, kwargs or {}) if is_write else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_write:
@@ -183,18 +183,21 @@ def is_relaid(value: torch.Tensor) -> bool:
     """Whether a tensor is recorded with other strides, or another offset, than it has."""
     if not isinstance(value, FunctionalTensor):
         return False
-    torch._sync(value)
     recorded = torch._from_functional_tensor(value.elem)
     return (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset())
 
 
-def check_offset(value: torch.Tensor) -> None:
-    """Raises: Unsupported for a view that counts from the beginning of the storage, of a tensor that begins later: what
-    is recorded in the tensor's place begins where its storage does.
+def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:
+    """Raises: Unsupported for a view by as_strided that may leave the tensor: it counts from the beginning of the
+    storage, and what is recorded in the tensor's place has no memory but its own.
     """
-    if isinstance(value.storage_offset(), torch.SymInt) or value.storage_offset() != 0:
+    sizes, strides = _hints(value.shape), _hints(value.stride())
+    extent = sum((length - 1) * step for length, step in zip(sizes, strides, strict=True)) + 1
+    is_whole = _hints([value.storage_offset()])[0] == 0 and (value.numel() == 0 or extent == value.numel())
+    end = (offset or 0) + sum((length - 1) * step for length, step in zip(_hints(size), _hints(stride), strict=True))
+    if not is_whole or (0 not in _hints(size) and end >= value.numel()):
         raise Unsupported(
-            "the program takes a view by as_strided, with an offset, of a tensor that has an offset itself"
+            "the program takes a view by as_strided that may leave the tensor for the rest of its storage"
         )
 
 

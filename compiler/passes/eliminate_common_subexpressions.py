@@ -8,8 +8,9 @@ of the outputs is kept).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
+import torch
 from torch import fx
 
 from compiler.ir.roles import Program
@@ -19,8 +20,7 @@ from compiler.ir.trace import has_effect, producer
 def eliminate_common_subexpressions(program: Program) -> int:
     """Returns the number of calls merged into an earlier one."""
     graph = program.module.graph
-    returned = {producer(node)[0] for node in program.returned if isinstance(node, fx.Node)}
-    returned |= {node for node in program.returned if isinstance(node, fx.Node)}
+    returned = {node for result in program.returned if isinstance(result, fx.Node) for node in _memory_of(result)}
     seen: dict[Hashable, fx.Node] = {}
     merged = 0
     for node in list(graph.nodes):
@@ -33,6 +33,22 @@ def eliminate_common_subexpressions(program: Program) -> int:
             graph.erase_node(node)
             merged += 1
     return merged
+
+
+def _memory_of(node: fx.Node) -> Iterator[fx.Node]:
+    """A value and the calls through which it has the memory that it lies in."""
+    while True:
+        yield node
+        node, _ = producer(node)
+        yield node
+        is_alias = isinstance(node.target, torch._ops.OpOverload) and (node.target.is_view or node.target in ALIASES)
+        if not is_alias or not isinstance(node.args[0], fx.Node):
+            return
+        node = node.args[0]
+
+
+ALIASES = (torch.ops.aten._unsafe_view.default,)
+"""Calls whose result lies in their argument's memory although their schema does not say so."""
 
 
 def _key(node: fx.Node) -> Hashable | None:
