@@ -127,7 +127,7 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     _emit_head(source, signature, needs)
     has_base = any(isinstance(role, Shared) and role.extent is None for role in signature.inputs)
-    given = "[arg.detach() for arg in args]" if has_base else "args"
+    given = f"{source.bind('without_history', without_history)}(args)" if has_base else "args"
     _emit_run(source, program, signature.outputs, f"graph({given})", needs)
     _emit_epilogue(source, signature)
     return source
@@ -221,6 +221,11 @@ def base_of(*views: torch.Tensor) -> torch.Tensor:
     """The tensor that autograd knows as the base of all the views, or that one of them is."""
     first = views[0]
     return first if first._base is None else first._base
+
+
+def without_history(args: Sequence[object]) -> list[object]:
+    """The inputs of a graph, of which autograd knows nothing."""
+    return [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
 
 
 def laid_over(extent: int, *views: torch.Tensor) -> torch.Tensor:
@@ -406,7 +411,7 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
     # scatters into memory that inputs share refuse a base that requires grad, whatever the mode
     has_shared = any(isinstance(role, Shared) for role in signature.inputs)
-    given = "[arg.detach() for arg in args]" if has_shared else "list(args)"
+    given = f"{source.bind('without_history', without_history)}(args)" if has_shared else "list(args)"
     _inner_run(source, forward, f"forward_graph({given})", below)
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)

@@ -316,10 +316,10 @@ def masked_fill(operation: Operation) -> Result:
 
 
 def clamped(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    """`min(max(value, low), high)`; NaN stays NaN."""
+    """`min(max(value, low), high)`; NaN stays NaN, and of two equal zeros the value's own is kept, as eager does."""
     if low is not None:
-        value = primitive("maximum", value, low)
-    return value if high is None else primitive("minimum", value, high)
+        value = primitive("maximum", low, value)
+    return value if high is None else primitive("minimum", high, value)
 
 
 @rule(Kind.pointwise, "clamp", "clamp.Tensor", "clamp_min", "clamp_max", "clamp_min.Tensor", "clamp_max.Tensor")
