@@ -48,10 +48,16 @@ def correct(call: Seen, graph: fx.Graph) -> None:
     """Corrects what was recorded of a call. Raises: Unsupported where it cannot be made what eager does."""
     if writes_lists(call.func):
         grow_versions(call.func, call.given, call.versions)
-    recorded = next((node for node in reversed(graph.nodes) if node.target is not operator.getitem), None)
+    values = (node for node in reversed(graph.nodes) if not _is_of_sizes(node))
+    recorded = next((node for node in values if node.target is not operator.getitem), None)
     if recorded is not None and recorded.target is MUTATING and recorded.args[0] is call.func:
         check_reads(call.func, call.given)
         place_parts(recorded, call.parts)
+
+
+def _is_of_sizes(node: fx.Node) -> bool:
+    """Whether a node computes a size, which may be recorded behind the call that asks for it."""
+    return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool))
 
 
 def named_arguments(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
