@@ -43,6 +43,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     before = ancestors([*kept.values(), *(n for n in order if is_random(n) and n not in backward_only)])
     before |= {node for node in order if producer(node)[0] in before}
     after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
+    saved |= _sizes_to_save(joint, after, saved)
     saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     if any(is_random(node) and node in before for node in after):
@@ -130,6 +131,39 @@ def _backward_nodes(
         after.add(node)
         stack.extend(node.all_input_nodes)
     return after, saved
+
+
+def _sizes_to_save(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> set[fx.Node]:
+    """The inputs of the call from which backward reads the symbols in its layouts that nothing else tells it."""
+    needed = {name for node in after for name in _symbols_of(node.meta.get("val"))}
+    tangents = [
+        node for role, node in _placeholders(joint, joint.signature.inputs).items() if isinstance(role, Tangent)
+    ]
+    known = {name for node in (*saved, *tangents) for name in _plain_symbols(node.meta.get("val"))}
+    found: set[fx.Node] = set()
+    inputs = [
+        node for role, node in _placeholders(joint, joint.signature.inputs).items() if not isinstance(role, Tangent)
+    ]
+    for node in sorted(inputs, key=lambda node: isinstance(node.meta.get("val"), torch.Tensor)):
+        told = _plain_symbols(node.meta.get("val")) & (needed - known)
+        if told:
+            found.add(node)
+            known |= told
+    return found
+
+
+def _symbols_of(value: object) -> set[str]:
+    """The symbols in a value's layout, or in each layout of several values."""
+    if isinstance(value, (tuple, list)):
+        return {name for item in value for name in _symbols_of(item)}
+    sizes = (*value.shape, *value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else (value,)
+    return {str(symbol) for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
+
+
+def _plain_symbols(value: object) -> set[str]:
+    """The symbols that a value is, or has as a size."""
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return {str(size.node.expr) for size in sizes if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol}
 
 
 def _is_several(node: fx.Node) -> bool:
