@@ -43,11 +43,11 @@ class Graphs:
                 self.freed |= nodes
 
     def is_freed(self, end: Tensor) -> bool:
-        return bool(reachable({end.grad_fn, *self._siblings(end)}) & self.freed)
+        return bool(reachable({node_of(end), *self._siblings(end)}) & self.freed)
 
     def feeds_its_siblings(self, end: Tensor) -> bool:
         """Whether another result of the same call was computed from this one."""
-        return end.grad_fn in reachable(self._siblings(end))
+        return node_of(end) in reachable(self._siblings(end))
 
     def has_siblings(self, end: Tensor) -> bool:
         """Whether the same call returned another result with a gradient."""
@@ -55,12 +55,21 @@ class Graphs:
 
     def _siblings(self, end: Tensor) -> set[Node]:
         """The nodes of the other results of the call that a result comes from."""
-        node = end.grad_fn
+        node = node_of(end)
         return {other for nodes in self.calls if node in nodes for other in nodes if other is not node}
 
 
 def nodes_of(tensors: Iterable[Tensor]) -> set[Node]:
-    return {tensor.grad_fn for tensor in tensors if tensor.requires_grad and tensor.grad_fn is not None}
+    nodes = {node_of(tensor) for tensor in tensors if tensor.requires_grad}
+    return nodes - {None}
+
+
+def node_of(tensor: Tensor) -> Node:
+    """What autograd knows a tensor to come from; nothing where it refuses to look at a view."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
 
 
 def reachable(start: Iterable[Node]) -> set[Node]:

@@ -195,7 +195,7 @@ class Side:
         return {
             path: tensor.grad
             for path, tensor in self.tree.tensors.items()
-            if tensor.requires_grad and path not in self.forbidden and (tensor.is_leaf or tensor.retains_grad)
+            if tensor.requires_grad and path not in self.forbidden and _receives_gradient(tensor)
         }
 
     @property
@@ -485,6 +485,14 @@ def _names(tensors: Mapping[str, Tensor]) -> dict[int, str]:
 
 def _given(gradients: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     return {f"{path}.grad": gradient for path, gradient in gradients.items() if gradient is not None}
+
+
+def _receives_gradient(tensor: Tensor) -> bool:
+    """Whether a backward leaves a gradient at the tensor: not at a view that autograd refuses to look at."""
+    try:
+        return tensor.is_leaf or tensor.retains_grad
+    except RuntimeError:
+        return False
 
 
 def _facts(tensor: Tensor, names: Mapping[int, str]) -> Facts | str:
