@@ -262,7 +262,9 @@ def _kind(one: Bound) -> WriteKind:
 def _version_growth(trace: Trace, one: Bound) -> int:
     """By how much the version grew, beside the calls that changed strides, which are made on the caller's tensor."""
     growth = version_of(one.argument) - one.version
-    growth = min(growth, trace.writes_by(one.role)) if one.is_shared else growth
+    if one.is_shared:  # all that share memory have one version, and views made in inference mode have none
+        writes = trace.writes_by(one.role)
+        growth = writes if one.argument.is_inference() else min(growth, writes)
     return growth - len(trace.restrides_of(one.argument))
 
 
