@@ -22,7 +22,9 @@ from torch.utils import _pytree as pytree
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient
 from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf
-from compiler.errors import Unsupported
+from compiler.capture.module_state import call_with_state
+from compiler.capture.overlap import is_leaf
+from compiler.errors import ExportError, Unsupported
 from compiler.ir.roles import (
     Buffer,
     CallInput,
@@ -118,12 +120,16 @@ def aot_function(
 
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`."""
-    named = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
 
     def functional(state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        return torch.func.functional_call(mod, state, inputs, keywords)
+        if all(value is own[name] for own in [_state(mod)] for name, value in state.items()):
+            return mod(*inputs, **keywords)  # given back to eager
+        try:
+            return call_with_state(mod, state, inputs, keywords)
+        except ExportError as reason:
+            raise Unsupported(str(reason)) from reason
 
-    kwargs["num_params_buffers"] = len(named)
+    kwargs["num_params_buffers"] = len(_state(mod))
     compiled = aot_function(functional, fw_compiler, *args, **kwargs)
 
     class AOTModule(nn.Module):
@@ -132,8 +138,7 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
             self.orig_module = mod
 
         def forward(self, *inputs: Any, **keywords: Any) -> Any:
-            state = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
-            return compiled(state, inputs, keywords)
+            return compiled(_state(mod), inputs, keywords)
 
     return AOTModule()
 
@@ -154,7 +159,7 @@ def aot_module_simplified(
 
     Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride.
     """
-    named = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
+    named = _state(mod)
     roles = [_named_role(index, name, value) for index, (name, value) in enumerate(named.items())]
     leaves = [*named.values(), *args]
 
@@ -196,7 +201,7 @@ class _AheadOfTime:
     """A function and its compiles, by what a compile is valid for.
 
     A call like one that was made twice is known again by one straight-line function; `straight` are the last of them,
-    `recent` what calls that needed the search were like.
+    `recent` what calls that needed the search were like. `refused` are those that are not compiled but run in eager.
     """
 
     fn: Callable[..., Any]
@@ -205,6 +210,7 @@ class _AheadOfTime:
     dynamic: bool
     entries: dict[object, list[_Entry]] = field(default_factory=dict)
     straight: tuple[StraightCall, ...] = ()
+    refused: set[object] = field(default_factory=set)
     recent: deque[object] = field(default_factory=lambda: deque(maxlen=STRAIGHT_CALLS))
 
     def search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,10 +221,14 @@ class _AheadOfTime:
             if entry.guards(flat):
                 self._straighten(entry, args, kwargs, _key(flat, spec, False) if self.dynamic else key)
                 return self._run(entry, flat)
+        alike = _key(flat, spec, False) if self.dynamic else key
+        if alike in self.refused:
+            return self.fn(*args, **kwargs)
         try:
             entry = self._compile(flat, spec)
         except Unsupported as reason:
             count_eager(str(reason))
+            self.refused.add(alike)
             return self.fn(*args, **kwargs)
         self.entries[key].append(entry)
         return self._run(entry, flat)
@@ -265,6 +275,10 @@ class _AheadOfTime:
 
     def _role(self, index: int, value: object) -> CallInput:
         return _named_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
+
+
+def _state(mod: nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
 
 
 def _named_role(index: int, name: str, value: object) -> CallInput:
@@ -322,7 +336,7 @@ def _constant(value: object) -> Hashable:
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
     layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
     kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
-    return (*layout, *kind, value.requires_grad, value.is_leaf, value.is_inference())
+    return (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
 
 
 def _compilers(

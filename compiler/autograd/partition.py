@@ -42,8 +42,12 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     backward_only = _dependents(joint)
     before = ancestors([*kept.values(), *(n for n in order if is_random(n) and n not in backward_only)])
     before |= {node for node in order if producer(node)[0] in before}
+    before |= _sizes(joint, before)
     after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
-    saved |= _sizes_to_save(joint, after, saved)
+    sizes = _sizes_to_save(joint, after, saved)
+    order |= {size: order[of] for size, of in sizes.items()}
+    before |= sizes.keys()
+    saved |= sizes.keys()
     saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     if any(is_random(node) and node in before for node in after):
@@ -52,6 +56,16 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None)  # type: ignore[arg-type]
     return Split(forward, backward)
+
+
+def _sizes(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
+    """The sizes that forward could compute of what it has: backward is given them, not the tensors they are of."""
+    given = {r for r in joint.signature.inputs if not isinstance(r, Tangent)}
+    known = before | set(_placeholders(joint, given).values())
+    for node in joint.module.graph.nodes:
+        if isinstance(node.meta.get("val"), SYMBOLIC) and known.issuperset(node.all_input_nodes):
+            known.add(node)
+    return {node for node in known if node.op != "placeholder"}
 
 
 def is_free(node: fx.Node) -> bool:
@@ -133,23 +147,30 @@ def _backward_nodes(
     return after, saved
 
 
-def _sizes_to_save(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> set[fx.Node]:
-    """The inputs of the call from which backward reads the symbols in its layouts that nothing else tells it."""
+def _sizes_to_save(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """The symbols in backward's layouts that nothing else tells it, as values of their own, by the input of the call
+    that has them. The input itself is not saved for them: it may be large, and may be written before backward.
+    """
     needed = {name for node in after for name in _symbols_of(node.meta.get("val"))}
-    tangents = [
-        node for role, node in _placeholders(joint, joint.signature.inputs).items() if isinstance(role, Tangent)
-    ]
+    placeholders = _placeholders(joint, joint.signature.inputs)
+    tangents = [node for role, node in placeholders.items() if isinstance(role, Tangent)]
+    inputs = [node for role, node in placeholders.items() if not isinstance(role, Tangent)]
     known = {name for node in (*saved, *tangents) for name in _plain_symbols(node.meta.get("val"))}
-    found: set[fx.Node] = set()
-    inputs = [
-        node for role, node in _placeholders(joint, joint.signature.inputs).items() if not isinstance(role, Tangent)
-    ]
+    found: dict[fx.Node, fx.Node] = {}
     for node in sorted(inputs, key=lambda node: isinstance(node.meta.get("val"), torch.Tensor)):
-        told = _plain_symbols(node.meta.get("val")) & (needed - known)
-        if told:
-            found.add(node)
-            known |= told
+        value = node.meta.get("val")
+        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else (value,)):
+            if _plain_symbols(size) & (needed - known):
+                found[_size_node(joint, node, dim) if isinstance(value, torch.Tensor) else node] = node
+                known |= _plain_symbols(size)
     return found
+
+
+def _size_node(joint: Program, tensor: fx.Node, dim: int) -> fx.Node:
+    with joint.module.graph.inserting_after(joint.placeholders[-1]):
+        node = joint.module.graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim))
+    node.meta["val"] = tensor.meta["val"].shape[dim]
+    return node
 
 
 def _symbols_of(value: object) -> set[str]:

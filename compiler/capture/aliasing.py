@@ -325,11 +325,6 @@ def history_of(value: torch.Tensor) -> torch.autograd.graph.Node | None:
         return None
 
 
-def version_of(value: torch.Tensor) -> int:
-    """Inference tensors have no version."""
-    return 0 if value.is_inference() else value._version
-
-
 def is_refused(value: torch.Tensor) -> bool:
     """Whether autograd refuses to say where a view comes from."""
     try:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from compiler.errors import Unsupported
+
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
@@ -31,12 +33,17 @@ class Ambient:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Puts grad mode, autocast and the random state back as they were, whatever the recorded program did to them."""
+    """Puts grad mode, autocast and the random state back as they were, whatever the recorded program did to them.
+
+    Raises: Unsupported if it set the random state, as no call that is recorded draws from it: the graph would not.
+    """
     grad = torch.is_grad_enabled()
     autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     state = torch.get_rng_state()
     try:
         yield
+        if torch.get_rng_state().numpy().tobytes() != state.numpy().tobytes():
+            raise Unsupported("the program sets the state of the random number generator")
     finally:
         torch.set_grad_enabled(grad)
         torch.set_rng_state(state)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write, version_of
+from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from compiler.capture.ambient import preserved
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured
+from compiler.ir.in_place import version
 from compiler.ir.roles import (
     Bump,
     CallInput,
@@ -30,7 +31,8 @@ from compiler.ir.roles import (
     UserOutput,
     View,
 )
-from compiler.ir.trace import Trace, hint_of
+from compiler.ir.strides import extent, overlaps_itself
+from compiler.ir.trace import Trace
 from compiler.torch_compat import Decompositions
 
 
@@ -56,7 +58,7 @@ class Bound:
     def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, root: torch.Tensor, is_shared: bool) -> Bound:
         storage = argument.untyped_storage()._cdata
         grad = argument.requires_grad
-        return Bound(role, leaf, argument, version_of(argument), storage, grad, history_of(root), root, is_shared)
+        return Bound(role, leaf, argument, version(argument), storage, grad, history_of(root), root, is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -70,12 +72,12 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
-        mode = torch.is_grad_enabled()
+        grad_mode = torch.is_grad_enabled()
         results = _run(call, flat)
-        effects = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != mode else ()
+        changed = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != grad_mode else ()
         bases = dict(base for base, _ in shared)
         captured = _sign(
-            trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results, effects
+            trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results, changed
         )
         _check_shared_views(call, captured.signature.results)
         return captured
@@ -103,6 +105,8 @@ def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
     wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
+    if argument.is_inference():
+        trace.own(argument, leaf.role)
     return Bound.of(leaf.role, wrapped, argument, argument, is_shared=False)
 
 
@@ -124,8 +128,7 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     fakes = [leaf.fake for leaf in leaves if isinstance(leaf.fake, torch.Tensor)]
     if len({fake.dtype for fake in fakes}) > 1:
         raise Unsupported("inputs of two dtypes overlap in memory and one is written")
-    differentiable = any(leaf.requires_grad for leaf in leaves)
-    differentiable = differentiable and torch.is_grad_enabled()
+    differentiable = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves)
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
@@ -152,14 +155,9 @@ def _common_base(fakes: list[torch.Tensor]) -> torch.Tensor:
 
 def _flat_base(trace: Trace, fakes: list[torch.Tensor]) -> torch.Tensor:
     """A flat tensor from the beginning of the storage to the highest element that any of the inputs holds."""
-    ends = [
-        int(fake.storage_offset())
-        + sum((size - 1) * step for size, step in zip(fake.shape, fake.stride(), strict=True))
-        for fake in fakes
-        if fake.numel()
-    ]
+    ends = [int(fake.storage_offset() + extent(fake.shape, fake.stride())) for fake in fakes if fake.numel()]
     with trace.paused(), torch.no_grad():
-        return torch.empty(int(max(ends, default=-1)) + 1, dtype=fakes[0].dtype, device=fakes[0].device)
+        return torch.empty(max(ends, default=0), dtype=fakes[0].dtype, device=fakes[0].device)
 
 
 def _identifier(role: CallInput) -> str:
@@ -183,7 +181,7 @@ def _sign(
     bases: dict[Shared, torch.Tensor],
     inputs: tuple[InputRole, ...],
     results: list[object],
-    mode: tuple[Effect, ...],
+    grad_mode: tuple[GradMode, ...],
 ) -> Captured:
     for value in results:
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) and not hasattr(value, "elem"):
@@ -200,7 +198,7 @@ def _sign(
         *aliases.restrides({one.role: one.argument for one in bound}),
         *_detached(bound),
         *(bump for bump in bumps if bump.by),
-        *mode,
+        *grad_mode,
     ]
     made = aliases.results(results)
     effects += [*aliases.layouts(), *_inference(aliases, results)]
@@ -222,21 +220,10 @@ def _check_kept(trace: Trace, one: Bound) -> None:
     elem = one.argument.elem  # type: ignore[attr-defined]
     if torch._functionalize_was_storage_changed(elem) or _storage(one.argument) != one.storage:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
-    if _is_written(trace, one) and _may_overlap_itself(one.argument):
+    if _is_written(trace, one) and overlaps_itself(one.argument):
         raise Unsupported("the program writes an input whose memory overlaps itself")
     if one.argument.requires_grad and not one.required_grad and history_of(one.argument) is None:
         raise Unsupported("the program makes an input require grad")
-
-
-def _may_overlap_itself(value: torch.Tensor) -> bool:
-    """Whether two elements may have one place: strides, from the smallest on, do not step over all that lies below."""
-    reach = 0
-    for step, size in sorted(zip(map(hint_of, value.stride()), map(hint_of, value.shape), strict=True)):
-        if size > 1:
-            if step <= reach:
-                return True
-            reach += step * (size - 1)
-    return False
 
 
 def _is_written(trace: Trace, one: Bound) -> bool:
@@ -254,17 +241,19 @@ def _kind(one: Bound) -> WriteKind:
     if history_of(one.root) is not one.history:
         return "seen"
     kind = kind_of_write(one.argument)
-    if version_of(one.argument) == one.version and not one.argument.is_inference():
+    if version(one.argument) == one.version and not one.argument.is_inference():
         return "hidden"
     return "no_grad" if kind == "seen" and one.required_grad else kind
 
 
 def _version_growth(trace: Trace, one: Bound) -> int:
     """By how much the version grew, beside the calls that changed strides, which are made on the caller's tensor."""
-    growth = version_of(one.argument) - one.version
-    if one.is_shared:  # all that share memory have one version, and views made in inference mode have none
-        writes = trace.writes_by(one.role)
-        growth = writes if one.argument.is_inference() else min(growth, writes)
+    writes = trace.writes_by(one.role)
+    if one.argument.is_inference():  # it has no version
+        return writes
+    growth = version(one.argument) - one.version
+    if one.is_shared:  # all that share memory have one version
+        return min(growth, writes)
     return growth - len(trace.restrides_of(one.argument))
 
 

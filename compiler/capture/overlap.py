@@ -34,13 +34,14 @@ def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence
     shared.
     """
 
-    pairs: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] | None = None
 
     def test(args: Sequence[object]) -> bool:
+        nonlocal pairs
         if len(written) * len(args) > PAIRS:
             return _overlap_by_owner(written, args, versions)
-        if not pairs:
-            pairs.extend(_pairs(written, args))
+        if pairs is None:
+            pairs = list(_pairs(written, args))
         for p, q in pairs:
             if is_alias(args[p], args[q]) and _is_related(args[p], args[q], versions):  # type: ignore[arg-type]
                 return True
@@ -164,15 +165,15 @@ def _layout(
     return (
         _geometry(value),
         value.requires_grad,
-        _is_leaf(value),
+        is_leaf(value),
         next((i for i, v in enumerate(values) if base is not None and v is base), None),
         next((i for i, b in enumerate(bases) if base is not None and b is base), None),
         next(i for i, v in enumerate(values) if v is value),
-        None if base is None else (_geometry(base), base.requires_grad, _is_leaf(base)),
+        None if base is None else (_geometry(base), base.requires_grad, is_leaf(base)),
     )
 
 
-def _is_leaf(value: torch.Tensor) -> bool | None:
+def is_leaf(value: torch.Tensor) -> bool | None:
     """None where autograd refuses to say: a view taken without gradients, whose base has been written since."""
     try:
         return value.is_leaf

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
+from compiler.ir.strides import may_overlap
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2
@@ -77,6 +78,11 @@ def written_arguments(func: torch._ops.OpOverload, given: Arguments) -> Iterator
             yield from ((f"_{argument.name}_{i}", v) for i, v in enumerate(value) if isinstance(v, torch.Tensor))
 
 
+def written_by(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> list[torch.Tensor]:
+    """The tensors that a call writes."""
+    return [value for _, value in written_arguments(func, named_arguments(func, args, kwargs))]
+
+
 def check_reads(func: torch._ops.OpOverload, given: Arguments) -> None:
     """Raises: Unsupported where an operator reads by one argument what it writes by another.
 
@@ -87,28 +93,13 @@ def check_reads(func: torch._ops.OpOverload, given: Arguments) -> None:
         if argument.alias_info is not None and argument.alias_info.is_write:
             continue
         for value in _tensors(given.get(argument.name)):
-            if any(_may_overlap(value, other) for other in written):
+            if any(may_overlap(value, other) for other in written):
                 raise Unsupported(f"{func} reads by its argument {argument.name} memory that it writes by another")
 
 
 def _tensors(value: object) -> list[torch.Tensor]:
     items = value if isinstance(value, (list, tuple)) else [value]
     return [item for item in items if isinstance(item, torch.Tensor)]
-
-
-def _may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are in one storage and the spans of their elements meet."""
-    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
-        return False
-    (first, end), (other_first, other_end) = _span(a), _span(b)
-    sizes = (first, end, other_first, other_end)
-    return not all(isinstance(size, int) for size in sizes) or (first < other_end and other_first < end)
-
-
-def _span(value: torch.Tensor) -> tuple[Any, Any]:
-    first = value.storage_offset()
-    reach = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
-    return first * value.element_size(), (first + reach + 1) * value.element_size()
 
 
 def inner_of(value: torch.Tensor) -> torch.Tensor:

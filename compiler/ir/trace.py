@@ -94,12 +94,11 @@ class Trace:
 
     def own(self, value: torch.Tensor, owner: object) -> None:
         """From here on, writes through `value` and its views are counted for `owner`."""
-        self._functional_mode.owners[id(value)] = owner
-        self._functional_mode._alive.append(value)
+        self._functional_mode.own(value, owner)
 
     def owner_of(self, value: torch.Tensor) -> object | None:
         """Whose memory a tensor is a view of, among those that are owned."""
-        return self._functional_mode.owners.get(id(value))
+        return self._functional_mode.owner_of(value)
 
     def writes_by(self, owner: object) -> int:
         """How many calls wrote through what `owner` owns."""
@@ -107,7 +106,7 @@ class Trace:
 
     def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
         """The calls that changed the shape or strides of this very tensor in place."""
-        return tuple(self._functional_mode.restrided.get(id(value), ()))
+        return self._functional_mode.restrides_of(value)
 
     def fake_of(self, value: torch.Tensor) -> torch.Tensor:
         """The fake tensor under a functional one, every pending write applied."""
@@ -156,11 +155,6 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
-
-
-def hint_of(size: int | torch.SymInt) -> int:
-    """A size as it was when the call was recorded."""
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 
 def is_random(node: fx.Node) -> bool:

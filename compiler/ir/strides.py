@@ -1,0 +1,66 @@
+"""Where the elements of strided tensors lie, as far as their sizes, strides and offsets tell.
+
+    span(base[2:6])                        the bytes of the storage from its first element to the end of its last
+    may_overlap(base[:4], base[2:])        True
+    overlaps_itself(x.expand(3, 4))        True; also x.as_strided((3, 3), (1, 1))
+
+Sizes may be symbolic. `hint` reads them as they were when the program was recorded; the comparisons here guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+Number = int | torch.SymInt
+
+
+def hint(size: Number) -> int:
+    """A size as it was when the program was recorded."""
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
+
+
+def hints(sizes: Sequence[Number]) -> list[int]:
+    return [hint(size) for size in sizes]
+
+
+def extent(sizes: Sequence[Number], strides: Sequence[Number]) -> Number:
+    """How many elements of memory lie from the first element to the last, both counted; no size is 0."""
+    return sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
+
+
+def span(value: torch.Tensor) -> tuple[Number, Number]:
+    """The bytes of the storage from the first element to the end of the last."""
+    start = value.storage_offset()
+    return start * value.element_size(), (start + extent(value.shape, value.stride())) * value.element_size()
+
+
+def placed(value: torch.Tensor) -> tuple[object, ...]:
+    """What two tensors over one storage have in common if each element of one is that element of the other."""
+    return value.dtype, value.shape, value.stride(), value.storage_offset()
+
+
+def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have one storage and their spans meet."""
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata or one.numel() == 0 or other.numel() == 0:
+        return False
+    (start, end), (other_start, other_end) = span(one), span(other)
+    return bool(start < other_end and other_start < end)
+
+
+def overlaps_itself(value: torch.Tensor) -> bool:
+    """Whether two elements may have one place: strides, from the smallest on, do not step over all that lies below."""
+    reach = 0
+    for step, size in sorted(zip(hints(value.stride()), hints(value.shape), strict=True)):
+        if size > 1:
+            if step <= reach:
+                return True
+            reach += step * (size - 1)
+    return False
+
+
+def order(value: torch.Tensor) -> list[int]:
+    """The dimensions of more than one element, from the longest step to the shortest."""
+    sizes, strides = hints(value.shape), hints(value.stride())
+    return sorted((dim for dim, size in enumerate(sizes) if size > 1), key=lambda dim: (-strides[dim], dim))
