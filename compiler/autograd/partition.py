@@ -5,8 +5,9 @@ default: save what backward reads; in backward, make again only views and values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import fx
@@ -151,25 +152,35 @@ def _sizes_to_save(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> 
     """The symbols in backward's layouts that nothing else tells it, as values of their own, by the input of the call
     that has them. The input itself is not saved for them: it may be large, and may be written before backward.
     """
-    needed = {name for node in after for name in _symbols_of(node.meta.get("val"))}
     placeholders = _placeholders(joint, joint.signature.inputs)
     tangents = [node for role, node in placeholders.items() if isinstance(role, Tangent)]
     inputs = [node for role, node in placeholders.items() if not isinstance(role, Tangent)]
+    needed = {name for node in (*after, *saved, *tangents) for name in _symbols_of(node.meta.get("val"))}
     known = {name for node in (*saved, *tangents) for name in _plain_symbols(node.meta.get("val"))}
     found: dict[fx.Node, fx.Node] = {}
     for node in sorted(inputs, key=lambda node: isinstance(node.meta.get("val"), torch.Tensor)):
-        value = node.meta.get("val")
-        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else (value,)):
+        for size, call in _sizes_of(node):
             if _plain_symbols(size) & (needed - known):
-                found[_size_node(joint, node, dim) if isinstance(value, torch.Tensor) else node] = node
+                found[_size_node(joint, size, call) if call else node] = node
                 known |= _plain_symbols(size)
     return found
 
 
-def _size_node(joint: Program, tensor: fx.Node, dim: int) -> fx.Node:
+def _sizes_of(node: fx.Node) -> Iterator[tuple[object, tuple[object, ...]]]:
+    """What an input tells of sizes, each with the call that reads it off; an integer is one itself."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        yield value, ()
+        return
+    yield from ((size, (torch.ops.aten.sym_size.int, node, dim)) for dim, size in enumerate(value.shape))
+    yield from ((step, (torch.ops.aten.sym_stride.int, node, dim)) for dim, step in enumerate(value.stride()))
+    yield value.storage_offset(), (torch.ops.aten.sym_storage_offset.default, node)
+
+
+def _size_node(joint: Program, size: object, call: tuple[Any, ...]) -> fx.Node:
     with joint.module.graph.inserting_after(joint.placeholders[-1]):
-        node = joint.module.graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim))
-    node.meta["val"] = tensor.meta["val"].shape[dim]
+        node = joint.module.graph.call_function(call[0], call[1:])
+    node.meta["val"] = size
     return node
 
 

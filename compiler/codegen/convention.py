@@ -415,7 +415,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     _inner_run(source, forward, f"forward_graph({given})", below)
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)
-    kept = [f"{name}.clone()" if name in written else name for name in tensors]
+    copied = source.bind("copy_as_it_lies", copy_as_it_lies) if written else ""
+    kept = [f"{copied}({name})" if name in written else name for name in tensors]
     source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
     if sizes:
         source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
@@ -548,6 +549,21 @@ def zeros_like(expected: torch.Tensor) -> Callable[[torch.Size], torch.Tensor]:
     """Zeros of a shape, in the dtype and on the device of a tangent."""
     dtype, device = expected.dtype, expected.device
     return lambda shape: torch.zeros(shape, dtype=dtype, device=device)
+
+
+def copy_as_it_lies(value: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of `value`, also where it leaves elements of its memory out: backward relies on them."""
+    copy = value.clone()
+    return copy if copy.stride() == value.stride() else _with_gaps(value)
+
+
+def _with_gaps(value: torch.Tensor) -> torch.Tensor:
+    copy = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+    if value.is_conj():
+        copy = copy.conj()
+    if value.is_neg():
+        copy = torch._neg_view(copy)
+    return copy.copy_(value)
 
 
 def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

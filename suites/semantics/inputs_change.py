@@ -627,3 +627,21 @@ def incoming_gradient_mutated_in_backward() -> Made:
         return WritesItsGradient.apply(w).sin()
 
     return f, (leaf(3),), {}
+
+
+@program(data, modes=("train",))
+def every_other_element_mutated_that_backward_reads() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.abs_()
+        return x * 2
+
+    return f, (inner(9)[::2],), {}
+
+
+@program(data, modes=("train",))
+def column_of_an_inner_input_mutated_that_backward_reads() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.mul_(w)
+        return x
+
+    return f, (inner(5, 4)[:, 1], leaf(5)), {}
