@@ -548,6 +548,6 @@ INLINE f64 atan2(f64 y, f64 x) { return __builtin_atan2(y, x); }
 }  // namespace m
 
 // clang-format off
-#pragma omp declare reduction(maximum : f32, f64, i8, u8, i16, i32, i64 : omp_out = m::maximum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
-#pragma omp declare reduction(minimum : f32, f64, i8, u8, i16, i32, i64 : omp_out = m::minimum(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(maximum : f32, f64, i8, u8, i16, i32, i64 : omp_out = m::maximum(omp_in, omp_out)) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(minimum : f32, f64, i8, u8, i16, i32, i64 : omp_out = m::minimum(omp_in, omp_out)) initializer(omp_priv = omp_orig)
 // clang-format on

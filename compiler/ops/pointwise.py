@@ -455,7 +455,7 @@ def _number(operation: Operation, name: str) -> float:
 @rule(Kind.pointwise, "relu")
 def relu(operation: Operation) -> Result:
     dtype = compute_dtype(operation)
-    return finish(operation, primitive("maximum", operation.value("self", dtype), constant(0, dtype)))
+    return finish(operation, clamped(operation.value("self", dtype), constant(0, dtype), None))
 
 
 def normal_distribution(x: Formula) -> Formula:
