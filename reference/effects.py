@@ -37,9 +37,17 @@ def effects(function: Callable[..., Any], args: Sequence[Any]) -> Effects:
     pairs = [(i, b, a) for i, (b, a) in enumerate(zip(before, after, strict=True)) if b is not None and a is not None]
     data = frozenset(i for i, b, a in pairs if not _same_data(b, a))
     metadata = frozenset(i for i, b, a in pairs if b[1] != a[1])
-    flows = tuple(isinstance(r, torch.Tensor) and r.requires_grad and not r.is_leaf for r in results)
+    flows = tuple(isinstance(r, torch.Tensor) and r.requires_grad and not _is_leaf(r) for r in results)
     views = tuple(isinstance(r, torch.Tensor) and r._is_view() for r in results)
     return Effects(data, metadata, tuple(_relation(i, results, args) for i in range(len(results))), flows, views)
+
+
+def _is_leaf(value: torch.Tensor) -> bool:
+    """Autograd refuses to say it of a view taken without gradients whose base was written since: none flow through."""
+    try:
+        return value.is_leaf
+    except RuntimeError:
+        return True
 
 
 def _snapshot(value: object) -> tuple[Any, ...] | None:

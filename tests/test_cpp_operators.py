@@ -10,6 +10,7 @@ import torch
 
 from compiler.codegen.expr import C_TYPES, HALVES, call, is_supported, table_of
 from compiler.errors import Unsupported
+from compiler.fx import assay
 from compiler.ir.loops import Call, Cast, Expr, Load
 from tests import kernel_ir as ir
 
@@ -236,3 +237,13 @@ def test_emit_integer_division_needs_a_constant_divisor() -> None:
 def test_emit_unknown_operator_says_which() -> None:
     with pytest.raises(Unsupported, match=r"'nonsense' on torch\.float32"):
         call(ir.call("nonsense", ir.load("x", ir.i)), ["a"])
+
+
+@pytest.mark.parametrize("name", ["relu", "amin", "amax"])
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_emit_sign_of_zero_equals_eager(name: str, first: float) -> None:
+    function = getattr(torch, name)
+    compiled = torch.compile(lambda x: function(x), backend=assay)
+    for size in (1, 2, 9, 34):
+        x = torch.tensor([first, -first]).repeat(size)[:size]
+        assert torch.equal(torch.signbit(compiled(x)), torch.signbit(function(x)))

@@ -160,6 +160,8 @@ class Aliases:
         if base is not None and root not in self.owners:
             root, how = self._from_home(self.trace.node_of(base), node, root, how)
         if root in self.owners:
+            if base is None and self.trace.restrides_of(value):
+                raise Unsupported("the program returns an alias of an input whose strides it changed in place")
             view = View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value))
             return self._of_member(self._with_data(view, value), value)
         if root.op == "placeholder":

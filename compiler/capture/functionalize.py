@@ -248,12 +248,11 @@ def _kind(one: Bound) -> WriteKind:
 
 def _version_growth(trace: Trace, one: Bound) -> int:
     """By how much the version grew, beside the calls that changed strides, which are made on the caller's tensor."""
-    writes = trace.writes_by(one.role)
+    growth, writes = version(one.argument) - one.version, trace.writes_by(one.role)
     if one.argument.is_inference():  # it has no version
-        return writes
-    growth = version(one.argument) - one.version
-    if one.is_shared:  # all that share memory have one version
-        return min(growth, writes)
+        growth = writes
+    elif one.is_shared:  # all that share memory have one version
+        growth = min(growth, writes)
     return growth - len(trace.restrides_of(one.argument))
 
 

@@ -46,7 +46,7 @@ class Trace:
         self.tracer.tensor_attrs = {}
         self._proxy_mode = proxy_mode(self.tracer, decompositions)
         self._decompositions = decompositions
-        self._functional_mode = Watching(self.tracer.graph)
+        self._functional_mode = Watching(self.tracer)
         self._inputs: list[fx.Node] = []
 
     @property

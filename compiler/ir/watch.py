@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
-from compiler.ir import mutating
+from compiler.ir import fake_strides, mutating
 from compiler.ir.mutating import written_by
 from compiler.ir.strides import extent, hint, hints, may_overlap, order, overlaps_itself, placed
 
@@ -44,13 +44,13 @@ class Tensors(dict[int, torch.Tensor]):
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
-    `graph` is what it records into. `own` says of a tensor whose memory it is a view of; the writes through it and its
+    `tracer` is what it records into. `own` says of a tensor whose memory it is a view of; the writes through it and its
     views are counted for that owner.
     """
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, tracer: PythonKeyTracer) -> None:
         super().__init__()
-        self.graph = graph
+        self.tracer = tracer
         self.writes: Counter[object] = Counter()
         self._restrided: dict[int, list[Restrided]] = {}
         self._owners: dict[int, object] = {}
@@ -87,7 +87,7 @@ class Watching(FunctionalTensorMode):
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view:
                 self._follow(args[0], result, func)
-            return result
+            return fake_strides.with_strides(args, result, self.tracer) if func in fake_strides.WRONG else result
         seen = mutating.seen_before(*call)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -95,7 +95,7 @@ class Watching(FunctionalTensorMode):
             self._note_write(call)
         check_order(*call)
         if seen is not None:
-            mutating.correct(seen, self.graph)
+            mutating.correct(seen, self.tracer.graph)
         return result
 
     def _check(self, call: Call) -> None:
@@ -123,7 +123,7 @@ class Watching(FunctionalTensorMode):
                 raise Unsupported(
                     f"the program writes an input that overlaps others through a detached view, by {func}"
                 )
-            if id(value) in self._owners and torch.Tag.inplace_view not in func.tags:
+            if id(value) in self._owners:
                 self.writes[self._owners[id(value)]] += 1
             if is_relaid(value):
                 self._relaid.add(value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made
+from harness.case import Case, Made
 from suites.semantics.program import leaf, program
 
 
@@ -71,3 +73,28 @@ def strided_slices() -> Made:
         return x[::2, 1:] * w[:, ::2], torch.cat([x[:1], x[2:]], 0)
 
     return f, (torch.randn(6, 4), leaf(3, 6)), {}
+
+
+OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "copysign": torch.copysign,
+    "heaviside": torch.heaviside,
+    "logaddexp": torch.logaddexp,
+    "logical_or": torch.logical_or,
+    "xlogy": torch.xlogy,
+}
+"""Operators whose fake kernels take the strides of their first argument, whatever those of the second are."""
+
+
+def _of_two(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Case:
+    def made() -> Made:
+        def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            z = function(x, y)
+            return z, z.to(torch.float64) * 2
+
+        return f, (torch.rand(1), torch.rand(5, 4).t()), {}
+
+    made.__name__ = f"strides_of_{name}"
+    return program("layout")(made)
+
+
+CASES = [_of_two(*item) for item in OF_TWO.items()]

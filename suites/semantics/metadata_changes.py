@@ -234,3 +234,13 @@ def storage_of_an_input_freed() -> Made:
         return y.detach() + w
 
     return f, (numbers(3), leaf(3)), {}
+
+
+@program(metadata)
+def metadata_of_a_detached_input_changed_and_its_view_returned() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.detach()
+        y.unsqueeze_(0)
+        return y, y[:, 2]
+
+    return f, (numbers(4),), {}
