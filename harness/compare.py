@@ -1,6 +1,7 @@
 """Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
 
-Five comparisons are not equality, each for a reason:
+Six comparisons are not equality, each for a reason:
+- *stride*: not along a dimension that has no two elements, where a stride addresses nothing.
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
   still the same; a mutation written back once counts as the many that eager made. A tensor that eager changes
   without its version growing (the running statistics of batch norm) is not compared.
@@ -12,8 +13,8 @@ Five comparisons are not equality, each for a reason:
   out one buffer twice changes them.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
-Cases with the tag `bookkeeping` are compared in both respects to the letter: by how much versions grew, and whether
-an output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag `hooks`,
+Cases with the tag `bookkeeping` are compared to the letter in all strides, by how much versions grew, and whether an
+output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag `hooks`,
 and noted for the others.
 """
 
@@ -255,11 +256,18 @@ class _Pair:
         if eager.shape != ours.shape:
             return
         for name in FLAGS:
-            if getattr(eager, name) != getattr(ours, name):
-                yield Difference(
-                    name, path, f"ours is {_said(getattr(ours, name))}, eager's {_said(getattr(eager, name))}"
-                )
+            told, other = self._flag(name, ours), self._flag(name, eager)
+            if told != other:
+                yield Difference(name, path, f"ours is {_said(told)}, eager's {_said(other)}")
         yield from self._view(path, eager, ours)
+
+    def _flag(self, name: str, facts: Facts) -> object:
+        if name != "stride" or self.asked.with_bookkeeping:
+            return getattr(facts, name)
+        is_empty = 0 in facts.shape
+        return tuple(
+            0 if is_empty or size == 1 else step for size, step in zip(facts.shape, facts.stride, strict=False)
+        )
 
     def _view(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
         if self._base_of(eager) != self._base_of(ours):

@@ -249,7 +249,7 @@ def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
         dtype=tensor.dtype,
         device=str(tensor.device),
         layout=str(tensor.layout),
-        stride=_stride(tensor) if strided else (),
+        stride=tuple(tensor.stride()) if strided else (),
         offset=int(tensor.storage_offset()) if strided else 0,
         requires_grad=tensor.requires_grad,
         is_leaf=is_leaf,
@@ -261,12 +261,6 @@ def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
         is_inference=tensor.is_inference(),
         is_allocated=is_allocated(tensor),
     )
-
-
-def _stride(tensor: Tensor) -> tuple[int, ...]:
-    """The steps between elements; zero along a dimension that has no two, where a stride addresses nothing."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return tuple(step if size > 1 and tensor.numel() else 0 for size, step in pairs)
 
 
 def _history(tensor: Tensor) -> tuple[bool, bool, tuple[str, ...]]:

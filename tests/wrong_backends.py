@@ -141,3 +141,11 @@ def compiles_every_call(gm: fx.GraphModule, example_inputs: Sequence[object]) ->
         return gm.forward(*args)
 
     return run
+
+
+def doubles_with_symbols(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Results are doubled where a size is symbolic."""
+    is_dynamic = any(isinstance(example, torch.SymInt) for example in example_inputs)
+    if not is_dynamic:
+        return gm.forward
+    return lambda *args: tuple(result * 2 for result in gm.forward(*args))
