@@ -269,7 +269,7 @@ class _AheadOfTime:
         values = [flat[position] for position in unique]
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
-        call = Call(function, leaves, fake_mode)
+        call = Call(function, leaves, fake_mode, constants=tuple(flat))
         compiled = compile(call, self.compilers, Journal.open(Options.of(None, None)))
         return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
 

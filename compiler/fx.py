@@ -19,7 +19,8 @@ from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, 
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import Compilers, GraphCall, build, compile, target_of
+from compiler.pipeline import Compilers, GraphCall, LoadKernels, build, compile, target_of
+from compiler.runtime.launch import load_kernels
 from compiler.torch_compat import Decompositions
 
 Compiled = Callable[..., Any]
@@ -99,12 +100,14 @@ def compile_fx_inner(
     return checked
 
 
-def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[object], options: Options) -> Compiled:
+def compile_graph(
+    gm: fx.GraphModule, example_inputs: Sequence[object], options: Options, load_kernels: LoadKernels = load_kernels
+) -> Compiled:
     """Compiles a Dynamo graph. What the compiler cannot take runs in eager, counted and said once."""
     journal = Journal.open(options)
 
     def build_graph(program: Program) -> GraphCall:
-        return build(program, options, journal)
+        return build(program, options, journal, load_kernels)
 
     try:
         call, spec = _call(gm, example_inputs)

@@ -30,6 +30,7 @@ from compiler.codegen.convention import (
 )
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
+from compiler.ir.loops import Kernel
 from compiler.ir.roles import Inference, Program, Signature
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
@@ -45,6 +46,9 @@ from compiler.torch_compat import Decompositions
 
 GraphCall = Callable[[list[object]], Sequence[object]]
 """A compiled graph: takes its inputs as one list, which it empties, and returns its outputs."""
+
+LoadKernels = Callable[[Sequence[Kernel], Options], dict[str, Callable[..., None]]]
+"""Kernels as callables by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def specialize(
     return compile(call.specialized(leaves, versions), compilers, Journal.open(options))
 
 
-def build(program: Program, options: Options, journal: Journal) -> GraphCall:
+def build(program: Program, options: Options, journal: Journal, load_kernels: LoadKernels = load_kernels) -> GraphCall:
     """A functional graph as one host function over generated kernels and calls to ATen."""
     target = target_of(options)
     with journal.stage("lower"):

@@ -3,6 +3,7 @@
     eager-none          the callable as it is, without torch.compile: the harness held against itself
     assay-aot           our compiler without Dynamo, which takes a graph apart and refuses some: `aot_function`, kernels
                         through ATen; `assay-aot,dynamic` with symbolic sizes
+    assay-loops         our compiler, its kernels run by the reference: slow, for small sizes
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
@@ -18,7 +19,7 @@ import contextlib
 import difflib
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,11 @@ import torch
 import torch._dynamo
 from torch import nn
 
-OWN = {"assay": "compiler.fx:assay", "assay_reference": "reference.pipeline:assay_reference"}
+OWN = {
+    "assay": "compiler.fx:assay",
+    "assay-loops": "harness.stages:assay_loops",
+    "assay_reference": "reference.pipeline:assay_reference",
+}
 """Our own backends, found from a checkout too, where no entry point is installed."""
 
 WITHOUT_DYNAMO = "assay-aot"
@@ -95,17 +100,13 @@ def is_given_shapes(name: str) -> bool:
 
 
 def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Callable[..., Any]:
-    """The callable through `aot_function`, or `aot_module` for a module; its graphs run node by node in ATen."""
+    """The callable through `aot_function`, or `aot_module` for a module; the reference runs its graphs."""
     compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.aot:aot_{_kind(function)}")
-    return compile_ahead(function, _as_recorded, **settings)  # type: ignore[no-any-return]
+    return compile_ahead(function, _attribute(WITHOUT_DYNAMO, "harness.stages:as_recorded"), **settings)  # type: ignore[no-any-return]
 
 
 def _kind(function: Callable[..., Any]) -> str:
     return "module" if isinstance(function, nn.Module) else "function"
-
-
-def _as_recorded(graph: nn.Module, example_inputs: Sequence[object]) -> Callable[..., Any]:
-    return graph.forward
 
 
 def backend_names() -> tuple[str, ...]:

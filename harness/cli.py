@@ -38,6 +38,8 @@ from harness.run import run_case
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
 ORACLES = ("dynamic", "reference", "metamorphic")
+STAGES = ("assay-aot", "assay-loops")
+"""The compiler's stages run by the reference: graphs as recorded, and the loops that they become."""
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -291,14 +293,15 @@ def generator_of(names: Sequence[str]) -> str | None:
 
 
 def with_oracles(backends: Sequence[str], oracles: Sequence[str]) -> tuple[str, ...]:
-    """The backends, and those that the further oracles add: each is held against eager, so all agree.
+    """The backends, and those that the further oracles add: each is held against eager, so all agree. Of our own
+    compiler, `reference` adds the stages run by the reference.
 
     Raises: click.UsageError for an oracle that does not exist.
     """
     if unknown := [name for name in oracles if name not in ORACLES]:
         raise click.UsageError(f"--oracle {unknown[0]!r} does not exist; the oracles are {', '.join(ORACLES)}")
     dynamic = [f"{backend},dynamic" for backend in backends if "dynamic" in oracles and ",dynamic" not in backend]
-    return (*backends, *dynamic, *(["assay_reference"] if "reference" in oracles else []))
+    return (*backends, *dynamic, *(STAGES if "reference" in oracles else ()))
 
 
 def modes_of(mode: str) -> tuple[str, ...]:

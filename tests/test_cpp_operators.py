@@ -239,7 +239,7 @@ def test_emit_unknown_operator_says_which() -> None:
         call(ir.call("nonsense", ir.load("x", ir.i)), ["a"])
 
 
-@pytest.mark.parametrize("name", ["relu", "amin", "amax"])
+@pytest.mark.parametrize("name", ["relu", "amin", "amax", "sum", "mean", "prod"])
 @pytest.mark.parametrize("first", [0.0, -0.0])
 def test_emit_sign_of_zero_equals_eager(name: str, first: float) -> None:
     function = getattr(torch, name)

@@ -74,6 +74,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         grad_mode = torch.is_grad_enabled()
         results = _run(call, flat)
+        _check_generators(trace, call)
         changed = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != grad_mode else ()
         bases = dict(base for base, _ in shared)
         captured = _sign(
@@ -91,6 +92,18 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
         raise
     except Exception as error:
         raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _check_generators(trace: Trace, call: Call) -> None:
+    """Raises: Unsupported for a draw from a generator that the call was not given: made anew by each call, it would
+    draw on in the graph.
+    """
+    if call.constants is None:
+        return
+    for node in trace.graph.find_nodes(op="get_attr"):
+        value = getattr(trace.tracer.root, node.target, None)
+        if isinstance(value, torch.Generator) and not any(value is constant for constant in call.constants):
+            raise Unsupported("the program draws from a generator that is none of its arguments")
 
 
 def _roles(call: Call, bases: dict[Shared, torch.Tensor]) -> tuple[InputRole, ...]:

@@ -31,6 +31,9 @@ class CallLeaf:
 class Call:
     """A call to record: `function` takes the leaves as one flat list and returns its results as one flat list.
 
+    `constants` are what it was given beside the leaves; None where whoever made the graph has seen to it that it refers
+    to no other objects.
+
     `overlaps` are groups of leaves (by position) that overlap in memory and are recorded as views of what they share:
     a call that is specialised to them is compiled for no other.
     """
@@ -40,6 +43,7 @@ class Call:
     fake_mode: FakeTensorMode
     overlaps: tuple[tuple[int, ...], ...] = ()
     is_specialized: bool = False
+    constants: tuple[object, ...] | None = None
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""
@@ -50,7 +54,7 @@ class Call:
         fake_mode = FakeTensorMode()
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)  # type: ignore[arg-type]
-        return Call(self.function, leaves, fake_mode, overlaps(values, versions), is_specialized=True)
+        return Call(self.function, leaves, fake_mode, overlaps(values, versions), True, self.constants)
 
 
 def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:

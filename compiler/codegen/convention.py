@@ -126,8 +126,7 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     signature = program.signature
     source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     _emit_head(source, signature, needs)
-    has_base = any(isinstance(role, Shared) and role.extent is None for role in signature.inputs)
-    given = f"{source.bind('without_history', without_history)}(args)" if has_base else "args"
+    given = f"{source.bind('without_history', without_history)}(args)" if _scatters_by_strides(program) else "args"
     _emit_run(source, program, signature.outputs, f"graph({given})", needs)
     _emit_epilogue(source, signature)
     return source
@@ -221,6 +220,12 @@ def base_of(*views: torch.Tensor) -> torch.Tensor:
     """The tensor that autograd knows as the base of all the views, or that one of them is."""
     first = views[0]
     return first if first._base is None else first._base
+
+
+def _scatters_by_strides(program: Program) -> bool:
+    """Whether a graph makes scatters that refuse what requires grad, whatever the mode, unless it is contiguous."""
+    target = torch.ops.aten.as_strided_scatter.default
+    return bool(program.module.graph.find_nodes(op="call_function", target=target))
 
 
 def without_history(args: Sequence[object]) -> list[object]:
@@ -409,9 +414,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     if checked:
         source.line(2, "ctx.written = written")
     below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
-    # scatters into memory that inputs share refuse a base that requires grad, whatever the mode
-    has_shared = any(isinstance(role, Shared) for role in signature.inputs)
-    given = f"{source.bind('without_history', without_history)}(args)" if has_shared else "list(args)"
+    is_bare = _scatters_by_strides(forward)
+    given = f"{source.bind('without_history', without_history)}(args)" if is_bare else "list(args)"
     _inner_run(source, forward, f"forward_graph({given})", below)
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)

@@ -7,7 +7,7 @@ different ways: there, the strides that the iteration over the arguments gives a
 from __future__ import annotations
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
     disable_proxy_modes_tracing,
@@ -37,8 +37,10 @@ WRONG = frozenset(
 different ways, real and fake."""
 
 
-def with_strides(args: tuple[object, ...], result: object, tracer: PythonKeyTracer) -> object:
-    """The result of such a call with the strides of the real one, in the recording too."""
+def with_strides(
+    args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
+) -> object:
+    """The result of such a call, recorded by `tracer` under `mode`, with the strides of the real one."""
     if not isinstance(result, FunctionalTensor) or not all(isinstance(arg, FunctionalTensor) for arg in args[:2]):
         return result
     fake = torch._from_functional_tensor(result.elem)
@@ -51,7 +53,7 @@ def with_strides(args: tuple[object, ...], result: object, tracer: PythonKeyTrac
     proxy = get_proxy_slot(fake, tracer).proxy
     track_tensor_tree(relaid, proxy, constant=None, tracer=tracer)
     proxy.node.meta["val"] = relaid
-    return FunctionalTensor.to_functional(relaid)
+    return FunctionalTensor(torch._to_functional_tensor(relaid), mode)
 
 
 def _inner(value: object) -> torch.Tensor:

@@ -87,7 +87,8 @@ class Watching(FunctionalTensorMode):
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view:
                 self._follow(args[0], result, func)
-            return fake_strides.with_strides(args, result, self.tracer) if func in fake_strides.WRONG else result
+            is_wrong = func in fake_strides.WRONG
+            return fake_strides.with_strides(args, result, self.tracer, self) if is_wrong else result
         seen = mutating.seen_before(*call)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -106,6 +107,7 @@ class Watching(FunctionalTensorMode):
         if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
             self._check_relaid(call)
         if func._schema.is_mutable:
+            check_dtype(*call)
             check_memory(*call)
             self._check_expanded(call)
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
@@ -234,6 +236,27 @@ def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int]
         )
 
 
+def check_dtype(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Looks at writes by operators that compute in a wider kind of numbers than the written tensor holds.
+
+    Raises: what eager raises if it refuses to cast the result: recorded, the write is a copy, which casts anything.
+    """
+    if torch.Tag.pointwise not in func.tags:
+        return
+    others = [_kind(value) for value in pytree.arg_tree_leaves(*args, **kwargs)]
+    if any(_kind(target) < max(others) for target in written_by(func, args, kwargs)):
+        refuse_as_eager(func, args, kwargs)
+
+
+def _kind(value: object) -> int:
+    """Bools, integers, reals and complex numbers, from 0 on; what is no number is nothing."""
+    if isinstance(value, torch.Tensor):
+        dtype = value.dtype
+        return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype is not torch.bool)
+    kinds = ((bool, 0), ((int, torch.SymInt), 1), ((float, torch.SymFloat), 2), (complex, 3))
+    return next((kind for types, kind in kinds if isinstance(value, types)), -1)
+
+
 def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Looks at writes whose target may overlap itself or another argument.
 
@@ -271,14 +294,14 @@ def _is_of_another_kind(value: torch.Tensor) -> bool:
 
 
 def refuse_as_eager(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises: what eager raises if the operator refuses memory that overlaps as its arguments' does."""
+    """Raises: what eager raises if the operator refuses the dtypes of its arguments, or how their memory overlaps."""
     with _disable_current_modes(), torch.random.fork_rng(devices=[]):
         memory: dict[int, torch.Tensor] = {}
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda v: _laid_alike(v, memory), (args, kwargs))
         try:
             func(*real_args, **real_kwargs)
         except RuntimeError as error:
-            if str(error).startswith("unsupported operation"):
+            if str(error).startswith(("unsupported operation", "result type")):
                 raise
 
 

@@ -14,7 +14,7 @@ from compiler.errors import VerifyError
 from compiler.ir.index import ONE, ZERO, Index, Symbol, coefficient, simplify, substitute, symbols, total
 from compiler.ir.loops import AsValue, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Store
 from compiler.ir.lowered import Tensor
-from compiler.ir.rewrite import children, constant, convert, indices, map_children, map_indices, nodes
+from compiler.ir.rewrite import call, children, constant, convert, indices, map_children, map_indices, nodes
 from compiler.schedule.fuse import Fused, Group, place_of
 
 
@@ -174,8 +174,12 @@ class _Merge(_Rewriter):
         return map_children(expr, self)
 
     def single(self, expr: Reduce) -> Expr:
-        """A reduction of one element: the element, or its position."""
-        return constant(0, expr.dtype) if expr.op.startswith("arg") else convert(self(expr.body), expr.dtype)
+        """A reduction of one element: the element, or its position. A sum begins at 0, so that -0 becomes 0."""
+        if expr.op.startswith("arg"):
+            return constant(0, expr.dtype)
+        element = convert(self(expr.body), expr.dtype)
+        is_sum = expr.op == "sum" and expr.dtype.is_floating_point
+        return call("add", element, constant(0.0, expr.dtype)) if is_sum else element
 
 
 # ---- canonical names -------------------------------------------------------------------------------------------------

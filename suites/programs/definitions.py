@@ -55,6 +55,6 @@ def swap(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return kept - 1
 
 
-swap.register_fake(lambda x, y: torch.empty_like(x, memory_format=torch.contiguous_format))""",
+swap.register_fake(lambda x, y: torch.empty_like(x))""",
 }
 """A definition is printed before a program whose steps mention its name."""

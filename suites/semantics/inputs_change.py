@@ -645,3 +645,12 @@ def column_of_an_inner_input_mutated_that_backward_reads() -> Made:
         return x
 
     return f, (inner(5, 4)[:, 1], leaf(5)), {}
+
+
+@program(data, "raises")
+def bool_mutated_by_a_number_that_it_cannot_hold() -> Made:
+    def f(x: Tensor) -> Tensor:
+        (x > 0).mul_(-1)
+        return x * 2
+
+    return f, (numbers(3),), {}

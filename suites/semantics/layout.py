@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.case import Case, Made
-from suites.semantics.program import leaf, program
+from suites.semantics.program import inner, leaf, program
 
 
 @program("layout")
@@ -73,6 +73,22 @@ def strided_slices() -> Made:
         return x[::2, 1:] * w[:, ::2], torch.cat([x[:1], x[2:]], 0)
 
     return f, (torch.randn(6, 4), leaf(3, 6)), {}
+
+
+@program("layout", modes=("train",))
+def gradient_that_lies_otherwise_than_its_activation() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return nn.functional.relu(x.t()).flatten() * 2
+
+    return f, (inner(12).as_strided((2, 4), (2, 2), 1),), {}
+
+
+@program("layout", modes=("train",))
+def dropout_of_elements_used_twice() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.5)
+
+    return f, (inner(12).as_strided((2, 4), (2, 2), 1),), {}
 
 
 OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -194,3 +194,11 @@ def equal_seeds_give_equal_draws() -> Made:
         return functional.dropout(w, 0.5) * torch.rand(8)
 
     return f, (leaf(8),), {}
+
+
+@program(random)
+def generator_made_inside() -> Made:
+    def f(w: Tensor) -> Tensor:
+        return w * torch.rand(3, generator=torch.Generator().manual_seed(3))
+
+    return f, (leaf(3),), {}
