@@ -300,7 +300,7 @@ def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMo
         dynamic_sizes=dims, constraint_sizes=[None] * value.dim()
     )
     fake = fake_mode.from_tensor(value, source=ConstantSource(f"input_{role.index}"), symbolic_context=context)
-    return CallLeaf(role, fake, value.requires_grad, value.is_leaf)
+    return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
 
 
 def _guards(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,6 +77,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         _check_generators(trace, call)
         changed = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != grad_mode else ()
         bases = dict(base for base, _ in shared)
+        _check_inference(trace, call, bound)
         captured = _sign(
             trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results, changed
         )
@@ -92,6 +93,15 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
         raise
     except Exception as error:
         raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _check_inference(trace: Trace, call: Call, bound: Sequence[object]) -> None:
+    """Raises: Unsupported for a write of an inference tensor outside of inference mode, which eager refuses."""
+    if torch.is_inference_mode_enabled():
+        return
+    for leaf, one in zip(call.leaves, bound, strict=True):
+        if leaf.is_inference and isinstance(one, Bound) and _is_written(trace, one):
+            raise Unsupported("the program writes an inference tensor outside of inference mode")
 
 
 def _check_generators(trace: Trace, call: Call) -> None:

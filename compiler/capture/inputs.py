@@ -25,6 +25,7 @@ class CallLeaf:
     fake: Leaf
     requires_grad: bool
     is_leaf: bool
+    is_inference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     if not isinstance(value, torch.Tensor):
         return CallLeaf(role, value, False, True)
     if isinstance(value, FakeTensor):
-        return CallLeaf(role, value, value.requires_grad, value.is_leaf)
+        return CallLeaf(role, value, value.requires_grad, value.is_leaf, value.is_inference())
     if is_traceable_wrapper_subclass(value):
         raise Unsupported(f"input {role} is a {type(value).__name__}: tensor subclasses are not compiled yet")
     if value.layout is not torch.strided:
@@ -77,7 +78,7 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     context = TracingContext.try_get()
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
-    return CallLeaf(role, fake, value.requires_grad, is_leaf)
+    return CallLeaf(role, fake, value.requires_grad, is_leaf, value.is_inference())
 
 
 def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:

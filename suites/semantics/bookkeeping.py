@@ -456,6 +456,29 @@ def inference_tensors_as_inputs() -> Made:
     return f, (numbers(3, 4), leaf(4)), {}
 
 
+def _inference_tensors_outside(f: Callable[..., Any], *args: Tensor) -> Any:
+    with torch.inference_mode():
+        made = [arg.clone() for arg in args]
+    return f(*made), made
+
+
+@program(modes_changed, "raises", scenario=_inference_tensors_outside)
+def inference_tensor_mutated_outside_inference_mode() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.add_(1)
+        return x * w
+
+    return f, (numbers(3, 4), numbers(4)), {}
+
+
+@program(modes_changed, scenario=_inference_tensors_outside)
+def inference_tensors_read_outside_inference_mode() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x * w, x[0]
+
+    return f, (numbers(3, 4), numbers(4)), {}
+
+
 def _modes_in_turn(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
     with torch.no_grad():
         one = f(x, w)

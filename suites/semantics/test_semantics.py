@@ -52,6 +52,9 @@ EAGER = {
     "more overlaps than are specialised for": {"many_overlaps_in_turn", "many_overlaps_in_turn_with_gradient"},
     "storage given another size": {"storage_resized_up_and_down", "storage_of_an_input_freed"},
     "a gradient that is kept of an input that is written": {"gradient_retained_by_an_inner_input_that_is_mutated"},
+    "an alias of an input whose strides are changed in place": {
+        "metadata_of_a_detached_input_changed_and_its_view_returned",
+    },
     "views of one value by calls that say that they are none": {
         "outputs_by_unsafe_views",
         "caller_writes_an_item_of_unsafe_split",
