@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
+from compiler.autograd.undefined import without
 from compiler.capture.ambient import Ambient
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
@@ -26,12 +27,13 @@ from compiler.codegen.convention import (
     Source,
     emit_call,
     emit_differentiable_call,
+    partial_backward,
     written_positions,
 )
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
 from compiler.ir.loops import Kernel
-from compiler.ir.roles import Inference, Program, Signature
+from compiler.ir.roles import Inference, Program, Signature, Tangent
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
@@ -83,9 +85,16 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     joint = optimize(joint, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
+    functional = without(split.backward, ())  # a copy, which no write in place changes
     split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
     forward = compilers.forward(split.forward)
-    return link_differentiable(split, forward, lazily(compilers.backward, split.backward), call, again, journal)
+    backward = lazily(compilers.backward, split.backward)
+
+    def build_without(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
+        program = _written(without(functional, missing), compilers, journal)
+        return program, compilers.backward(program)
+
+    return link_differentiable(split, forward, backward, build_without, call, again, journal)
 
 
 def specialize(
@@ -168,12 +177,19 @@ def link(program: Program, graph: GraphCall, call: Call, again: Specialized, jou
 
 
 def link_differentiable(
-    split: Split, forward: GraphCall, backward: GraphCall, call: Call, again: Specialized, journal: Journal
+    split: Split,
+    forward: GraphCall,
+    backward: GraphCall,
+    build_without: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]],
+    call: Call,
+    again: Specialized,
+    journal: Journal,
 ) -> GraphCall:
-    """The calling convention around a forward and a backward."""
+    """The calling convention around a forward, a backward, and the backwards without some of the tangents."""
     signature = split.forward.signature
     source = emit_differentiable_call(split.forward, split.backward, _needs(call, signature))
-    graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward}
+    partial = partial_backward(split.forward, split.backward, build_without)
+    graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward, "partial_backward": partial}
     return _load(source, signature, graphs, again, journal)
 
 

@@ -45,6 +45,10 @@ class Graphs:
     def is_freed(self, end: Tensor) -> bool:
         return bool(reachable({node_of(end), *self._siblings(end)}) & self.freed)
 
+    def is_made_by_a_call(self, tensor: Tensor) -> bool:
+        """Whether a call returned it, or wrote it where gradients are recorded."""
+        return any(node_of(tensor) in nodes for nodes in self.calls)
+
     def feeds_its_siblings(self, end: Tensor) -> bool:
         """Whether another result of the same call was computed from this one."""
         return node_of(end) in reachable(self._siblings(end))

@@ -49,6 +49,7 @@ from compiler.ir.roles import (
     Written,
 )
 from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
+from compiler.runtime.partial_backward import GraphCall, Part, PartialBackward
 
 aten = torch.ops.aten
 
@@ -500,6 +501,9 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
     if backward.signature.inputs and (names := [f"tangent_{name_of(role)}" for role in _tangents(backward)]):
         nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
         source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
+        if len(names) > 1:
+            some = " or ".join(f"{name} is None" for name in names)
+            source.line(2, f"if {some}: return partial_backward(ctx, ({', '.join(names)},))")
     tensors, sizes = saved_names(forward)
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
@@ -507,46 +511,70 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
         source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
-    _emit_tangents(source, backward)
+    for role, node in _tangents(backward).items():
+        name, laid_out = f"tangent_{name_of(role)}", source.bind("laid_out", laid_out_as(node.meta["val"]))
+        source.line(2, f"{name} = {laid_out}({name})")
     arguments = [
         name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
         for role in backward.signature.inputs
     ]
     source.line(2, f"values = backward_graph([{', '.join(arguments)}])")
-    grads = _gradient_texts(backward)
-    returned = ["None"] * bool(checked) + [grads.get(role, "None") for role in forward.signature.inputs]
+    values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
+    returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
+
+
+def partial_backward(
+    forward: Program, backward: Program, build: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]]
+) -> PartialBackward:
+    """What the backward of an emitted call runs where some of its tangents are None.
+
+    `build(missing)` is the backward without those tangents, as a program and as a call.
+    """
+    tangents = _tangents(backward)
+    tensors, sizes = saved_names(forward)
+    roots = {name_of(r): _root(n) for r, n in zip(forward.signature.outputs, forward.returned, strict=True)}
+    checked = _saved_as_written(forward)
+    gradients: dict[object, tuple[int, frozenset[int]]] = {}
+    for index, role in enumerate(backward.signature.outputs):
+        assert isinstance(role, Gradient)
+        gradients[role.of] = index, frozenset(i for i, tangent in enumerate(tangents) if tangent in role.through)
+
+    def make(given: frozenset[int]) -> Part:
+        missing = frozenset(Tangent(role) for index, role in enumerate(tangents) if index not in given)
+        program, graph = build(missing)
+        arguments = [_place(role, tensors, sizes, list(tangents)) for role in program.signature.inputs]
+        read = {roots[tensors[index]] for kind, index in arguments if kind == "saved"}
+        return Part(
+            graph,
+            tuple(arguments),
+            tuple(index for index, of in enumerate(checked) if _written_root(forward, of) in read),
+            (*[None] * bool(checked), *(gradients.get(role) for role in forward.signature.inputs)),
+        )
+
+    examples = [node.meta["val"] for node in tangents.values()]
+    layouts, zeros = [laid_out_as(value) for value in examples], [zeros_like(value) for value in examples]
+    return PartialBackward(make, layouts, zeros, check_versions)
+
+
+def _place(role: object, tensors: list[str], sizes: list[str], tangents: list[OutputRole]) -> tuple[str, int]:
+    """An input of backward by its kind and its position among those of that kind."""
+    if isinstance(role, Tangent):
+        return "tangent", tangents.index(role.of)
+    assert isinstance(role, Saved)
+    name = name_of(role)
+    return ("saved", tensors.index(name)) if name in tensors else ("size", sizes.index(name))
+
+
+def _written_root(forward: Program, of: CallInput) -> object:
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    return next(_root(node) for role, node in pairs if isinstance(role, Mutation) and role.of == of)
 
 
 def _tangents(backward: Program) -> dict[OutputRole, torch.fx.Node]:
     """The outputs whose gradient backward takes, each with its placeholder."""
     pairs = zip(backward.signature.inputs, backward.placeholders, strict=True)
     return {role.of: node for role, node in pairs if isinstance(role, Tangent)}
-
-
-def _emit_tangents(source: Source, backward: Program) -> None:
-    """Each tangent in the layout that backward was recorded with; zeros for an output that nothing flowed back to."""
-    tangents = _tangents(backward)
-    for index, (role, node) in enumerate(tangents.items()):
-        name, laid_out = f"tangent_{name_of(role)}", source.bind("laid_out", laid_out_as(node.meta["val"]))
-        if len(tangents) == 1:
-            source.line(2, f"{name} = {laid_out}({name})")
-            continue
-        zeros = source.bind("zeros", zeros_like(node.meta["val"]))
-        source.line(2, f"given_{name_of(role)} = {name} is not None")
-        source.line(2, f"{name} = {laid_out}({name} if given_{name_of(role)} else {zeros}(ctx.shapes[{index}]))")
-
-
-def _gradient_texts(backward: Program) -> dict[object, str]:
-    """The text of each input's gradient: None where it follows from no tangent that is given, as in eager."""
-    tangents = list(_tangents(backward))
-    texts: dict[object, str] = {}
-    for index, role in enumerate(backward.signature.outputs):
-        assert isinstance(role, Gradient)
-        given = [f"given_{name_of(tangent)}" for tangent in tangents if tangent in role.through]
-        is_partial = given and len(given) < len(tangents)
-        texts[role.of] = f"(values[{index}] if {' or '.join(given)} else None)" if is_partial else f"values[{index}]"
-    return texts
 
 
 def zeros_like(expected: torch.Tensor) -> Callable[[torch.Size], torch.Tensor]:

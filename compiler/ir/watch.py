@@ -206,10 +206,11 @@ def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
-        if not value.is_contiguous():
+        if value.numel() == 0 or not value.is_contiguous():
             torch._sync(value)
             recorded = torch._from_functional_tensor(value.elem)
-            if order(recorded) != order(value):
+            is_other = recorded.stride() != value.stride() if value.numel() == 0 else order(recorded) != order(value)
+            if is_other:
                 raise Unsupported(
                     f"the program writes a tensor by {func}, which is recorded in another order of strides"
                 )

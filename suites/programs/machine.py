@@ -79,6 +79,7 @@ LIMITS = {
     "another result of the same call sends.",
     "undefined": "A hook on a result through which no gradient flows is called with None when another result of the "
     "same call is differentiated.",
+    "written": "The gradient of an input as a call wrote it does not reach that call's results.",
     "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for.",
 }
 """What the machine steers around unless it is `strict`: known limits of compiling a call as one node of autograd."""
@@ -384,6 +385,7 @@ class Machine(RuleBasedStateMachine):
         """`torch.autograd.grad` with respect to the inputs that take gradients."""
         ends = self.ends(which, 0)
         inputs = [path for path in self.living("x", "leaf_", "base_") if self.tensor(path).requires_grad]
+        inputs = [path for path in inputs if self.strict or not self.graphs.is_made_by_a_call(self.tensor(path))]
         if ends and inputs:
             wanted = inputs[of % len(inputs)]
             self.graphs.note_backward([self.tensor(ends[0])])

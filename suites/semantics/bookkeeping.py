@@ -711,3 +711,42 @@ def checkpointed_region() -> Made:
         return torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
 
     return f, (numbers(4, 3),), {}
+
+
+def _backward_of_the_second(f: Callable[..., Any], *args: Tensor) -> Any:
+    first, second = f(*args)
+    second.sum().backward()
+    return first.detach()
+
+
+@program(gradients, modes=TRAIN, scenario=_backward_of_the_second)
+def gradient_beside_an_infinity_that_nothing_flows_through() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x * w, x * 2 + x[:1]
+
+    return f, (leaf(3), torch.tensor([1.0, float("inf"), float("nan")])), {}
+
+
+@program(gradients, modes=TRAIN, scenario=_backward_of_the_second)
+def gradient_through_a_joined_result_of_which_one_part_flows() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.exp()
+        return torch.cat([y, w.log()]), (y * 3).softmax(0)
+
+    return f, (leaf(3), leaf(3)), {}
+
+
+def _write_and_backward_of_the_second(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    first, second = f(x, w)
+    with torch.no_grad():
+        x.add_(1)
+    second.sum().backward()
+    return first.detach()
+
+
+@program(gradients, modes=TRAIN, scenario=_write_and_backward_of_the_second)
+def written_input_that_only_an_unused_gradient_needs() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin(), w.cos()
+
+    return f, (leaf(3), leaf(3)), {}

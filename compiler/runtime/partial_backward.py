@@ -1,0 +1,80 @@
+"""Backward where no gradient flows back to some of the call's results: it computes what eager computes, reads what that
+needs, and looks at no other saved tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+GraphCall = Callable[[list[object]], Sequence[object]]
+LIMIT = 16
+"""How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A backward for one set of given gradients.
+
+    `arguments` are what the graph takes, each by its kind (a saved tensor, a saved size, a tangent) and its position
+    among those of that kind; `written` the positions of what has to have the version that forward noted; `gradients`
+    says for each input of the forward which of the graph's values it gets, and from which tangents that follows.
+    """
+
+    graph: GraphCall
+    arguments: tuple[tuple[str, int], ...]
+    written: tuple[int, ...]
+    gradients: tuple[tuple[int, frozenset[int]] | None, ...]
+
+
+@dataclass(slots=True)
+class PartialBackward:
+    """`make(given)` makes the part for those tangents; `layouts` bring each tangent into the strides of the graph's."""
+
+    make: Callable[[frozenset[int]], Part]
+    layouts: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+    zeros: Sequence[Callable[[torch.Size], torch.Tensor]]
+    check: Callable[[Any], None]
+    parts: dict[frozenset[int], Part] = field(default_factory=dict)
+
+    def __call__(self, ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[object, ...]:
+        given = frozenset(index for index, tangent in enumerate(tangents) if tangent is not None)
+        is_own = given in self.parts or len(self.parts) < LIMIT
+        key = given if is_own else frozenset(range(len(tangents)))
+        part = self.parts.get(key)
+        if part is None:
+            part = self.parts[key] = self.make(key)
+        if part.written:
+            self.check([ctx.written[index] for index in part.written])
+        saved = _saved(ctx, {index for kind, index in part.arguments if kind == "saved"})
+        arguments: list[object] = []
+        for kind, index in part.arguments:
+            if kind == "saved":
+                arguments.append(saved[index])
+            elif kind == "size":
+                arguments.append(ctx.sizes[index])
+            else:
+                tangent = tangents[index]
+                arguments.append(
+                    self.layouts[index](self.zeros[index](ctx.shapes[index]) if tangent is None else tangent)
+                )
+        values = part.graph(arguments)
+        return tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
+
+
+def _saved(ctx: Any, wanted: set[int]) -> Sequence[torch.Tensor | None]:
+    """The saved tensors, of which only the wanted ones have to be as they were when they were saved.
+
+    Raises: what autograd raises if one is not. A result of the call that was saved can only be had with all the others.
+    """
+    if not wanted:
+        return ()
+    try:
+        return ctx.saved_tensors  # type: ignore[no-any-return]
+    except RuntimeError as written:
+        try:
+            return [each.unpack() if index in wanted else None for index, each in enumerate(ctx._raw_saved_tensors)]
+        except (RuntimeError, AttributeError):  # torch 2.11 knows no `unpack`
+            raise written from None
