@@ -49,6 +49,11 @@ class Graphs:
         """Whether a call returned it, or wrote it where gradients are recorded."""
         return any(node_of(tensor) in nodes for nodes in self.calls)
 
+    def leads_to(self, end: Tensor, tensor: Tensor) -> bool:
+        """Whether a gradient flows from one tensor to the other."""
+        reached = reachable({node_of(end)})
+        return node_of(tensor) in reached or any(getattr(node, "variable", None) is tensor for node in reached)
+
     def feeds_its_siblings(self, end: Tensor) -> bool:
         """Whether another result of the same call was computed from this one."""
         return node_of(end) in reachable(self._siblings(end))

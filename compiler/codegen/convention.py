@@ -429,6 +429,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
     if len(shapes) > 1:
         source.line(2, f"ctx.shapes = ({''.join(shapes)})")
+        if results := _saved_results(forward):
+            source.line(2, f"ctx.versions = ({''.join(tensors[index] + '._version, ' for index in results)})")
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)})")
@@ -554,7 +556,16 @@ def partial_backward(
 
     examples = [node.meta["val"] for node in tangents.values()]
     layouts, zeros = [laid_out_as(value) for value in examples], [zeros_like(value) for value in examples]
-    return PartialBackward(make, layouts, zeros, check_versions)
+    results = {index: position for position, index in enumerate(_saved_results(forward))}
+    return PartialBackward(make, layouts, zeros, check_versions, results)
+
+
+def _saved_results(forward: Program) -> list[int]:
+    """The positions of those saved tensors that the autograd function returns as well."""
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    visible = {node for role, node in pairs if not isinstance(role, Saved)}
+    saved = [node for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)]
+    return [index for index, node in enumerate(saved) if node in visible]
 
 
 def _place(role: object, tensors: list[str], sizes: list[str], tangents: list[OutputRole]) -> tuple[str, int]:

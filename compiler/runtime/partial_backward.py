@@ -37,6 +37,8 @@ class PartialBackward:
     layouts: Sequence[Callable[[torch.Tensor], torch.Tensor]]
     zeros: Sequence[Callable[[torch.Size], torch.Tensor]]
     check: Callable[[Any], None]
+    results: dict[int, int]
+    """The saved tensors that the call returns, each with the position at which forward noted its version."""
     parts: dict[frozenset[int], Part] = field(default_factory=dict)
 
     def __call__(self, ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[object, ...]:
@@ -48,7 +50,7 @@ class PartialBackward:
             part = self.parts[key] = self.make(key)
         if part.written:
             self.check([ctx.written[index] for index in part.written])
-        saved = _saved(ctx, {index for kind, index in part.arguments if kind == "saved"})
+        saved = _saved(ctx, {index for kind, index in part.arguments if kind == "saved"}, self.results)
         arguments: list[object] = []
         for kind, index in part.arguments:
             if kind == "saved":
@@ -64,17 +66,23 @@ class PartialBackward:
         return tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
 
 
-def _saved(ctx: Any, wanted: set[int]) -> Sequence[torch.Tensor | None]:
-    """The saved tensors, of which only the wanted ones have to be as they were when they were saved.
+def _saved(ctx: Any, wanted: set[int], results: dict[int, int]) -> dict[int, torch.Tensor]:
+    """The wanted ones of the saved tensors, which alone have to be as they were when they were saved.
 
-    Raises: what autograd raises if one is not. A result of the call that was saved can only be had with all the others.
+    Raises: what autograd raises if one is not.
     """
     if not wanted:
-        return ()
+        return {}
     try:
-        return ctx.saved_tensors  # type: ignore[no-any-return]
-    except RuntimeError as written:
+        return dict(enumerate(ctx.saved_tensors))
+    except RuntimeError as refusal:
+        packed = ctx._raw_saved_tensors
         try:
-            return [each.unpack() if index in wanted else None for index, each in enumerate(ctx._raw_saved_tensors)]
-        except (RuntimeError, AttributeError):  # torch 2.11 knows no `unpack`
-            raise written from None
+            found = {index: packed[index].unpack() for index in wanted - results.keys()}
+        except AttributeError:  # torch 2.11 can only have all of them or none
+            raise refusal from None
+        for index in wanted & results.keys():  # autograd has no way to unpack one result of its own node
+            found[index] = packed[index].data
+            if found[index]._version != ctx.versions[results[index]]:
+                raise
+        return found

@@ -79,6 +79,8 @@ LIMITS = {
     "another result of the same call sends.",
     "undefined": "A hook on a result through which no gradient flows is called with None when another result of the "
     "same call is differentiated.",
+    "apart": "A result's kept gradient is there too when torch.autograd.grad is asked for an input that another result "
+    "of the same call leads to.",
     "written": "The gradient of an input as a call wrote it does not reach that call's results.",
     "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for.",
 }
@@ -386,6 +388,7 @@ class Machine(RuleBasedStateMachine):
         ends = self.ends(which, 0)
         inputs = [path for path in self.living("x", "leaf_", "base_") if self.tensor(path).requires_grad]
         inputs = [path for path in inputs if self.strict or not self.graphs.is_made_by_a_call(self.tensor(path))]
+        inputs = [path for path in inputs if self.strict or self._leads_to(ends, path)]
         if ends and inputs:
             wanted = inputs[of % len(inputs)]
             self.graphs.note_backward([self.tensor(ends[0])])
@@ -394,6 +397,9 @@ class Machine(RuleBasedStateMachine):
             laid_out = "each.clone(memory_format=torch.contiguous_format)"
             same = f"\n{name} = [each if each is None else {laid_out} for each in {name}]"
             self.do(Step(line + ("" if self.strict else same)))
+
+    def _leads_to(self, ends: list[str], path: str) -> bool:
+        return bool(ends) and self.graphs.leads_to(self.tensor(ends[0]), self.tensor(path))
 
     @precondition(has_outputs)
     @rule(which=small, how=st.sampled_from(("hook", "retain_grad")))
