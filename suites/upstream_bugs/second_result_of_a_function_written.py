@@ -1,0 +1,35 @@
+"""Writing in place a result of an autograd.Function whose gradient is kept fails an internal assertion.
+
+Backends: none is needed; behind every compiler whose calls are one autograd.Function, aot_eager's and inductor's too, so
+does writing a result of a compiled function. Seen with torch 2.13.0 (CPU, Python 3.11). The first result is spared.
+"""
+
+import sys
+from typing import Any
+
+import torch
+
+
+class Two(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * 2 + gradients[1] * 3
+
+
+def main() -> int:
+    _, second = Two.apply(torch.ones(3, requires_grad=True))
+    second.retain_grad()
+    try:
+        second.add_(1)
+    except RuntimeError as error:
+        print(f"torch {torch.__version__}: {str(error)[:120]}")
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
