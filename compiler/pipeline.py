@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
-from compiler.autograd.undefined import without
+from compiler.autograd.undefined import unwritten, without
 from compiler.capture.ambient import Ambient
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
@@ -85,7 +85,7 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     joint = optimize(joint, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
-    functional = without(split.backward, ())  # a copy, which no write in place changes
+    functional = unwritten(split.backward)
     split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
     forward = compilers.forward(split.forward)
     backward = lazily(compilers.backward, split.backward)

@@ -35,6 +35,12 @@ SUMS = frozenset(
 ZEROS = frozenset("new_zeros zeros zeros_like".split())
 
 
+def unwritten(backward: Program) -> Program:
+    """A copy that writes in place leave functional, for `without`; of one tangent nothing is ever left out."""
+    tangents = [role for role in backward.signature.inputs if isinstance(role, Tangent)]
+    return without(backward, ()) if len(tangents) > 1 else backward
+
+
 def without(backward: Program, missing: Collection[Tangent]) -> Program:
     """The backward in which the tangents `missing` are undefined; it takes of the inputs those that it still reads.
 
