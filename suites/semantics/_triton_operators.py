@@ -1,7 +1,7 @@
 """Operators over Triton kernels that write their arguments; run by Triton's interpreter, so they need no GPU.
 
-The operators are opaque: torch traces no interpreted kernel, neither in a program nor through `triton_op`, whose
-tracing it turns into a launch on fake tensors.
+Those of `triton_op` have a fake kernel of their own, because torch makes one by running the operator on fake tensors,
+which have no memory for the interpreter. Where a compiler traces into them, as aot_eager's does, it fails likewise.
 """
 
 from __future__ import annotations
@@ -68,6 +68,75 @@ def triton_operator_mutates_an_intermediate_under_a_view() -> Made:
 def triton_operator_returns_a_new_tensor() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
         return triton_incremented(x) * w
+
+    return f, (numbers(20), leaf(20)), {}
+
+
+@torch.library.triton_op("assay_semantics::traced_increment", mutates_args=("x",))
+def traced_increment(x: Tensor) -> None:
+    add_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, 1.0, x.numel(), BLOCK)
+
+
+@torch.library.triton_op("assay_semantics::traced_incremented", mutates_args=())
+def traced_incremented(x: Tensor) -> Tensor:
+    out = torch.empty_like(x).copy_(x)
+    add_kernel[(triton.cdiv(out.numel(), BLOCK),)](out, 1.0, out.numel(), BLOCK)
+    return out
+
+
+@traced_increment.register_fake
+def _(x: Tensor) -> None:
+    return None
+
+
+@traced_incremented.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@program(operator)
+def triton_op_mutates_an_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        traced_increment(x)
+        return x * w
+
+    return f, (numbers(20), leaf(20)), {}
+
+
+@program(operator)
+def triton_op_mutates_a_view_of_an_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        traced_increment(x[3:])
+        return x[2:5], x * w
+
+    return f, (numbers(20), leaf(20)), {}
+
+
+@program(operator)
+def triton_op_mutates_an_intermediate_under_a_view() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        early = y[3:]
+        traced_increment(y)
+        return early, y * w
+
+    return f, (numbers(20), leaf(20)), {}
+
+
+@program(operator)
+def triton_op_mutates_a_leaf_in_no_grad() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        with torch.no_grad():
+            traced_increment(w)
+        return x * w
+
+    return f, (numbers(20), leaf(20)), {}
+
+
+@program(operator)
+def triton_op_returns_a_new_tensor() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return traced_incremented(x) * w
 
     return f, (numbers(20), leaf(20)), {}
 
