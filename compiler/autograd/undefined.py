@@ -22,7 +22,7 @@ from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes
 aten = torch.ops.aten
 
 LINEAR = frozenset(
-    "_conj _to_copy _unsafe_view alias bmm clone cumsum detach div expand flip fft_c2c fft_c2r fft_r2c "
+    "_conj _fft_c2c _fft_c2r _fft_r2c _to_copy _unsafe_view alias bmm clone cumsum detach div expand flip "
     "gather getitem index index_select mean mm mul neg permute real repeat roll sum tril triu unsqueeze view".split()
 )
 """Operators that give zeros where the one operand that follows from a gradient is zeros. Views are, too, and every
