@@ -206,14 +206,18 @@ def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
-        if value.numel() == 0 or not value.is_contiguous():
-            torch._sync(value)
-            recorded = torch._from_functional_tensor(value.elem)
-            is_other = recorded.stride() != value.stride() if value.numel() == 0 else order(recorded) != order(value)
-            if is_other:
-                raise Unsupported(
-                    f"the program writes a tensor by {func}, which is recorded in another order of strides"
-                )
+        torch._sync(value)
+        recorded = torch._from_functional_tensor(value.elem)
+        if _lies(recorded) != _lies(value):
+            raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
+
+
+def _lies(value: torch.Tensor) -> tuple[object, ...]:
+    """What the strides of a result computed of a tensor follow from: its order, and the strides that step nowhere."""
+    if value.numel() == 0:
+        return value.stride()
+    singles = [hint(step) for size, step in zip(value.shape, value.stride(), strict=True) if hint(size) == 1]
+    return order(value), singles
 
 
 def is_relaid(value: torch.Tensor) -> bool:
