@@ -194,6 +194,9 @@ def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> Non
     if shared:
         given = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
         source.line(1, f"args = [{', '.join(given)}]")
+    for effect in signature.effects:  # before anything is saved: what was saved first, capture has refused
+        if isinstance(effect, Bump) and isinstance(effect.by, int):
+            source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{effect.of.index}, {effect.by})")
 
 
 def _needed(signature: Signature) -> set[int]:
@@ -331,7 +334,7 @@ def _emit_effect(source: Source, effect: Effect) -> None:
         case Bump(of, Size() as size, less):
             grown = f"{name_of(size)} - {less}" if less else name_of(size)
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")
-        case Bump(of, by) | Written(of, by) if by:
+        case Written(of, by) if by:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
 
 

@@ -94,9 +94,9 @@ class Watching(FunctionalTensorMode):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
             self._note_write(call)
-        check_order(*call)
         if seen is not None:
             mutating.correct(seen, self.tracer.graph)
+        check_order(*call)  # which may record views of what was written
         return result
 
     def _check(self, call: Call) -> None:
