@@ -187,7 +187,10 @@ def link_differentiable(
 ) -> GraphCall:
     """The calling convention around a forward, a backward, and the backwards without some of the tangents."""
     signature = split.forward.signature
-    source = emit_differentiable_call(split.forward, split.backward, _needs(call, signature))
+    apart = {leaf.role for leaf in call.leaves if leaf.requires_grad} - {r.of for r in split.backward.signature.outputs}  # type: ignore[union-attr]
+    source = emit_differentiable_call(
+        split.forward, split.backward, _needs(call, signature), apart & set(signature.inputs)
+    )
     partial = partial_backward(split.forward, split.backward, build_without)
     graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward, "partial_backward": partial}
     return _load(source, signature, graphs, again, journal)

@@ -12,7 +12,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,6 +29,7 @@ from compiler.ir.roles import (
     Gradient,
     GradMode,
     Input,
+    InputRole,
     Layout,
     Mutation,
     OutputRole,
@@ -133,8 +134,13 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     return source
 
 
-def emit_differentiable_call(forward: Program, backward: Program, needs: AmbientNeeds) -> Source:
-    """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`."""
+def emit_differentiable_call(
+    forward: Program, backward: Program, needs: AmbientNeeds, apart: Collection[InputRole] = ()
+) -> Source:
+    """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`.
+
+    `apart` are inputs that require grad and get none: autograd must not come to what is behind them.
+    """
     signature = forward.signature
     source = Source(namespace={"torch": torch, "once_differentiable": once_differentiable, "apply_of": apply_of})
     source.line(0, "class Graph(torch.autograd.Function):")
@@ -147,6 +153,9 @@ def emit_differentiable_call(forward: Program, backward: Program, needs: Ambient
     checked = _saved_as_written(forward)
     if checked:
         source.line(1, "written = []")
+    if apart:
+        given = [f"args[{i}]{'.detach()' * (role in apart)}" for i, role in enumerate(signature.inputs)]
+        source.line(1, f"args = [{', '.join(given)}]")
     apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
     _emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around)
     _emit_epilogue(source, signature, checked)

@@ -750,3 +750,20 @@ def written_input_that_only_an_unused_gradient_needs() -> Made:
         return x.sin(), w.cos()
 
     return f, (leaf(3), leaf(3)), {}
+
+
+def _with_a_spoilt_history(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    spoilt = x.rsqrt()
+    with torch.no_grad():
+        spoilt.mul_(2)
+    first, second = f(spoilt, w)
+    second.sum().backward()
+    return first
+
+
+@program(gradients, modes=TRAIN, scenario=_with_a_spoilt_history)
+def history_of_an_input_that_gets_no_gradient_is_not_visited() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x.detach() * 2, w * 3
+
+    return f, (torch.rand(3, requires_grad=True), leaf(3)), {}
