@@ -33,7 +33,7 @@ from compiler.codegen.convention import (
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
 from compiler.ir.loops import Kernel
-from compiler.ir.roles import Inference, Program, Signature, Tangent
+from compiler.ir.roles import Gradient, Inference, Program, Signature, Tangent
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
@@ -187,10 +187,9 @@ def link_differentiable(
 ) -> GraphCall:
     """The calling convention around a forward, a backward, and the backwards without some of the tangents."""
     signature = split.forward.signature
-    apart = {leaf.role for leaf in call.leaves if leaf.requires_grad} - {r.of for r in split.backward.signature.outputs}  # type: ignore[union-attr]
-    source = emit_differentiable_call(
-        split.forward, split.backward, _needs(call, signature), apart & set(signature.inputs)
-    )
+    reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
+    apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
+    source = emit_differentiable_call(split.forward, split.backward, _needs(call, signature), apart if reached else ())
     partial = partial_backward(split.forward, split.backward, build_without)
     graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward, "partial_backward": partial}
     return _load(source, signature, graphs, again, journal)

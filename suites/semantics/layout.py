@@ -83,14 +83,6 @@ def gradient_that_lies_otherwise_than_its_activation() -> Made:
     return f, (inner(12).as_strided((2, 4), (2, 2), 1),), {}
 
 
-@program("layout", modes=("train",))
-def dropout_of_elements_used_twice() -> Made:
-    def f(x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, 0.5)
-
-    return f, (inner(12).as_strided((2, 4), (2, 2), 1),), {}
-
-
 OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "copysign": torch.copysign,
     "heaviside": torch.heaviside,

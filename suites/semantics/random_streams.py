@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from harness.case import Made
-from suites.semantics.program import leaf, numbers, program
+from suites.semantics.program import inner, leaf, numbers, program
 
 random = "random"
 
@@ -202,3 +202,11 @@ def generator_made_inside() -> Made:
         return w * torch.rand(3, generator=torch.Generator().manual_seed(3))
 
     return f, (leaf(3),), {}
+
+
+@program(random, modes=("train",))
+def dropout_of_elements_used_twice() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return functional.dropout(x, 0.5)
+
+    return f, (inner(12).as_strided((2, 4), (2, 2), 1),), {}
