@@ -65,10 +65,10 @@ def without(backward: Program, missing: Collection[Tangent]) -> Program:
     output = next(iter(reversed(graph.nodes)))
     output.args = ([None if node in undefined else node for node in output.args[0]],)
     eliminate_dead_nodes(graph)
-    for node in inputs:
-        if not node.users:
-            graph.erase_node(node)
-    kept = tuple(role for node, role in inputs.items() if node.users)
+    unread = [node for node in inputs if not node.users and not isinstance(node.meta.get("val"), SYMBOLIC)]
+    for node in unread:  # sizes are read by layouts, too
+        graph.erase_node(node)
+    kept = tuple(role for node, role in inputs.items() if node not in unread)
     module = fx.GraphModule(backward.module, graph, class_name="Program")
     return Program(module, replace(backward.signature, inputs=kept))
 
