@@ -29,6 +29,7 @@ from compiler.ir.roles import (
     Buffer,
     CallInput,
     Gradient,
+    GraphCall,
     Parameter,
     Program,
     Saved,
@@ -39,7 +40,7 @@ from compiler.ir.roles import (
 )
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
-from compiler.pipeline import Compilers, GraphCall, compile
+from compiler.pipeline import Compilers, compile
 from compiler.runtime.straight_call import MISS, StraightCall, straight_call
 from compiler.torch_compat import Decompositions
 
@@ -104,8 +105,36 @@ def aot_function(
     sizes are symbols and are traced again only when a guard on them fails. `keep_inference_input_mutations` is taken
     for callers that pass it: writes of inputs are always made after the graph.
     """
+    return _ahead_of_time(
+        fn,
+        fn,
+        fw_compiler,
+        bw_compiler,
+        partition_fn,
+        decompositions,
+        num_params_buffers,
+        keep_inference_input_mutations,
+        inference_compiler,
+        dynamic=dynamic,
+    )
+
+
+def _ahead_of_time(
+    fn: Callable[..., Any],
+    eager: Callable[..., Any],
+    fw_compiler: GraphCompiler,
+    bw_compiler: GraphCompiler | None = None,
+    partition_fn: PartitionFn = default_partition,
+    decompositions: Decompositions | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: GraphCompiler | None = None,
+    *,
+    dynamic: bool = False,
+) -> Callable[..., Any]:
+    """`aot_function`, where `fn` is what is recorded and `eager` what runs a call that cannot be compiled."""
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    ahead = _AheadOfTime(fn, compilers, num_params_buffers, dynamic)
+    ahead = _AheadOfTime(fn, eager, compilers, num_params_buffers, dynamic)
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -122,15 +151,16 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`."""
 
     def functional(state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if all(value is own[name] for own in [_state(mod)] for name, value in state.items()):
-            return mod(*inputs, **keywords)  # given back to eager
         try:
             return call_with_state(mod, state, inputs, keywords)
         except ExportError as reason:
             raise Unsupported(str(reason)) from reason
 
+    def eager(_state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return mod(*inputs, **keywords)
+
     kwargs["num_params_buffers"] = len(_state(mod))
-    compiled = aot_function(functional, fw_compiler, *args, **kwargs)
+    compiled = _ahead_of_time(functional, eager, fw_compiler, *args, **kwargs)
 
     class AOTModule(nn.Module):
         def __init__(self) -> None:
@@ -205,6 +235,7 @@ class _AheadOfTime:
     """
 
     fn: Callable[..., Any]
+    eager: Callable[..., Any]
     compilers: Compilers
     num_params_buffers: int
     dynamic: bool
@@ -217,19 +248,19 @@ class _AheadOfTime:
         """The call by the compile that serves it, which is made if there is none."""
         flat, spec = pytree.tree_flatten((args, kwargs))
         key = _key(flat, spec, self.dynamic)
+        alike = _key(flat, spec, False) if self.dynamic else key
         for entry in self.entries.setdefault(key, []):
             if entry.guards(flat):
-                self._straighten(entry, args, kwargs, _key(flat, spec, False) if self.dynamic else key)
+                self._straighten(entry, args, kwargs, alike)
                 return self._run(entry, flat)
-        alike = _key(flat, spec, False) if self.dynamic else key
         if alike in self.refused:
-            return self.fn(*args, **kwargs)
+            return self.eager(*args, **kwargs)
         try:
             entry = self._compile(flat, spec)
         except Unsupported as reason:
             count_eager(str(reason))
             self.refused.add(alike)
-            return self.fn(*args, **kwargs)
+            return self.eager(*args, **kwargs)
         self.entries[key].append(entry)
         return self._run(entry, flat)
 

@@ -15,11 +15,11 @@ from torch.utils import _pytree as pytree
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.inputs import Call, check_inputs, fake_leaf
 from compiler.errors import Unsupported
-from compiler.ir.roles import Buffer, CallInput, Parameter, Program, Signature, UserInput, UserOutput
+from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import Compilers, GraphCall, LoadKernels, build, compile, target_of
+from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime.launch import load_kernels
 from compiler.torch_compat import Decompositions
 

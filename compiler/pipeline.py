@@ -33,7 +33,7 @@ from compiler.codegen.convention import (
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
 from compiler.ir.loops import Kernel
-from compiler.ir.roles import Gradient, Inference, Program, Signature, Tangent
+from compiler.ir.roles import Gradient, GraphCall, Inference, Program, Signature, Tangent
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
@@ -45,9 +45,6 @@ from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse
 from compiler.schedule.order import plan
 from compiler.torch_compat import Decompositions
-
-GraphCall = Callable[[list[object]], Sequence[object]]
-"""A compiled graph: takes its inputs as one list, which it empties, and returns its outputs."""
 
 LoadKernels = Callable[[Sequence[Kernel], Options], dict[str, Callable[..., None]]]
 """Kernels as callables by their names."""

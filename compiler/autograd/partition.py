@@ -43,12 +43,12 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     backward_only = _dependents(joint)
     before = ancestors([*kept.values(), *(n for n in order if is_random(n) and n not in backward_only)])
     before |= {node for node in order if producer(node)[0] in before}
-    before |= _sizes(joint, before)
-    after, saved = _backward_nodes(joint, gradients.values(), before, recompute)
-    sizes = _sizes_to_save(joint, after, saved)
-    order |= {size: order[of] for size, of in sizes.items()}
-    before |= sizes.keys()
-    saved |= sizes.keys()
+    after, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), recompute)
+    before |= ancestors(saved)
+    layouts = _layout_sizes(joint, after, saved)
+    order |= {size: order[of] for size, of in layouts.items()}
+    before |= layouts.keys()
+    saved |= layouts.keys()
     saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     if any(is_random(node) and node in before for node in after):
@@ -59,7 +59,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     return Split(forward, backward)
 
 
-def _sizes(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
+def _known_sizes(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
     """The sizes that forward could compute of what it has: backward is given them, not the tensors they are of."""
     given = {r for r in joint.signature.inputs if not isinstance(r, Tangent)}
     known = before | set(_placeholders(joint, given).values())
@@ -148,7 +148,7 @@ def _backward_nodes(
     return after, saved
 
 
-def _sizes_to_save(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> dict[fx.Node, fx.Node]:
+def _layout_sizes(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> dict[fx.Node, fx.Node]:
     """The symbols in backward's layouts that nothing else tells it, as values of their own, by the input of the call
     that has them. The input itself is not saved for them: it may be large, and may be written before backward.
     """
@@ -159,14 +159,14 @@ def _sizes_to_save(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> 
     known = {name for node in (*saved, *tangents) for name in _plain_symbols(node.meta.get("val"))}
     found: dict[fx.Node, fx.Node] = {}
     for node in sorted(inputs, key=lambda node: isinstance(node.meta.get("val"), torch.Tensor)):
-        for size, call in _sizes_of(node):
+        for size, call in _sizes_told_by(node):
             if _plain_symbols(size) & (needed - known):
                 found[_size_node(joint, size, call) if call else node] = node
                 known |= _plain_symbols(size)
     return found
 
 
-def _sizes_of(node: fx.Node) -> Iterator[tuple[object, tuple[object, ...]]]:
+def _sizes_told_by(node: fx.Node) -> Iterator[tuple[object, tuple[object, ...]]]:
     """What an input tells of sizes, each with the call that reads it off; an integer is one itself."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):

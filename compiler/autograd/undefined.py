@@ -22,13 +22,13 @@ from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes
 aten = torch.ops.aten
 
 LINEAR = frozenset(
-    "_conj _fft_c2c _fft_c2r _fft_r2c _to_copy _unsafe_view alias bmm clone cumsum detach div expand flip "
-    "gather getitem index index_select mean mm mul neg permute real repeat roll sum tril triu unsqueeze view".split()
+    "_fft_c2c _fft_c2r _fft_r2c _to_copy _unsafe_view bmm clone cumsum div flip gather getitem index index_select "
+    "mean mm mul neg repeat roll sum tril triu".split()
 )
 """Operators that give zeros where the one operand that follows from a gradient is zeros. Views are, too, and every
 operator that is named after what it is the backward of."""
 SUMS = frozenset(
-    "add cat copy index_add index_put index_put_ scatter_add select_scatter slice_scatter as_strided_scatter "
+    "add cat copy index_add index_put scatter_add select_scatter slice_scatter as_strided_scatter "
     "diagonal_scatter stack sub where _unsafe_index_put".split()
 )
 """Operators that give zeros where all operands are zeros."""

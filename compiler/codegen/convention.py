@@ -28,6 +28,7 @@ from compiler.ir.roles import (
     Effect,
     Gradient,
     GradMode,
+    GraphCall,
     Input,
     InputRole,
     Layout,
@@ -50,7 +51,7 @@ from compiler.ir.roles import (
     Written,
 )
 from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
-from compiler.runtime.partial_backward import GraphCall, Part, PartialBackward
+from compiler.runtime.partial_backward import Part, PartialBackward
 
 aten = torch.ops.aten
 

@@ -16,6 +16,7 @@ are all read off the signature; nothing counts offsets. The index of a call inpu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -252,6 +253,10 @@ class Signature:
     results: tuple[Result, ...] = ()
     differentiable: frozenset[OutputRole] = frozenset()
     effects: tuple[Effect, ...] = ()
+
+
+GraphCall = Callable[[list[object]], Sequence[object]]
+"""A compiled graph: takes its inputs as one list, which it empties, and returns its outputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-GraphCall = Callable[[list[object]], Sequence[object]]
+from compiler.ir.roles import GraphCall
+
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
 

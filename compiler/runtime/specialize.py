@@ -6,9 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 
 from compiler.capture.overlap import layout_key
 from compiler.errors import Unsupported
+from compiler.ir.roles import GraphCall
 from compiler.journal import count_eager
-
-GraphCall = Callable[[list[object]], Sequence[object]]
 
 LIMIT = 8
 """How many specialisations one compiled function keeps. Calls beyond them run in eager."""
