@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._guards import TracingContext, detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from compiler.capture.decompositions import DECOMPOSITIONS
@@ -146,6 +146,8 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
         fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None))  # type: ignore[arg-type]
         for index, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True))
     )
+    for node, leaf in zip(placeholders, leaves, strict=True):
+        _remember_number(node.meta.get("example_value"), leaf.fake)
     interpreter = fx.Interpreter(gm)
 
     spec: list[pytree.TreeSpec] = []
@@ -157,6 +159,13 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
         return results
 
     return Call(run, leaves, fake_mode), spec
+
+
+def _remember_number(traced: object, fake: object) -> None:
+    """A Python float that Dynamo hands over as a tensor is, when it is read, the number that Dynamo guards on."""
+    number = traced.item_memo if isinstance(traced, FakeTensor) and traced.dim() == 0 else None
+    if number is not None and isinstance(fake, FakeTensor):
+        fake.item_memo = number
 
 
 def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
