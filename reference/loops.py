@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.index import Index, evaluate, symbols
-from compiler.ir.loops import AsValue, Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce
+from compiler.ir.loops import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
@@ -74,6 +75,7 @@ class Evaluation:
         self.tensors = tensors
         self.sizes = dict(sizes)
         self.reduced: dict[tuple[Any, ...], Any] = {}
+        self.failed: set[str] = set()
 
     def points(self, loops: tuple[Loop, ...], at: Mapping[str, int]) -> Iterator[dict[str, int]]:
         """Every assignment of the loop variables, the last loop fastest."""
@@ -111,8 +113,21 @@ class Evaluation:
             return as_dtype(evaluate(expr.index, at), expr.dtype)
         if isinstance(expr, Call):
             return as_dtype(OPERATORS[expr.op](*(self.value(arg, at, known) for arg in expr.args)), expr.dtype)
+        if isinstance(expr, Bind):
+            return self.bound(expr, at, known)
+        if isinstance(expr, Check):
+            if not self.value(expr.condition, at, known):
+                self.failed.add(expr.failure)
+            return self.value(expr.expr, at, known)
         assert isinstance(expr, Reduce), f"no kernel holds {expr}"
         return self.reduction(expr, at)
+
+    def bound(self, expr: Bind, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
+        """The body at the position, which is clamped as generated code clamps it."""
+        extent = evaluate(expr.loop.extent, at)
+        assert extent > 0, f"{expr.loop} has no position"
+        position = min(max(int(self.value(expr.position, at, known)), 0), extent - 1)
+        return self.value(expr.body, {**at, expr.loop.var: position}, {})
 
     def offset(self, index: Index, at: Mapping[str, int]) -> int:
         found = evaluate(index, at)
@@ -143,10 +158,15 @@ def reduce_values(expr: Reduce, values: list[Any]) -> Any:
 
 
 def run_kernel(kernel: Kernel, tensors: list[torch.Tensor], sizes: list[int]) -> None:
-    """Runs a kernel on flat tensors in the order of its buffers, writing into them."""
+    """Runs a kernel on flat tensors in the order of its buffers, writing into them; raises what its checks found."""
     named = {buffer.name: tensor for buffer, tensor in zip(kernel.buffers, tensors, strict=True)}
+    evaluation = Evaluation(named, dict(zip(kernel.symbols, sizes, strict=True)))
     with np.errstate(all="ignore"):
-        Evaluation(named, dict(zip(kernel.symbols, sizes, strict=True))).run(kernel)
+        evaluation.run(kernel)
+    for name in failures_of(kernel):
+        if name in evaluation.failed:
+            error, message = FAILURES[name]
+            raise error(message)
 
 
 def tensor_at(address: int, buffer: Buffer, sizes: Mapping[str, int]) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
     extern "C" void name(f32* y, const f32* x, i64 n)      buffers in order, then symbols
 
+A kernel that checks something returns u64: bit k is set where a check of the k-th of `failures_of(kernel)` failed.
+
 Each nest of the kernel is written in one of two ways. By rows: a reduction runs along its own innermost loop with
 `omp simd reduction`, and the innermost kernel loop is the simd loop of the stores. By lanes: a tile of the lane loop
 runs side by side through the reductions, which keep an array of accumulators. In both, whatever does not depend on a
@@ -28,8 +30,10 @@ from compiler.codegen import affine
 from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
 from compiler.codegen.nest import Interner, Nest, Renamer, cost, loops_of, normalize, operands, subexpressions
 from compiler.errors import VerifyError
+from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.rewrite import loops_bound_by
 
 PARALLEL_WORK = 1 << 16
 """Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""
@@ -59,7 +63,7 @@ _KEYWORDS = frozenset(
     "typedef typename union unsigned using virtual void volatile while xor m f16 f32 f64 bf16 i8 i16 i32 i64 u8 u32 "
     "u64 bits".split()
 )
-_OURS = re.compile(r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|r\d+")
+_OURS = re.compile(r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|failed|[gr]\d+")
 
 
 def identifier(name: str) -> str:
@@ -88,10 +92,15 @@ def emit_kernel(kernel: Kernel) -> str:
     ]
     arguments = [*pointers, *(f"i64 {identifier(symbol)}" for symbol in kernel.symbols)]
     intern, nests = normalize(_with_identifiers(kernel))
-    with writer.block(f'extern "C" void {kernel.name}({", ".join(arguments)})'):
+    failures = failures_of(kernel)
+    with writer.block(f'extern "C" {"u64" if failures else "void"} {kernel.name}({", ".join(arguments)})'):
+        if failures:
+            writer.line("u64 failed = 0;")
         for nest in nests:
             with writer.block("") if len(nests) > 1 else _nothing():
-                _Emitter(writer, intern, nest).run()
+                _Emitter(writer, intern, nest, failures).run()
+        if failures:
+            writer.line("return failed;")
     return writer.text()
 
 
@@ -120,6 +129,11 @@ def _with_identifiers(kernel: Kernel) -> Kernel:
                 return replace(expr, expr=walk(expr.expr))
             case Reduce():
                 return replace(expr, loops=_rename_loops(expr.loops, symbols), body=walk(expr.body))
+            case Bind():
+                loop = _rename_loops((expr.loop,), symbols)[0]
+                return replace(expr, loop=loop, position=walk(expr.position), body=walk(expr.body))
+            case Check():
+                return replace(expr, expr=walk(expr.expr), condition=walk(expr.condition))
         return expr
 
     stores = tuple(
@@ -139,12 +153,22 @@ class _Writer:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._depth = 0
+        self._pragmas: list[tuple[int, int]] = []
 
     def line(self, text: str) -> None:
         self._lines.append("  " * self._depth + text)
 
     def pragma(self, text: str) -> None:
+        """An OpenMP pragma over the loop that is written next."""
+        self._pragmas.append((self._depth, len(self._lines)))
         self.line(f"#pragma omp {text}")
+
+    def check(self, condition: str, bit: int) -> None:
+        """Notes that a condition does not hold; the loops around join what they found."""
+        self.line(f"failed |= (u64)!{condition} << {bit};")
+        for depth, number in self._pragmas:
+            if depth < self._depth and "failed" not in self._lines[number]:
+                self._lines[number] += " reduction(|:failed)"
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -152,6 +176,7 @@ class _Writer:
         self._depth += 1
         yield
         self._depth -= 1
+        self._pragmas = [(depth, number) for depth, number in self._pragmas if depth < self._depth]
         self.line("}")
 
     def text(self) -> str:
@@ -206,8 +231,9 @@ class _Accumulator:
 class _Emitter:
     """Writes one nest. `names` maps an expression's id to the text of its value in the scopes that are open."""
 
-    def __init__(self, writer: _Writer, intern: Interner, nest: Nest) -> None:
+    def __init__(self, writer: _Writer, intern: Interner, nest: Nest, failures: tuple[str, ...] = ()) -> None:
         self.writer, self.intern, self.nest = writer, intern, nest
+        self.failures = failures
         self.names: list[dict[int, str]] = [{}]
         self.kept: list[Expr] = []  # so that the ids in `names` stay taken
         self.bound: frozenset[str] = frozenset()
@@ -217,8 +243,11 @@ class _Emitter:
         self.parallel = False
         self.tile: _Tile | None = None
         self.independent = all(_is_injective(store, nest.loops, intern) for store in nest.stores)
-        self.reductions = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Reduce)]
-        self.loop_names = frozenset(self.extents).union(*({v.var for v in r.loops} for r in self.reductions))
+        found = subexpressions(s.expr for s in nest.stores)
+        self.reductions = [e for e in found if isinstance(e, Reduce)]
+        self.bindings = [e for e in found if isinstance(e, Bind)]
+        self.checks = any(isinstance(e, Check) for e in found)
+        self.loop_names = frozenset(self.extents) | _names_bound(found)
 
     # ---- scopes ----
 
@@ -259,11 +288,34 @@ class _Emitter:
             return constant(expr.value, expr.dtype)
         known = self.known(expr)
         if known is None:
-            known = self.fresh("t")
-            text = self._text(expr)
-            self.writer.line(f"const {C_TYPES[expr.dtype]} {known} = {text};")
+            known = self._made(expr)
             self.name(expr, known)
         return known
+
+    def _made(self, expr: Expr) -> str:
+        """The text of a value that was not made yet, after the lines that make it."""
+        if isinstance(expr, Bind):
+            self.declare(expr)
+            self.ready([expr.body])
+            return self.value(expr.body)
+        if isinstance(expr, Check):
+            bit = self.failures.index(expr.failure)
+            self.writer.check(self.value(expr.condition), bit)
+            return self.value(expr.expr)
+        name, text = self.fresh("t"), self._text(expr)
+        self.writer.line(f"const {C_TYPES[expr.dtype]} {name} = {text};")
+        return name
+
+    def declare(self, expr: Bind) -> None:
+        """Makes the variable of a binding, in range whatever the position is."""
+        var, extent = expr.loop.var, expr.loop.extent
+        if var not in self.bound:
+            self.ready([expr.position])
+            position = self.value(expr.position)
+            last = self.index(extent - 1)
+            self.writer.line(f"const i64 {var} = m::greatest(m::least({position}, {last}), 0);")
+            self.bound |= {var}
+            self.extents = {**self.extents, var: extent}
 
     def _text(self, expr: Expr) -> str:
         match expr:
@@ -279,10 +331,42 @@ class _Emitter:
 
     def hoist(self, roots: Iterable[Expr]) -> None:
         """Makes, here, the largest values under the roots that no further loop changes."""
-        self.reduce(roots)
+        roots = list(roots)
+        self.ready(roots)
         for expr in self._settled(roots):
             if not isinstance(expr, Const):
                 self.value(expr)
+
+    def ready(self, roots: Iterable[Expr]) -> None:
+        """Makes, here, the reductions under the roots and the variables of bindings, which others may wait for."""
+        roots = list(roots)
+        self.reduce(roots)
+        if not self.bindings:
+            return
+        settled = [e for e in self._settled_bindings(roots) if e.loop.var not in self.bound]
+        for expr in settled:
+            self.declare(expr)
+        if settled:
+            self.ready(roots)
+
+    def _settled_bindings(self, roots: Iterable[Expr]) -> list[Bind]:
+        """The bindings under the roots whose positions no further loop changes, inner ones first."""
+        found: list[Bind] = []
+        seen: set[tuple[int, frozenset[str]]] = set()
+
+        def visit(expr: Expr, hidden: frozenset[str]) -> None:
+            if (id(expr), hidden) in seen or self.known(expr) is not None:
+                return
+            seen.add((id(expr), hidden))
+            inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
+            for operand in operands(expr):
+                visit(operand, inner)
+            if isinstance(expr, Bind) and self.is_bound(expr.position, hidden):
+                found.append(expr)
+
+        for root in roots:
+            visit(root, frozenset())
+        return found
 
     def _settled(self, roots: Iterable[Expr]) -> list[Expr]:
         found: list[Expr] = []
@@ -363,6 +447,7 @@ class _Emitter:
             environment = {old: Symbol(new) for old, new in clash.items()}
             extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
             bodies = [Renamer(self.intern, environment, extents)(body) for body in bodies]
+            self.loop_names |= _names_bound(subexpressions(bodies))
         return _contiguous_last(loops, bodies), bodies
 
     def _accumulator(self, reduce: Reduce, loops: Sequence[Loop]) -> _Accumulator:
@@ -467,7 +552,7 @@ class _Emitter:
         reductions = " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
         self.writer.pragma(f"simd {reductions}")
         with self.writer.block(self.head(loop)), self.scope(loop):
-            self.reduce(bodies)
+            self.ready(bodies)
             for row, expr in shared:
                 self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
             for accumulator, body in takes:
@@ -609,7 +694,7 @@ class _Emitter:
         with self.writer.block(self.head(loop)), self.scope(loop):
             self.hoist(bodies)
             with self.lanes():
-                self.reduce(bodies)
+                self.ready(bodies)
                 for accumulator, body in takes:
                     taken = self._taken(accumulator, body)
                     self.writer.line(accumulator.operator.take.format(f"{accumulator.name}[lane]", taken) + ";")
@@ -617,7 +702,16 @@ class _Emitter:
     # ---- kernel loops ----
 
     def run(self) -> None:
-        self.level(0)
+        sizes = {b.loop.extent for b in self.bindings if not isinstance(b.loop.extent, Int)}
+        if not sizes or not self.checks:
+            self.level(0)
+            return
+        is_empty = " | ".join(f"({self.index(size)} < 1)" for size in sizes)
+        iterations = " & ".join(f"({self.index(loop.extent)} > 0)" for loop in self.nest.loops)
+        with self.writer.block(f"if (({is_empty}) & {iterations or 'true'})"):
+            self.writer.line("failed |= 1;  // there is nothing to read at any position")
+        with self.writer.block("else"):
+            self.level(0)
 
     def depth_of(self, needed: frozenset[str]) -> int:
         """How many of the loops, from the outermost, must be open for these variables to be bound."""
@@ -638,7 +732,7 @@ class _Emitter:
         stores = self.stores_at(depth)
         if stores and self.tile is not None:
             with self.lanes():
-                self.reduce(s.expr for s in stores)
+                self.ready(s.expr for s in stores)
                 self.store(stores)
         else:
             self.store(stores)
@@ -759,7 +853,9 @@ class _Emitter:
         """The loads that are contiguous along the outer loop and far apart along the inner one."""
         found = []
         for expr in subexpressions(s.expr for s in self.nest.stores):
-            if isinstance(expr, Load) and affine.stride(expr.index, outer.var) == Int(1):
+            if not isinstance(expr, Load) or affine.names(expr.index) & self.intern.positions.keys():
+                continue
+            if affine.stride(expr.index, outer.var) == Int(1):
                 if affine.stride(expr.index, inner.var) not in (Int(0), Int(1)):
                     found.append(expr)
         return found
@@ -826,6 +922,11 @@ def _lanes(extent: Index) -> int:
         return LANES
     fitting = (extent.value // 4 + 63) // 64 * 64
     return min(LANES, max(64, fitting))
+
+
+def _names_bound(found: Iterable[Expr]) -> frozenset[str]:
+    """The variables that expressions bind."""
+    return frozenset(loop.var for expr in found for loop in loops_bound_by(expr))
 
 
 def _is_small(work: Index) -> bool:

@@ -4,7 +4,8 @@
 
 `normalize` makes equal expressions one object, drops loops of extent 1, splits a loop that is divided by a constant,
 joins loops that every access walks as one, spells argmax as a max and a search, and gives reductions over the extent of
-a kernel loop that loop's name, so that what they share with the stores is the same expression. A nest holds stores
+a kernel loop that loop's name, so that what they share with the stores is the same expression. A variable that `Bind`
+gives a value is named by its position, one name for equal ones, and depends on all that the position does. A nest holds stores
 whose sets of loops are ordered by inclusion, so that each belongs to one depth.
 """
 
@@ -19,7 +20,7 @@ import torch
 from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
 from compiler.ir.index import FloorDiv, Index, Int, Mod, Symbol
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Store
 
 SMALLEST_SPLIT = 8
 """A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""
@@ -42,6 +43,10 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
             return (inner,)
         case Reduce(_, _, body):
             return (body,)
+        case Bind(_, position, body):
+            return position, body
+        case Check(inner, condition):
+            return inner, condition
     return ()
 
 
@@ -51,6 +56,15 @@ class Interner:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Expr] = {}
         self._free: dict[int, frozenset[str]] = {}
+        self._places: dict[tuple[int, Index], str] = {}
+        self.positions: dict[str, Expr] = {}
+        """The position of each variable that a `Bind` gives a value."""
+
+    def place(self, position: Expr, extent: Index) -> str:
+        """The one variable for a position."""
+        name = self._places.setdefault((id(position), extent), f"g{len(self._places)}")
+        self.positions[name] = position
+        return name
 
     def __call__(self, expr: Expr) -> Expr:
         """The one object for `expr`, whose operands were interned before."""
@@ -61,6 +75,10 @@ class Interner:
                 key = ("cast", id(inner), dtype)
             case Reduce(op, loops, body, dtype):
                 key = ("reduce", op, loops, id(body), dtype)
+            case Bind(loop, position, body, dtype):
+                key = ("bind", loop, id(position), id(body), dtype)
+            case Check(inner, condition, failure, dtype):
+                key = ("check", id(inner), id(condition), failure, dtype)
             case Const(value, dtype):
                 key = ("const", repr(value), dtype)
             case _:
@@ -76,8 +94,11 @@ class Interner:
 
     def _find_free(self, expr: Expr) -> frozenset[str]:
         if isinstance(expr, Load | AsValue):
-            return affine.names(expr.index)
+            names = affine.names(expr.index)
+            return names.union(*(self.free(self.positions[name]) for name in names & self.positions.keys()))
         inside = frozenset[str]().union(*map(self.free, operands(expr)))
+        if isinstance(expr, Bind):
+            return inside - {expr.loop.var}
         return inside - {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else inside
 
 
@@ -128,7 +149,18 @@ class Renamer:
                 return replace(expr, expr=self(expr.expr))
             case Reduce():
                 return self._reduction(expr)
+            case Check():
+                return replace(expr, expr=self(expr.expr), condition=self(expr.condition))
+            case Bind():
+                return self.bind(expr, self(expr.position), expr.body)
         return expr
+
+    def bind(self, expr: Bind, position: Expr, body: Expr) -> Bind:
+        """The body where the variable is that of `position`."""
+        extent = self.index(expr.loop.extent)
+        var = self.intern.place(position, extent)
+        environment, extents = {**self.environment, expr.loop.var: Symbol(var)}, {**self.extents, var: extent}
+        return Bind(Loop(var, extent), position, Renamer(self.intern, environment, extents)(body), expr.dtype)
 
     def _reduction(self, expr: Reduce) -> Expr:
         bound = {loop.var for loop in expr.loops}
@@ -237,6 +269,12 @@ class _Normalizer:
                     result = replace(expr, args=tuple(self._rebuild(a, function, done) for a in expr.args))
                 case Cast():
                     result = replace(expr, expr=self._rebuild(expr.expr, function, done))
+                case Check(inner, condition):
+                    inner, condition = (self._rebuild(e, function, done) for e in (inner, condition))
+                    result = replace(expr, expr=inner, condition=condition)
+                case Bind(_, position, body):
+                    position, body = (self._rebuild(e, function, done) for e in (position, body))
+                    result = Renamer(self.intern, {}, {}).bind(expr, position, body)
                 case _:
                     result = expr
             done[id(expr)] = self.intern(result)

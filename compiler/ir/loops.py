@@ -5,6 +5,7 @@
     Store  := buffer[index] (= | +=) expr                   once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
             | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at), before layout only
+            | Bind(loop, position, body, dtype) | Check(expr, condition, failure, dtype)
 
     Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
     Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
@@ -18,6 +19,14 @@ and emission hoists each `Reduce` to the outermost loop at which its free variab
 subexpressions, and merges reductions over equal extents into one loop. A store that does not mention an inner loop's
 variable belongs to the outer level (`mean[i] = ...` beside `y[i, j] = ...`). Every access is in range by
 construction: a load in the arm of a `where` has its index clamped by `Min`/`Max`.
+
+An index that is data is bound first: `Bind` gives its variable the number that an expression has, clamped to the
+extent, so that no access can be out of range whatever the data holds; in indices it is a variable like any other. Row
+`t[i]` of a table is
+
+    for i, j:  y[i*n + j] = bind v in m = t[i]: w[v*n + j]
+
+and `Check` makes the launch raise where eager would: at a position that is out of range, at an integer divisor of 0.
 
 Arithmetic. A `Call` computes in its dtype, its arguments already cast by the lowering; `Load` of bfloat16 or float16
 has that dtype and is followed by a `Cast` to float32 before arithmetic. Loops of a kernel are independent of each
@@ -114,7 +123,27 @@ class Element(Shared):
     dtype: torch.dtype
 
 
-Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Bind(Shared):
+    """`body` where `loop.var` has one value: `position` (int64), clamped to 0 <= value < loop.extent."""
+
+    loop: Loop
+    position: Expr
+    body: Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Check(Shared):
+    """`expr`; where `condition` (bool) does not hold, the launch raises `FAILURES[failure]` once it is done."""
+
+    expr: Expr
+    condition: Expr
+    failure: str
+    dtype: torch.dtype
+
+
+Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element | Bind | Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 import torch
 
 from compiler.ir.index import Index, substitute, symbols
-from compiler.ir.loops import AsValue, Call, Cast, Const, Element, Expr, Load, Loop, Reduce
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
 NARROW = (torch.bfloat16, torch.float16)
@@ -55,7 +55,18 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         return expr.args
     if isinstance(expr, Cast):
         return (expr.expr,)
+    if isinstance(expr, Bind):
+        return expr.position, expr.body
+    if isinstance(expr, Check):
+        return expr.expr, expr.condition
     return (expr.body,) if isinstance(expr, Reduce) else ()
+
+
+def loops_bound_by(expr: Expr) -> tuple[Loop, ...]:
+    """The loops whose variables the body of an expression has from it."""
+    if isinstance(expr, Bind):
+        return (expr.loop,)
+    return expr.loops if isinstance(expr, Reduce) else ()
 
 
 def indices(expr: Expr) -> tuple[Index, ...]:
@@ -91,6 +102,10 @@ def map_children(expr: Expr, function: Callable[[Expr], Expr]) -> Expr:
     if isinstance(expr, Reduce):
         body = function(expr.body)
         return expr if body is expr.body else Reduce(expr.op, expr.loops, body, expr.dtype)
+    if isinstance(expr, Bind):
+        return Bind(expr.loop, function(expr.position), function(expr.body), expr.dtype)
+    if isinstance(expr, Check):
+        return Check(function(expr.expr), function(expr.condition), expr.failure, expr.dtype)
     return expr
 
 
@@ -159,10 +174,12 @@ class Substitution:
         return made
 
     def _replace(self, expr: Expr) -> Expr:
+        loops = tuple(Loop(loop.var, self._index(loop.extent)) for loop in loops_bound_by(expr))
+        self._ranges.maps[0].update({loop.var: loop.extent for loop in loops})
         if isinstance(expr, Reduce):
-            self._ranges.maps[0].update({loop.var: loop.extent for loop in expr.loops})
-            loops = tuple(Loop(loop.var, self._index(loop.extent)) for loop in expr.loops)
             return Reduce(expr.op, loops, self(expr.body), expr.dtype)
+        if isinstance(expr, Bind):
+            return Bind(loops[0], self(expr.position), self(expr.body), expr.dtype)
         if isinstance(expr, Load | AsValue | Element):
             return map_indices(expr, self._index)
         return map_children(expr, self)
@@ -176,8 +193,7 @@ def free_variables(expr: Expr, memo: dict[Expr, frozenset[str]]) -> frozenset[st
     found = memo.get(expr)
     if found is None:
         parts = [free_variables(child, memo) for child in children(expr)] + [symbols(i) for i in indices(expr)]
-        found = frozenset().union(*parts)
-        if isinstance(expr, Reduce):
-            found = (found - {loop.var for loop in expr.loops}).union(*(symbols(loop.extent) for loop in expr.loops))
-        memo[expr] = found
+        bound = loops_bound_by(expr)
+        found = frozenset().union(*parts) - {loop.var for loop in bound}
+        found = memo[expr] = found.union(*(symbols(loop.extent) for loop in bound))
     return found

@@ -5,6 +5,7 @@
       <buffer>[<index>] = <expr>          or +=
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
           | @<op>{<var> in <extent>, ...}(<expr>):<dtype> | value(<index>):<dtype> | <tensor>{<index>, ...}:<dtype>
+          | @bind{<var> in <extent>}(<position>, <body>):<dtype> | @check{<failure>}(<expr>, <condition>):<dtype>
 
 Indices are Python expressions over loop variables and sizes. `parse(show(kernel)) == kernel`. A value that is used
 more than once is written once, as `%<number> = <expr>` before the stores.
@@ -20,7 +21,22 @@ from collections.abc import Callable, Iterator
 import torch
 
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands
-from compiler.ir.loops import AsValue, Buffer, Call, Cast, Const, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import (
+    AsValue,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Element,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Store,
+)
 from compiler.ir.rewrite import children, nodes
 
 
@@ -88,8 +104,15 @@ class _Printer:
             return f"value({show_index(expr.index)})"
         if isinstance(expr, Element):
             return f"{expr.tensor}{{{', '.join(show_index(index) for index in expr.at)}}}"
-        loops = ", ".join(f"{loop.var} in {show_index(loop.extent)}" for loop in expr.loops)
-        return f"@{expr.op}{{{loops}}}({self.text(expr.body)})"
+        if isinstance(expr, Bind):
+            return f"@bind{{{_show_loop(expr.loop)}}}({self.text(expr.position)}, {self.text(expr.body)})"
+        if isinstance(expr, Check):
+            return f"@check{{{expr.failure}}}({self.text(expr.expr)}, {self.text(expr.condition)})"
+        return f"@{expr.op}{{{', '.join(map(_show_loop, expr.loops))}}}({self.text(expr.body)})"
+
+
+def _show_loop(loop: Loop) -> str:
+    return f"{loop.var} in {show_index(loop.extent)}"
 
 
 def show_expr(expr: Expr) -> str:
@@ -192,7 +215,7 @@ class _Parser:
         if head.startswith("%"):
             return self.names[head]
         if head.startswith("@"):
-            return self.reduction(head[1:])
+            return self.marked(head[1:])
         bracket = self.peek()
         if bracket == "[":
             self.token()
@@ -209,22 +232,36 @@ class _Parser:
         if op == "value":
             index = parse_index(self.until(")"))
             return AsValue(index, self.dtype())
+        args = self.arguments()
+        return Cast(args[0], self.dtype()) if op == "cast" else Call(op, args, self.dtype())
+
+    def arguments(self) -> tuple[Expr, ...]:
+        """Expressions up to the closing bracket."""
         args = []
         while self.peek() != ")":
             args.append(self.expr())
             if self.peek() == ",":
                 self.token()
         self.token()
-        return Cast(args[0], self.dtype()) if op == "cast" else Call(op, tuple(args), self.dtype())
+        return tuple(args)
 
-    def reduction(self, op: str) -> Expr:
+    def marked(self, op: str) -> Expr:
+        """What is written `@op{...}(...)`."""
         self.token()
-        pairs = [part.split(" in ", 1) for part in split(self.until("}"))]
-        loops = tuple(Loop(var.strip(), parse_index(extent.strip())) for var, extent in pairs)
+        inside = self.until("}")
         self.token()
-        body = self.expr()
-        self.token()
-        return Reduce(op, loops, body, self.dtype())  # type: ignore[arg-type]
+        args = self.arguments()
+        if op == "check":
+            return Check(*args, inside, self.dtype())
+        loops = tuple(_parse_loop(part) for part in split(inside))
+        if op == "bind":
+            return Bind(loops[0], *args, self.dtype())
+        return Reduce(op, loops, *args, self.dtype())  # type: ignore[arg-type]
+
+
+def _parse_loop(text: str) -> Loop:
+    var, extent = text.split(" in ", 1)
+    return Loop(var.strip(), parse_index(extent.strip()))
 
 
 def split(text: str) -> list[str]:
@@ -260,8 +297,7 @@ def parse(text: str) -> Kernel:
     names: dict[str, Expr] = {}
     for line in (line.strip() for line in lines):
         if line.startswith("for "):
-            var, extent = line.removeprefix("for ").split(" in ", 1)
-            loops.append(Loop(var, parse_index(extent)))
+            loops.append(_parse_loop(line.removeprefix("for ")))
         elif line.startswith("%"):
             name, expr = line.split(" = ", 1)
             names[name] = _Parser(expr, names).expr()

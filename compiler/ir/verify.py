@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from compiler.errors import VerifyError
+from compiler.ir.failures import FAILURES
 from compiler.ir.index import Index, symbols
 from compiler.ir.loops import (
     Allocate,
+    Bind,
     Call,
     CallAten,
+    Check,
     Element,
     Expect,
     Expr,
@@ -26,7 +29,7 @@ from compiler.ir.loops import (
     Schedule,
     Step,
 )
-from compiler.ir.rewrite import COMPARISONS, NARROW, children, indices, nodes
+from compiler.ir.rewrite import COMPARISONS, NARROW, children, indices, loops_bound_by, nodes
 
 
 def verify(kernel: Kernel) -> None:
@@ -67,8 +70,9 @@ def _scoped(kernel: Kernel, known: set[str]) -> Iterator[str]:
         expr, scope = pending.pop()
         for index in indices(expr):
             yield from _unknown(index, set(scope))
-        inner = scope | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else scope
         for child in children(expr):
+            is_inside = not isinstance(expr, Bind) or child is expr.body
+            inner = scope | {loop.var for loop in loops_bound_by(expr)} if is_inside else scope
             if (child, inner) not in seen:
                 seen.add((child, inner))
                 pending.append((child, inner))
@@ -81,6 +85,10 @@ def _problems_of(node: Expr, buffers: Mapping[str, object]) -> Iterator[str]:
         yield f"it loads {node.buffer}, which is no argument"
     if isinstance(node, Reduce) and not node.loops:
         yield f"a {node.op} runs over no loop"
+    if isinstance(node, Bind) and node.position.dtype is not torch.int64:
+        yield f"a position of {node.position.dtype}"
+    if isinstance(node, Check) and (node.condition.dtype is not torch.bool or node.failure not in FAILURES):
+        yield f"a check of {node.condition.dtype} that fails with {node.failure!r}"
     if isinstance(node, Call):
         yield from _problems_of_call(node)
 

@@ -1,6 +1,6 @@
 """The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
 
-from compiler.ops import composite, contraction, creation, indexing, pointwise, random, reduction, views
+from compiler.ops import composite, contraction, creation, indexing, lookup, pointwise, random, reduction, views
 from compiler.ops.lower import kind_of, lower
 from compiler.ops.registry import OPERATORS, Kind, Op, record
 
@@ -13,6 +13,7 @@ __all__ = [
     "creation",
     "indexing",
     "kind_of",
+    "lookup",
     "lower",
     "pointwise",
     "random",

@@ -179,9 +179,9 @@ record(
     Kind.indexing,
     None,
     *(
-        "embedding embedding_dense_backward gather scatter.src scatter.value scatter_add scatter_reduce.two"
-        " index.Tensor index_put _unsafe_index.Tensor _unsafe_index_put index_select index_add index_fill.int_Scalar"
-        " masked_scatter masked_select nonzero take stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
+        "embedding_dense_backward scatter.src scatter.value scatter_add scatter_reduce.two"
+        " index_put _unsafe_index_put index_add index_fill.int_Scalar"
+        " masked_scatter masked_select nonzero stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
         " upsample_nearest2d upsample_bilinear2d upsample_bicubic2d"
         " max_pool2d_with_indices max_pool2d_with_indices_backward _adaptive_avg_pool2d avg_pool2d avg_pool2d_backward"
         " _adaptive_avg_pool2d_backward im2col col2im reflection_pad2d repeat_interleave.Tensor"

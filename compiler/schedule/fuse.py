@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops import Element, Expr, Reduce, Ref
+from compiler.ir.loops import Check, Element, Expr, Reduce, Ref
 from compiler.ir.lowered import Called, Generated, Lowered, Tensor, Viewed, coordinates, ranges_of
-from compiler.ir.rewrite import Expansion, Substitution, children, nodes
+from compiler.ir.rewrite import Expansion, Substitution, children, loops_bound_by, nodes
 from compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = 48
@@ -161,9 +161,10 @@ class _Fusion:
     def _use(self, definition: Generated) -> None:
         tensor, found = definition.tensor, nodes(definition.expr)
         reductions = [node for node in found if isinstance(node, Reduce)]
-        for reduction in reductions:
-            self.cost.ranges.update({loop.var: loop.extent for loop in reduction.loops})
-        outer = frozenset().union(*(self.cost.free(reduction) for reduction in reductions))
+        for node in found:
+            self.cost.ranges.update({loop.var: loop.extent for loop in loops_bound_by(node)})
+        self.cost.note(found)
+        outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
         ranges = {f"d{dim}": tensor.shape[dim] for dim in axes}
         counts: dict[str, int] = {}
@@ -224,6 +225,8 @@ class _Fusion:
             return True
         use = self.uses[tensor.name]
         times = use.evaluations / max(self.cost.count(tensor.shape), 1)
+        if times < 1 and any(isinstance(node, Check) for node in found):
+            return False  # what nobody reads is checked too
         if use.users == 1 and times <= 1:
             return True
         return times <= 3 and effort <= 4 and reads <= 2
@@ -361,9 +364,10 @@ class _Fusion:
         """Whether computing a value here costs no more than reading its operands in a kernel of its own."""
         if len(group.seen) + len(fresh) > MOST_MEMBERS_NODES or self.cost.depth(expansion) > DEEPEST:
             return False
-        ranges = wider.ranges
+        ranges, own = wider.ranges, nodes(placed)
+        self.cost.note((*own, *fresh))
         here = sum(self.cost.work(node, ranges) for node in fresh)
-        alone = sum(self.cost.work(node, ranges) for node in nodes(placed))
+        alone = sum(self.cost.work(node, ranges) for node in own)
         return here <= 3 * alone + LAUNCH_WORK
 
     # ---- the result

@@ -12,9 +12,19 @@ from dataclasses import dataclass
 
 from compiler.errors import VerifyError
 from compiler.ir.index import ONE, ZERO, Index, Symbol, coefficient, simplify, substitute, symbols, total
-from compiler.ir.loops import AsValue, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Store
 from compiler.ir.lowered import Tensor
-from compiler.ir.rewrite import call, children, constant, convert, indices, map_children, map_indices, nodes
+from compiler.ir.rewrite import (
+    call,
+    children,
+    constant,
+    convert,
+    indices,
+    loops_bound_by,
+    map_children,
+    map_indices,
+    nodes,
+)
 from compiler.schedule.fuse import Fused, Group, place_of
 
 
@@ -82,9 +92,7 @@ class _Flatten(_Rewriter):
         self.ranges: ChainMap[str, Index] = ChainMap({}, {loop.var: loop.extent for loop in loops})
 
     def rewrite(self, expr: Expr) -> Expr:
-        if isinstance(expr, Reduce):
-            self.ranges.maps[0].update({loop.var: loop.extent for loop in expr.loops})
-            return map_children(expr, self)
+        self.ranges.maps[0].update({loop.var: loop.extent for loop in loops_bound_by(expr)})
         if isinstance(expr, Element):
             tensor = self.tensors[expr.tensor]  # type: ignore[index]
             return Load(expr.tensor, simplify(offset_of(tensor, expr.at), self.ranges), expr.dtype)
@@ -194,17 +202,25 @@ class _Rename(_Rewriter):
         self.heights: dict[Expr, int] = {}
 
     def height(self, expr: Expr) -> int:
-        """How many reductions are nested in an expression."""
+        """How many reductions and bindings are nested in an expression."""
         found = self.heights.get(expr)
         if found is None:
             inner = max((self.height(child) for child in children(expr)), default=0)
-            found = self.heights[expr] = inner + isinstance(expr, Reduce)
+            found = self.heights[expr] = inner + isinstance(expr, Reduce | Bind)
         return found
 
     def index(self, index: Index) -> Index:
         return substitute(index, self.values)
 
+    def binding(self, expr: Bind) -> Bind:
+        """With the variable named by the height too; in the body alone, for its name may be bound elsewhere again."""
+        name = f"b{self.height(expr) - 1}"
+        inner = _Rename({**self.values, expr.loop.var: Symbol(name)}, self.buffers)
+        return Bind(Loop(name, self.index(expr.loop.extent)), self(expr.position), inner(expr.body), expr.dtype)
+
     def rewrite(self, expr: Expr) -> Expr:
+        if isinstance(expr, Bind):
+            return self.binding(expr)
         if isinstance(expr, Reduce):
             level = self.height(expr) - 1
             for position, loop in enumerate(expr.loops):
@@ -242,17 +258,16 @@ def _canonical(loops: tuple[Loop, ...], stores: list[Store], tensors: object, or
 def _sizes(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> set[str]:
     """The names that the kernel does not bind: its symbolic sizes."""
     names = {name for index in _every_index(loops, stores, buffers) for name in symbols(index)}
-    return names - {loop.var for loop in loops} - {loop.var for loop in _reduce_loops(stores)}
+    return names - {loop.var for loop in loops} - {loop.var for loop in _bound_loops(stores)}
 
 
 def _every_index(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> Iterator[Index]:
     yield from (loop.extent for loop in loops)
     yield from (buffer.numel for buffer in buffers)
-    yield from (loop.extent for loop in _reduce_loops(stores))
+    yield from (loop.extent for loop in _bound_loops(stores))
     yield from _all_indices(list(stores))
 
 
-def _reduce_loops(stores: tuple[Store, ...]) -> Iterator[Loop]:
+def _bound_loops(stores: tuple[Store, ...]) -> Iterator[Loop]:
     for node in nodes(*(store.expr for store in stores)):
-        if isinstance(node, Reduce):
-            yield from node.loops
+        yield from loops_bound_by(node)
