@@ -123,11 +123,12 @@ class Evaluation:
         return self.reduction(expr, at)
 
     def bound(self, expr: Bind, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
-        """The body at the position, which is clamped as generated code clamps it."""
+        """The body at the position, or at 0 where that is out of range, as generated code has it."""
         extent = evaluate(expr.loop.extent, at)
         assert extent > 0, f"{expr.loop} has no position"
-        position = min(max(int(self.value(expr.position, at, known)), 0), extent - 1)
-        return self.value(expr.body, {**at, expr.loop.var: position}, {})
+        position = int(self.value(expr.position, at, known))
+        inside = position if 0 <= position < extent else 0
+        return self.value(expr.body, {**at, expr.loop.var: inside}, {})
 
     def offset(self, index: Index, at: Mapping[str, int]) -> int:
         found = evaluate(index, at)

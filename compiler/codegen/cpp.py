@@ -63,7 +63,9 @@ _KEYWORDS = frozenset(
     "typedef typename union unsigned using virtual void volatile while xor m f16 f32 f64 bf16 i8 i16 i32 i64 u8 u32 "
     "u64 bits".split()
 )
-_OURS = re.compile(r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|failed|[gr]\d+")
+_OURS = re.compile(
+    r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|failed|[gr]\d+"
+)
 
 
 def identifier(name: str) -> str:
@@ -311,9 +313,8 @@ class _Emitter:
         var, extent = expr.loop.var, expr.loop.extent
         if var not in self.bound:
             self.ready([expr.position])
-            position = self.value(expr.position)
-            last = self.index(extent - 1)
-            self.writer.line(f"const i64 {var} = m::greatest(m::least({position}, {last}), 0);")
+            position, size = self.value(expr.position), self.index(extent)
+            self.writer.line(f"const i64 {var} = (u64)({position}) < (u64)({size}) ? {position} : 0;")
             self.bound |= {var}
             self.extents = {**self.extents, var: extent}
 

@@ -5,8 +5,8 @@
 `normalize` makes equal expressions one object, drops loops of extent 1, splits a loop that is divided by a constant,
 joins loops that every access walks as one, spells argmax as a max and a search, and gives reductions over the extent of
 a kernel loop that loop's name, so that what they share with the stores is the same expression. A variable that `Bind`
-gives a value is named by its position, one name for equal ones, and depends on all that the position does. A nest holds stores
-whose sets of loops are ordered by inclusion, so that each belongs to one depth.
+gives a value is named by its position, one name for equal ones, and depends on all that the position does. A nest
+holds stores whose sets of loops are ordered by inclusion, so that each belongs to one depth.
 """
 
 from __future__ import annotations

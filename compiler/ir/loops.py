@@ -20,8 +20,8 @@ subexpressions, and merges reductions over equal extents into one loop. A store 
 variable belongs to the outer level (`mean[i] = ...` beside `y[i, j] = ...`). Every access is in range by
 construction: a load in the arm of a `where` has its index clamped by `Min`/`Max`.
 
-An index that is data is bound first: `Bind` gives its variable the number that an expression has, clamped to the
-extent, so that no access can be out of range whatever the data holds; in indices it is a variable like any other. Row
+An index that is data is bound first: `Bind` gives its variable the number that an expression has, or 0 where that is
+out of range, so that no access can be wrong whatever the data holds; in indices it is a variable like any other. Row
 `t[i]` of a table is
 
     for i, j:  y[i*n + j] = bind v in m = t[i]: w[v*n + j]
@@ -125,7 +125,7 @@ class Element(Shared):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Bind(Shared):
-    """`body` where `loop.var` has one value: `position` (int64), clamped to 0 <= value < loop.extent."""
+    """`body` where `loop.var` has one value: `position` (int64), or 0 where that is not in 0 <= value < loop.extent."""
 
     loop: Loop
     position: Expr

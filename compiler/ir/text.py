@@ -250,13 +250,13 @@ class _Parser:
         self.token()
         inside = self.until("}")
         self.token()
-        args = self.arguments()
+        first, *rest = self.arguments()
         if op == "check":
-            return Check(*args, inside, self.dtype())
+            return Check(first, rest[0], inside, self.dtype())
         loops = tuple(_parse_loop(part) for part in split(inside))
         if op == "bind":
-            return Bind(loops[0], *args, self.dtype())
-        return Reduce(op, loops, *args, self.dtype())  # type: ignore[arg-type]
+            return Bind(loops[0], first, rest[0], self.dtype())
+        return Reduce(op, loops, first, self.dtype())  # type: ignore[arg-type]
 
 
 def _parse_loop(text: str) -> Loop:
