@@ -38,6 +38,7 @@ def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
     "floordiv_int": np.floor_divide, "mod_int": np.mod, "floor_div_float": np.floor_divide,
+    "truncdiv_int": lambda a, b: (a - np.fmod(a, b)) // b,
     "remainder_float": np.mod,
     "fmod": np.fmod, "sign": lambda x: type(x)(int(x > 0) - int(x < 0)),
     "reciprocal": lambda x: type(x)(1) / x, "sqrt": np.sqrt,

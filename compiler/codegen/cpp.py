@@ -703,7 +703,7 @@ class _Emitter:
     # ---- kernel loops ----
 
     def run(self) -> None:
-        sizes = {b.loop.extent for b in self.bindings if not isinstance(b.loop.extent, Int)}
+        sizes = dict.fromkeys(b.loop.extent for b in self.bindings if not isinstance(b.loop.extent, Int))
         if not sizes or not self.checks:
             self.level(0)
             return

@@ -142,7 +142,7 @@ INLINE T floordiv_int(T a, T b) {
 template <class T>
 INLINE T mod_int(T a, T b) {
   T r = (T)(a % b);
-  return (T)((r != 0) & ((r < 0) != (b < 0)) ? r + b : r);
+  return (T)(r + (b & (T)-(T)((r != 0) & ((r < 0) != (b < 0)))));
 }
 
 INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }
