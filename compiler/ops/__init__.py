@@ -1,6 +1,17 @@
 """The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
 
-from compiler.ops import composite, contraction, creation, indexing, lookup, pointwise, random, reduction, views
+from compiler.ops import (
+    composite,
+    contraction,
+    creation,
+    indexing,
+    lookup,
+    pointwise,
+    random,
+    reduction,
+    views,
+    windows,
+)
 from compiler.ops.lower import kind_of, lower
 from compiler.ops.registry import OPERATORS, Kind, Op, record
 
@@ -20,4 +31,5 @@ __all__ = [
     "record",
     "reduction",
     "views",
+    "windows",
 ]
