@@ -28,7 +28,17 @@ import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
-from compiler.codegen.nest import Interner, Nest, Renamer, cost, loops_of, normalize, operands, subexpressions
+from compiler.codegen.nest import (
+    Interner,
+    Nest,
+    Renamer,
+    cost,
+    loops_of,
+    normalize,
+    operands,
+    segments,
+    subexpressions,
+)
 from compiler.errors import VerifyError
 from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol
@@ -780,8 +790,27 @@ class _Emitter:
         return all(self.depth_of(self.intern.free(r)) != len(loops) for r in self.reductions)
 
     def _leaf(self, depth: int) -> None:
+        loop, nest = self.nest.loops[depth], self.nest
+        pragma = self._pragma_of(depth, 1, "simd") or "simd"
+        for first, last in [] if loop.var in self.ranges else segments(loop, nest.stores):
+            self.nest = self._segment(nest, first, last)
+            self._leaf_loop(depth, pragma)
+        if self.nest is nest:
+            self._leaf_loop(depth, pragma)
+        self.nest = nest
+
+    def _segment(self, nest: Nest, first: int, last: int) -> Nest:
+        """The nest for some iterations of its innermost loop, counted from the first of them."""
+        loop = Loop(nest.loops[-1].var, Int(last - first))
+        extents = {**self.extents, loop.var: loop.extent}
+        shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
+        stores = tuple(replace(s, index=shift.index(s.index), expr=shift(s.expr)) for s in nest.stores)
+        self.loop_names |= _names_bound(subexpressions(s.expr for s in stores))
+        return replace(nest, loops=(*nest.loops[:-1], loop), stores=stores)
+
+    def _leaf_loop(self, depth: int, pragma: str) -> None:
         if self.independent:
-            self.writer.pragma(self._pragma_of(depth, 1, "simd") or "simd")
+            self.writer.pragma(pragma)
         with self._parallel(), self.writer.block(self.head(self.nest.loops[depth])):
             with self.scope(self.nest.loops[depth]):
                 self.level(depth + 1)

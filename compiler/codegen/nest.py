@@ -12,14 +12,14 @@ holds stores whose sets of loops are ordered by inclusion, so that each belongs 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
-from compiler.ir.index import FloorDiv, Index, Int, Mod, Symbol
+from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Store
 
 SMALLEST_SPLIT = 8
@@ -144,7 +144,8 @@ class Renamer:
             case Load() | AsValue():
                 return replace(expr, index=self.index(expr.index))
             case Call():
-                return replace(expr, args=tuple(map(self, expr.args)))
+                renamed = replace(expr, args=tuple(map(self, expr.args)))
+                return self._decided(renamed)
             case Cast():
                 return replace(expr, expr=self(expr.expr))
             case Reduce():
@@ -153,6 +154,19 @@ class Renamer:
                 return replace(expr, expr=self(expr.expr), condition=self(expr.condition))
             case Bind():
                 return self.bind(expr, self(expr.position), expr.body)
+        return expr
+
+    def _decided(self, expr: Call) -> Expr:
+        """A comparison of indices as what it is in every iteration, where that is known, and what depends on it."""
+        match expr:
+            case Call("where", (Const(value, _), yes, no), _):
+                return yes if value else no
+            case Call("logical_and", (Const(True), other), _) | Call("logical_and", (other, Const(True)), _):
+                return other if other.dtype is torch.bool else expr
+            case Call("lt" | "ge", (first, second), _):
+                a, b = _index_of(first), _index_of(second)
+                low, high = affine.interval(a - b, self.extents) if a is not None and b is not None else (-1, 1)
+                return Const((high < 0) == (expr.op == "lt"), torch.bool) if high < 0 or low >= 0 else expr
         return expr
 
     def bind(self, expr: Bind, position: Expr, body: Expr) -> Bind:
@@ -167,6 +181,15 @@ class Renamer:
         outer = {name: value for name, value in self.environment.items() if name not in bound}
         extents = {**self.extents, **{loop.var: loop.extent for loop in expr.loops}}
         return replace(expr, body=Renamer(self.intern, outer, extents)(expr.body))
+
+
+def _index_of(expr: Expr) -> Index | None:
+    """The index that an integer value stands for, if it is one."""
+    if expr.dtype is not torch.int64:
+        return None
+    if isinstance(expr, Const):
+        return Int(int(expr.value))
+    return expr.index if isinstance(expr, AsValue) else None
 
 
 # ---- loops of one level: drop, split, join ----
@@ -408,6 +431,53 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
         segment = [loop for loop in mine if loop.var in wanted and loop not in order]
         order += _order(segment, inner_sets, score, lane)
     return Nest(tuple(order), tuple(stores), lane)
+
+
+MOST_SEGMENTS = 4
+SHORTEST_PEELED = 16
+"""A loop is cut where a clamp begins or ends, if that leaves one segment of so many iterations without it."""
+
+
+def segments(loop: Loop, stores: Sequence[Store]) -> list[tuple[int, int]]:
+    """The ranges of a loop between the points at which a `Min` or `Max` of an index changes sides.
+
+    In the longest one the indices of padded windows, slices and concatenations are linear, and so vectorise.
+    """
+    if not isinstance(loop.extent, Int):
+        return []
+    found = [*indices(store.expr for store in stores), *(store.index for store in stores)]
+    cuts = sorted({cut for index in found for cut in _cuts(index, loop)})
+    ends = [0, *cuts, loop.extent.value]
+    pairs = list(itertools.pairwise(ends))
+    longest = max(pairs, key=lambda pair: pair[1] - pair[0])
+    if len(pairs) == 1 or longest[1] - longest[0] < SHORTEST_PEELED:
+        return [(0, loop.extent.value)]
+    if len(pairs) > MOST_SEGMENTS:
+        pairs = [(0, longest[0]), longest, (longest[1], loop.extent.value)]
+    return [(first, last) for first, last in pairs if first < last]
+
+
+def _cuts(index: Index, loop: Loop) -> Iterator[int]:
+    """The first iterations in which a clamp in the index takes its other side."""
+    for part in affine.walk(index):
+        if not isinstance(part, Min | Max):
+            continue
+        for a, b in itertools.product(_sides(part.a), _sides(part.b)):
+            gap = a - b
+            step = affine.stride(gap, loop.var)
+            rest = gap - step * Symbol(loop.var) if step is not None else gap
+            if isinstance(step, Int) and step.value and isinstance(rest, Int):
+                is_early = isinstance(part, Max) == (step.value > 0)
+                cut = -(rest.value // step.value) if is_early else (-rest.value) // step.value + 1
+                if 0 < cut < loop.extent.value:  # type: ignore[union-attr]
+                    yield cut
+
+
+def _sides(index: Index) -> list[Index]:
+    """What a clamp inside a clamp may be."""
+    if isinstance(index, Min | Max):
+        return [*_sides(index.a), *_sides(index.b)]
+    return [index]
 
 
 def _outer_reductions(stores: Sequence[Store]) -> list[Reduce]:

@@ -9,6 +9,7 @@ from compiler.ops import (
     pointwise,
     random,
     reduction,
+    resampling,
     views,
     windows,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "random",
     "record",
     "reduction",
+    "resampling",
     "views",
     "windows",
 ]
