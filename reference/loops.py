@@ -17,7 +17,7 @@ import torch
 
 from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.index import Index, evaluate, symbols
-from compiler.ir.loops import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce
+from compiler.ir.loops import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
@@ -57,9 +57,17 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "isfinite": np.isfinite, "fma": lambda a, b, c: type(a)(float(a) * float(b) + float(c)), "copysign": np.copysign,
     "signbit": np.signbit,
 }  # fmt: skip
-START: dict[str, Any] = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
+START: dict[str, Any] = {
+    "sum": 0,
+    "prod": 1,
+    "max": -math.inf,
+    "min": math.inf,
+    "any": False,
+    "all": True,
+    "logaddexp": -math.inf,
+}
 STEP = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
-        "any": np.logical_or, "all": np.logical_and}  # fmt: skip
+        "any": np.logical_or, "all": np.logical_and, "logaddexp": np.logaddexp}  # fmt: skip
 
 
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
@@ -120,6 +128,8 @@ class Evaluation:
             if not self.value(expr.condition, at, known):
                 self.failed.add(expr.failure)
             return self.value(expr.expr, at, known)
+        if isinstance(expr, Scan):
+            return self.scanned(expr, at)
         assert isinstance(expr, Reduce), f"no kernel holds {expr}"
         return self.reduction(expr, at)
 
@@ -130,6 +140,14 @@ class Evaluation:
         position = int(self.value(expr.position, at, known))
         inside = position if 0 <= position < extent else 0
         return self.value(expr.body, {**at, expr.loop.var: inside}, {})
+
+    def scanned(self, expr: Scan, at: Mapping[str, int]) -> Any:
+        """The fold of the elements up to and with the last, one after the other."""
+        total = as_dtype(START[expr.op], expr.dtype) if expr.op not in ("max", "min") else None
+        for point in range(evaluate(expr.last, at) + 1):
+            value = self.value(expr.body, {**at, expr.loop.var: point}, {})
+            total = value if total is None else as_dtype(STEP[expr.op](total, value), expr.dtype)
+        return total
 
     def offset(self, index: Index, at: Mapping[str, int]) -> int:
         found = evaluate(index, at)

@@ -36,13 +36,14 @@ from compiler.codegen.nest import (
     loops_of,
     normalize,
     operands,
+    scanned_loop,
     segments,
     subexpressions,
 )
 from compiler.errors import VerifyError
 from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.rewrite import loops_bound_by
 
 PARALLEL_WORK = 1 << 16
@@ -146,6 +147,9 @@ def _with_identifiers(kernel: Kernel) -> Kernel:
                 return replace(expr, loop=loop, position=walk(expr.position), body=walk(expr.body))
             case Check():
                 return replace(expr, expr=walk(expr.expr), condition=walk(expr.condition))
+            case Scan():
+                loop = _rename_loops((expr.loop,), symbols)[0]
+                return replace(expr, loop=loop, last=rename(expr.last), body=walk(expr.body))
         return expr
 
     stores = tuple(
@@ -215,6 +219,8 @@ def _operator(op: str, dtype: torch.dtype) -> _Operator:
     if op in ("sum", "prod"):
         sign = "+" if op == "sum" else "*"
         return _Operator("0" if op == "sum" else "1", f"{{0}} {sign}= {{1}}", sign)
+    if op == "logaddexp":
+        return _Operator(_extreme(dtype, True), "{0} = m::logaddexp({0}, {1})", "")
     name = "maximum" if op == "max" else "minimum"
     return _Operator(_extreme(dtype, op == "max"), f"{{0}} = m::{name}({{1}}, {{0}})", name)
 
@@ -258,6 +264,9 @@ class _Emitter:
         found = subexpressions(s.expr for s in nest.stores)
         self.reductions = [e for e in found if isinstance(e, Reduce)]
         self.bindings = [e for e in found if isinstance(e, Bind)]
+        self.scans = [e for e in found if isinstance(e, Scan)]
+        self.scanned = scanned_loop(nest.stores)
+        self.totals: dict[int, str] = {}
         self.checks = any(isinstance(e, Check) for e in found)
         self.loop_names = frozenset(self.extents) | _names_bound(found)
 
@@ -314,6 +323,10 @@ class _Emitter:
             bit = self.failures.index(expr.failure)
             self.writer.check(self.value(expr.condition), bit)
             return self.value(expr.expr)
+        if isinstance(expr, Scan):
+            total, operator = self.totals[id(expr)], _operator(expr.op, expr.dtype)
+            self.writer.line(operator.take.format(total, self.value(expr.body)) + ";")
+            return total
         name, text = self.fresh("t"), self._text(expr)
         self.writer.line(f"const {C_TYPES[expr.dtype]} {name} = {text};")
         return name
@@ -773,7 +786,9 @@ class _Emitter:
     def descend(self, depth: int) -> None:
         """The next loops, in parallel where nothing outside is."""
         loop = self.nest.loops[depth]
-        if self._is_transposing(depth):
+        if loop.var == self.scanned:
+            self._descend_scan(depth)
+        elif self._is_transposing(depth):
             self._descend_by_squares(depth)
         elif loop.var == self.nest.lane:
             self._descend_by_tile(depth, self._pragma_of(depth, 1))
@@ -815,6 +830,21 @@ class _Emitter:
             with self.scope(self.nest.loops[depth]):
                 self.level(depth + 1)
 
+    def _descend_scan(self, depth: int) -> None:
+        """The loop that carries totals, in order; those that depend on the lane are an array of them."""
+        for scan in self.scans:
+            total = self.fresh("total")
+            kind, start = C_TYPES[scan.dtype], _operator(scan.op, scan.dtype).start
+            if self.tile is not None and self.tile.loop.var in self.intern.free(scan):
+                self.totals[id(scan)] = f"{total}[lane]"
+                self.writer.line(f"alignas(64) {kind} {total}[{self.tile.capacity}];")
+                self.writer.line(f"for (i64 lane = 0; lane < {self.tile.length}; lane++) {total}[lane] = {start};")
+            else:
+                self.totals[id(scan)] = total
+                self.writer.line(f"{kind} {total} = {start};")
+        with self._parallel():
+            self._nested(depth, 1)
+
     def _descend_plain(self, depth: int) -> None:
         width = self._width(depth) if not self.parallel else 1
         pragma = self._pragma_of(depth, width)
@@ -838,7 +868,7 @@ class _Emitter:
         width, count = 1, self._count(self.nest.loops[depth])
         while count < 256 and depth + width not in busy and depth + width < len(self.nest.loops):
             loop = self.nest.loops[depth + width]
-            if loop.var == self.nest.lane or self._is_leaf(depth + width):
+            if loop.var in (self.nest.lane, self.scanned) or self._is_leaf(depth + width):
                 break
             width, count = width + 1, count * self._count(loop)
         return width
@@ -870,7 +900,7 @@ class _Emitter:
 
     def _is_transposing(self, depth: int) -> bool:
         """Whether the two innermost loops start here and a load walks the outer one contiguously."""
-        if depth != len(self.nest.loops) - 2 or self.reductions or self.stores_at(depth + 1):
+        if depth != len(self.nest.loops) - 2 or self.reductions or self.scans or self.stores_at(depth + 1):
             return False
         if not self.independent or self.nest.lane is not None or self.ranges:
             return False

@@ -5,7 +5,8 @@
 `normalize` makes equal expressions one object, drops loops of extent 1, splits a loop that is divided by a constant,
 joins loops that every access walks as one, spells argmax as a max and a search, and gives reductions over the extent of
 a kernel loop that loop's name, so that what they share with the stores is the same expression. A variable that `Bind`
-gives a value is named by its position, one name for equal ones, and depends on all that the position does. A nest
+gives a value is named by its position, one name for equal ones, and depends on all that the position does. The body
+of a `Scan` is over the loop that it runs along, which is the innermost one of its nest, but for its lanes. A nest
 holds stores whose sets of loops are ordered by inclusion, so that each belongs to one depth.
 """
 
@@ -20,7 +21,7 @@ import torch
 from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 
 SMALLEST_SPLIT = 8
 """A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""
@@ -47,6 +48,8 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
             return position, body
         case Check(inner, condition):
             return inner, condition
+        case Scan():
+            return (expr.body,)
     return ()
 
 
@@ -79,6 +82,8 @@ class Interner:
                 key = ("bind", loop, id(position), id(body), dtype)
             case Check(inner, condition, failure, dtype):
                 key = ("check", id(inner), id(condition), failure, dtype)
+            case Scan(op, loop, last, body, dtype):
+                key = ("scan", op, loop, last, id(body), dtype)
             case Const(value, dtype):
                 key = ("const", repr(value), dtype)
             case _:
@@ -99,6 +104,8 @@ class Interner:
         inside = frozenset[str]().union(*map(self.free, operands(expr)))
         if isinstance(expr, Bind):
             return inside - {expr.loop.var}
+        if isinstance(expr, Scan):
+            return inside | affine.names(expr.last)
         return inside - {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else inside
 
 
@@ -118,7 +125,8 @@ def subexpressions(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def indices(roots: Iterable[Expr]) -> list[Index]:
-    return [e.index for e in subexpressions(roots) if isinstance(e, Load | AsValue)]
+    found = subexpressions(roots)
+    return [e.index if isinstance(e, Load | AsValue) else e.last for e in found if isinstance(e, Load | AsValue | Scan)]
 
 
 # ---- one rewrite of indices ----
@@ -154,7 +162,19 @@ class Renamer:
                 return replace(expr, expr=self(expr.expr), condition=self(expr.condition))
             case Bind():
                 return self.bind(expr, self(expr.position), expr.body)
+            case Scan():
+                return self._scan(expr)
         return expr
+
+    def _scan(self, expr: Scan) -> Expr:
+        """The scan with its body over the loop that it runs along; of a single element, what a total of it is."""
+        last = self.index(expr.last)
+        body = Renamer(self.intern, {**self.environment, expr.loop.var: last}, self.extents)(expr.body)
+        if not isinstance(last, Int):
+            return replace(expr, last=last, body=body)
+        start = self.intern(Const(0.0, expr.dtype))
+        is_sum = expr.op == "sum" and expr.dtype.is_floating_point
+        return Call("add", (start, body), expr.dtype) if is_sum else body
 
     def _decided(self, expr: Call) -> Expr:
         """A comparison of indices as what it is in every iteration, where that is known, and what depends on it."""
@@ -208,10 +228,10 @@ def _drop(loops: Sequence[Loop]) -> _Change | None:
     return _Change(tuple(loop for loop in loops if loop.var not in gone), gone) if gone else None
 
 
-def _split(loops: Sequence[Loop], accesses: Sequence[Index]) -> _Change | None:
+def _split(loops: Sequence[Loop], accesses: Sequence[Index], may_split: Sequence[Loop]) -> _Change | None:
     """One loop as two at a constant that divides it: i -> i_o*q + i_i."""
     for at, loop in enumerate(loops):
-        q = _split_point(loop, accesses)
+        q = _split_point(loop, accesses) if loop in may_split else None
         if q is not None and isinstance(loop.extent, Int):
             outer, inner = Loop(f"{loop.var}_o", Int(loop.extent.value // q)), Loop(f"{loop.var}_i", Int(q))
             value = Symbol(outer.var) * q + Symbol(inner.var)
@@ -272,7 +292,9 @@ class _Normalizer:
 
     def _next_change(self, kernel: Kernel) -> _Change | None:
         accesses = [*indices(store.expr for store in kernel.stores), *(store.index for store in kernel.stores)]
-        return _drop(kernel.loops) or _split(kernel.loops, accesses) or _join(kernel.loops, accesses)
+        scanned = scanned_loop(kernel.stores)
+        whole = tuple(loop for loop in kernel.loops if loop.var != scanned)
+        return _drop(kernel.loops) or _split(kernel.loops, accesses, whole) or _join(kernel.loops, accesses)
 
     def _apply(self, kernel: Kernel, change: _Change) -> Kernel:
         rename = Renamer(self.intern, change.environment, {loop.var: loop.extent for loop in change.loops})
@@ -298,6 +320,8 @@ class _Normalizer:
                 case Bind(_, position, body):
                     position, body = (self._rebuild(e, function, done) for e in (position, body))
                     result = Renamer(self.intern, {}, {}).bind(expr, position, body)
+                case Scan():
+                    result = replace(expr, body=self._rebuild(expr.body, function, done))
                 case _:
                     result = expr
             done[id(expr)] = self.intern(result)
@@ -360,7 +384,7 @@ class _Normalizer:
 
     def _change_of(self, loops: tuple[Loop, ...], body: Expr) -> _Change | None:
         accesses = indices([body])
-        return _split(loops, accesses) or _join(loops, accesses)
+        return _split(loops, accesses, loops) or _join(loops, accesses)
 
     def _names(self, loops: tuple[Loop, ...], body: Expr) -> dict[str, str]:
         """For each loop the name of a kernel loop of its extent that the body does not mention, or one of its own.
@@ -422,6 +446,9 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
     sets = {loops_of(intern, store, loops) for store in stores}
     used = frozenset[str]().union(*sets)
     mine = tuple(loop for loop in loops if loop.var in used)
+    scanned = scanned_loop(stores)
+    if scanned is not None:
+        return _arrange_scan(mine, stores, scanned)
     reductions = _outer_reductions(stores)
     inner_sets = {intern.free(reduction) & used for reduction in reductions}
     lane = _choose_lane(intern, mine, reductions)
@@ -431,6 +458,22 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
         segment = [loop for loop in mine if loop.var in wanted and loop not in order]
         order += _order(segment, inner_sets, score, lane)
     return Nest(tuple(order), tuple(stores), lane)
+
+
+def scanned_loop(stores: Sequence[Store]) -> str | None:
+    """The loop that the scans in some stores run along, if there are any."""
+    found = subexpressions(store.expr for store in stores)
+    return next((e.last.name for e in found if isinstance(e, Scan) and isinstance(e.last, Symbol)), None)
+
+
+def _arrange_scan(loops: tuple[Loop, ...], stores: Sequence[Store], scanned: str) -> Nest:
+    """The scanned loop innermost; where another is contiguous, that one in lanes around it."""
+    score = _strides(stores, loops)
+    best = max(reversed(loops), key=lambda loop: score[loop.var])
+    lane = best.var if best.var != scanned else None
+    outer = [loop for loop in loops if loop.var not in (lane, scanned)]
+    order = (*outer, *(loop for loop in loops if loop.var == lane), *(loop for loop in loops if loop.var == scanned))
+    return Nest(order, tuple(stores), lane)
 
 
 MOST_SEGMENTS = 4

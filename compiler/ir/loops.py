@@ -6,6 +6,7 @@
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
             | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at), before layout only
             | Bind(loop, position, body, dtype) | Check(expr, condition, failure, dtype)
+            | Scan(op, loop, last, body, dtype)
 
     Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
     Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
@@ -27,6 +28,8 @@ out of range, so that no access can be wrong whatever the data holds; in indices
     for i, j:  y[i*n + j] = bind v in m = t[i]: w[v*n + j]
 
 and `Check` makes the launch raise where eager would: at a position that is out of range, at an integer divisor of 0.
+A running total is a `Scan`, a reduction up to and with `last`: one of the kernel's loops, which then runs in order and
+carries the total along. No reduction has a scan in it.
 
 Arithmetic. A `Call` computes in its dtype, its arguments already cast by the lowering; `Load` of bfloat16 or float16
 has that dtype and is followed by a `Cast` to float32 before arithmetic. Loops of a kernel are independent of each
@@ -143,7 +146,21 @@ class Check(Shared):
     dtype: torch.dtype
 
 
-Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element | Bind | Check
+ScanOp: TypeAlias = Literal["sum", "prod", "max", "min", "logaddexp"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Scan(Shared):
+    """`op` over the points 0 <= loop.var <= last, in order. max/min propagate NaN."""
+
+    op: ScanOp
+    loop: Loop
+    last: Index
+    body: Expr
+    dtype: torch.dtype
+
+
+Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element | Bind | Check | Scan
 
 
 @dataclass(frozen=True, slots=True)

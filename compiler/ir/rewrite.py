@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 import torch
 
 from compiler.ir.index import Index, substitute, symbols
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce, Scan
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
 NARROW = (torch.bfloat16, torch.float16)
@@ -59,12 +59,12 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         return expr.position, expr.body
     if isinstance(expr, Check):
         return expr.expr, expr.condition
-    return (expr.body,) if isinstance(expr, Reduce) else ()
+    return (expr.body,) if isinstance(expr, Reduce | Scan) else ()
 
 
 def loops_bound_by(expr: Expr) -> tuple[Loop, ...]:
     """The loops whose variables the body of an expression has from it."""
-    if isinstance(expr, Bind):
+    if isinstance(expr, Bind | Scan):
         return (expr.loop,)
     return expr.loops if isinstance(expr, Reduce) else ()
 
@@ -73,6 +73,8 @@ def indices(expr: Expr) -> tuple[Index, ...]:
     """The indices that stand directly in an expression."""
     if isinstance(expr, Load | AsValue):
         return (expr.index,)
+    if isinstance(expr, Scan):
+        return (expr.last,)
     return expr.at if isinstance(expr, Element) else ()
 
 
@@ -102,6 +104,8 @@ def map_children(expr: Expr, function: Callable[[Expr], Expr]) -> Expr:
     if isinstance(expr, Reduce):
         body = function(expr.body)
         return expr if body is expr.body else Reduce(expr.op, expr.loops, body, expr.dtype)
+    if isinstance(expr, Scan):
+        return Scan(expr.op, expr.loop, expr.last, function(expr.body), expr.dtype)
     if isinstance(expr, Bind):
         return Bind(expr.loop, function(expr.position), function(expr.body), expr.dtype)
     if isinstance(expr, Check):
@@ -178,6 +182,8 @@ class Substitution:
         self._ranges.maps[0].update({loop.var: loop.extent for loop in loops})
         if isinstance(expr, Reduce):
             return Reduce(expr.op, loops, self(expr.body), expr.dtype)
+        if isinstance(expr, Scan):
+            return Scan(expr.op, loops[0], self._index(expr.last), self(expr.body), expr.dtype)
         if isinstance(expr, Bind):
             return Bind(loops[0], self(expr.position), self(expr.body), expr.dtype)
         if isinstance(expr, Load | AsValue | Element):

@@ -6,6 +6,7 @@
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
           | @<op>{<var> in <extent>, ...}(<expr>):<dtype> | value(<index>):<dtype> | <tensor>{<index>, ...}:<dtype>
           | @bind{<var> in <extent>}(<position>, <body>):<dtype> | @check{<failure>}(<expr>, <condition>):<dtype>
+          | @scan{<op>, <var> in <extent>, <last>}(<expr>):<dtype>
 
 Indices are Python expressions over loop variables and sizes. `parse(show(kernel)) == kernel`. A value that is used
 more than once is written once, as `%<number> = <expr>` before the stores.
@@ -35,6 +36,7 @@ from compiler.ir.loops import (
     Load,
     Loop,
     Reduce,
+    Scan,
     Store,
 )
 from compiler.ir.rewrite import children, nodes
@@ -108,6 +110,9 @@ class _Printer:
             return f"@bind{{{_show_loop(expr.loop)}}}({self.text(expr.position)}, {self.text(expr.body)})"
         if isinstance(expr, Check):
             return f"@check{{{expr.failure}}}({self.text(expr.expr)}, {self.text(expr.condition)})"
+        if isinstance(expr, Scan):
+            inside = f"{expr.op}, {_show_loop(expr.loop)}, {show_index(expr.last)}"
+            return f"@scan{{{inside}}}({self.text(expr.body)})"
         return f"@{expr.op}{{{', '.join(map(_show_loop, expr.loops))}}}({self.text(expr.body)})"
 
 
@@ -253,6 +258,9 @@ class _Parser:
         first, *rest = self.arguments()
         if op == "check":
             return Check(first, rest[0], inside, self.dtype())
+        if op == "scan":
+            name, loop, last = split(inside)
+            return Scan(name, _parse_loop(loop), parse_index(last), first, self.dtype())  # type: ignore[arg-type]
         loops = tuple(_parse_loop(part) for part in split(inside))
         if op == "bind":
             return Bind(loops[0], first, rest[0], self.dtype())

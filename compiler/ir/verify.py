@@ -8,7 +8,7 @@ import torch
 
 from compiler.errors import VerifyError
 from compiler.ir.failures import FAILURES
-from compiler.ir.index import Index, symbols
+from compiler.ir.index import Index, Symbol, symbols
 from compiler.ir.loops import (
     Allocate,
     Bind,
@@ -26,6 +26,7 @@ from compiler.ir.loops import (
     Ref,
     Reinterpret,
     Reuse,
+    Scan,
     Schedule,
     Step,
 )
@@ -52,6 +53,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
             yield f"it stores {store.expr.dtype} to {store.buffer} of {buffers[store.buffer].dtype}"
         yield from _unknown(store.index, known)
     yield from _scoped(kernel, known)
+    yield from _scans(kernel)
     for node in nodes(*(store.expr for store in kernel.stores)):
         yield from _problems_of(node, buffers)
     yield from _dependences(kernel)
@@ -76,6 +78,20 @@ def _scoped(kernel: Kernel, known: set[str]) -> Iterator[str]:
             if (child, inner) not in seen:
                 seen.add((child, inner))
                 pending.append((child, inner))
+
+
+def _scans(kernel: Kernel) -> Iterator[str]:
+    """Scans over what is no loop of the kernel, or over several, or inside of a reduction."""
+    found = nodes(*(store.expr for store in kernel.stores))
+    lasts: dict[Index, Index] = {Symbol(loop.var): loop.extent for loop in kernel.loops}
+    outer = {node for node in found if isinstance(node, Scan) and lasts.get(node.last) is node.loop.extent}
+    reduced = set(nodes(*(node.body for node in found if isinstance(node, Reduce))))
+    inner = set(nodes(*(node.body for node in outer)))
+    for node in found:
+        if isinstance(node, Scan) and (node in reduced or (node not in outer and node not in inner)):
+            yield f"a scan up to {node.last}, which is no loop of the kernel"
+    if len({node.last for node in outer}) > 1:
+        yield "scans over several loops"
 
 
 def _problems_of(node: Expr, buffers: Mapping[str, object]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from compiler.ops import (
     random,
     reduction,
     resampling,
+    scans,
     views,
     windows,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "record",
     "reduction",
     "resampling",
+    "scans",
     "views",
     "windows",
 ]

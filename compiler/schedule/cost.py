@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compiler.ir.index import Index, Int, evaluate, symbols
-from compiler.ir.loops import Bind, Call, Check, Element, Expr
+from compiler.ir.loops import Bind, Call, Check, Element, Expr, Scan
 from compiler.ir.rewrite import TRANSCENDENTAL, children, free_variables
 
 GATHER = 6
@@ -84,4 +84,6 @@ def weight(expr: Expr) -> int:
         return 8 if expr.op in TRANSCENDENTAL else 1
     if isinstance(expr, Bind):
         return GATHER
+    if isinstance(expr, Scan):
+        return 16 if expr.op == "logaddexp" else 2
     return {Element: 2, Check: 1}.get(type(expr), 0)

@@ -16,11 +16,11 @@ Cost: near-linear in nodes; expressions are bounded in size and depth, and what 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops import Check, Element, Expr, Reduce, Ref
+from compiler.ir.loops import Check, Element, Expr, Reduce, Ref, Scan
 from compiler.ir.lowered import Called, Generated, Lowered, Tensor, Viewed, coordinates, ranges_of
 from compiler.ir.rewrite import Expansion, Substitution, children, loops_bound_by, nodes
 from compiler.schedule.cost import Cost, weight
@@ -216,7 +216,7 @@ class _Fusion:
 
     def _is_inlined(self, tensor: Tensor, expr: Expr) -> bool:
         found = nodes(expr)
-        if any(isinstance(node, Reduce) for node in found):
+        if any(isinstance(node, Reduce | Scan) for node in found):
             return False
         if len(found) > MOST_INLINED or self.cost.depth(expr) > DEEPEST // 2:
             return False
@@ -277,6 +277,8 @@ class _Fusion:
             return False
         expansion = self._expand(group, wider, placed)
         fresh = self._fresh(group, expansion)
+        if not _scans_fit(wider, (*group.seen, *fresh)):
+            return False
         if not self._pays(group, wider, placed, expansion, fresh):
             return False
         group.domain = domain
@@ -382,6 +384,20 @@ class _Fusion:
                 needed.update(element.tensor for element in elements(*stored.values()))
                 kept.append(group)
         return Fused(self.lowered, tuple(reversed(kept)), frozenset(needed), self.axes)
+
+
+def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:
+    """Whether the scans among some expressions all run along one loop of a group, with no reduction beside them."""
+    found = list(found)
+    scans = [node for node in found if isinstance(node, Scan)]
+    if not scans:
+        return True
+    inner = {Symbol(node.loop.var) for node in scans}
+    outer = [node for node in scans if node.last not in inner]
+    if len({node.last for node in outer}) != 1 or any(isinstance(node, Reduce) for node in found):
+        return False
+    whole: dict[Index, Index] = {Symbol(name): extent for name, extent in group.ranges.items()}
+    return all(whole.get(node.last) is node.loop.extent for node in outer)
 
 
 def _digit(index: Index, weight_after: Index, extent: Index) -> Index:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compiler.errors import VerifyError
 from compiler.ir.index import ONE, ZERO, Index, Symbol, coefficient, simplify, substitute, symbols, total
-from compiler.ir.loops import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.lowered import Tensor
 from compiler.ir.rewrite import (
     call,
@@ -179,6 +179,8 @@ class _Merge(_Rewriter):
             return Reduce(expr.op, loops, self(expr.body), expr.dtype) if loops else self.single(expr)
         if isinstance(expr, Load | AsValue):
             return map_indices(expr, lambda index: substitute(index, self.values))
+        if isinstance(expr, Scan):
+            return Scan(expr.op, expr.loop, substitute(expr.last, self.values), self(expr.body), expr.dtype)
         return map_children(expr, self)
 
     def single(self, expr: Reduce) -> Expr:
@@ -202,24 +204,27 @@ class _Rename(_Rewriter):
         self.heights: dict[Expr, int] = {}
 
     def height(self, expr: Expr) -> int:
-        """How many reductions and bindings are nested in an expression."""
+        """How many reductions, bindings and scans are nested in an expression."""
         found = self.heights.get(expr)
         if found is None:
             inner = max((self.height(child) for child in children(expr)), default=0)
-            found = self.heights[expr] = inner + isinstance(expr, Reduce | Bind)
+            found = self.heights[expr] = inner + isinstance(expr, Reduce | Bind | Scan)
         return found
 
     def index(self, index: Index) -> Index:
         return substitute(index, self.values)
 
-    def binding(self, expr: Bind) -> Bind:
+    def binding(self, expr: Bind | Scan) -> Expr:
         """With the variable named by the height too; in the body alone, for its name may be bound elsewhere again."""
         name = f"b{self.height(expr) - 1}"
         inner = _Rename({**self.values, expr.loop.var: Symbol(name)}, self.buffers)
-        return Bind(Loop(name, self.index(expr.loop.extent)), self(expr.position), inner(expr.body), expr.dtype)
+        loop, body = Loop(name, self.index(expr.loop.extent)), inner(expr.body)
+        if isinstance(expr, Scan):
+            return Scan(expr.op, loop, self.index(expr.last), body, expr.dtype)
+        return Bind(loop, self(expr.position), body, expr.dtype)
 
     def rewrite(self, expr: Expr) -> Expr:
-        if isinstance(expr, Bind):
+        if isinstance(expr, Bind | Scan):
             return self.binding(expr)
         if isinstance(expr, Reduce):
             level = self.height(expr) - 1
