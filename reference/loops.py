@@ -17,7 +17,23 @@ import torch
 
 from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.index import Index, evaluate, symbols
-from compiler.ir.loops import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan
+from compiler.ir.loops import (
+    AsValue,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from compiler.ir.rewrite import is_scattered
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
@@ -70,6 +86,15 @@ STEP = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum
         "any": np.logical_or, "all": np.logical_and, "logaddexp": np.logaddexp}  # fmt: skip
 
 
+MODES: dict[str, Callable[[Any, Any], Any]] = {
+    "write": lambda old, new: new,
+    "accumulate": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+
+
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
     """The number as a scalar of `dtype`."""
     if dtype in NUMPY:
@@ -96,14 +121,18 @@ class Evaluation:
         """Executes every store. Values are computed first: a store never feeds a load of its own kernel."""
         for store in kernel.stores:
             mentioned = symbols(store.index)
-            loops = tuple(loop for loop in kernel.loops if loop.var in mentioned)
-            points = self.points(loops, self.sizes)
-            values = [(evaluate(store.index, at), self.value(store.expr, at, {})) for at in points]
-            for offset, value in values:
-                old = self.tensors[store.buffer][offset].item() if store.mode == "accumulate" else 0
-                self.tensors[store.buffer][offset] = (
-                    (value + old).item() if store.mode == "accumulate" else value.item()
-                )
+            loops = tuple(loop for loop in kernel.loops if loop.var in mentioned or is_scattered(store))
+            target = self.tensors[store.buffer]
+            for offset, value in [self.stored(store, at) for at in self.points(loops, self.sizes)]:
+                old = as_dtype(target[offset].item(), store.expr.dtype)
+                target[offset] = MODES[store.mode](old, value).item()
+
+    def stored(self, store: Store, at: Mapping[str, int]) -> tuple[int, Any]:
+        """Where a store goes at a point, and what it stores."""
+        expr = store.expr
+        while isinstance(expr, Bind):
+            at, expr = self.inside(expr, at, {}), expr.body
+        return self.offset(store.index, at), self.value(expr, at, {})
 
     def value(self, expr: Expr, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
         """The value of an expression at a point; `known` are those computed there already."""
@@ -134,12 +163,15 @@ class Evaluation:
         return self.reduction(expr, at)
 
     def bound(self, expr: Bind, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
-        """The body at the position, or at 0 where that is out of range, as generated code has it."""
+        """The body at the position."""
+        return self.value(expr.body, self.inside(expr, at, known), {})
+
+    def inside(self, expr: Bind, at: Mapping[str, int], known: dict[Expr, Any]) -> dict[str, int]:
+        """The point with the position, or 0 where that is out of range, as generated code has it."""
         extent = evaluate(expr.loop.extent, at)
         assert extent > 0, f"{expr.loop} has no position"
         position = int(self.value(expr.position, at, known))
-        inside = position if 0 <= position < extent else 0
-        return self.value(expr.body, {**at, expr.loop.var: inside}, {})
+        return {**at, expr.loop.var: position if 0 <= position < extent else 0}
 
     def scanned(self, expr: Scan, at: Mapping[str, int]) -> Any:
         """The fold of the elements up to and with the last, one after the other."""

@@ -32,6 +32,7 @@ from compiler.codegen.nest import (
     Interner,
     Nest,
     Renamer,
+    apart_loops,
     cost,
     loops_of,
     normalize,
@@ -39,12 +40,13 @@ from compiler.codegen.nest import (
     scanned_loop,
     segments,
     subexpressions,
+    with_expr,
 )
 from compiler.errors import VerifyError
 from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
-from compiler.ir.rewrite import loops_bound_by
+from compiler.ir.rewrite import is_scattered, loops_bound_by
 
 PARALLEL_WORK = 1 << 16
 """Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""
@@ -66,6 +68,9 @@ TILE = 64
 
 SCRATCH_BYTES = 1 << 17
 """The longest row of scratch, which is on the stack."""
+
+UPDATES = {"accumulate": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
+"""What joins an update with the element that is there."""
 
 _KEYWORDS = frozenset(
     "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
@@ -260,7 +265,8 @@ class _Emitter:
         self.count = itertools.count()
         self.parallel = False
         self.tile: _Tile | None = None
-        self.independent = all(_is_injective(store, nest.loops, intern) for store in nest.stores)
+        self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in nest.stores))
+        self.independent = self.apart >= set(self.extents)
         found = subexpressions(s.expr for s in nest.stores)
         self.reductions = [e for e in found if isinstance(e, Reduce)]
         self.bindings = [e for e in found if isinstance(e, Bind)]
@@ -774,14 +780,14 @@ class _Emitter:
         values = [self.value(store.expr) for store in stores]
         for store, text in zip(stores, values, strict=True):
             place = f"{store.buffer}[{self.index(store.index)}]"
-            if store.mode == "accumulate":
-                text = self._accumulated(place, text, store.expr.dtype)
+            if store.mode != "write":
+                text = self._updated(UPDATES[store.mode], place, text, store.expr.dtype)
             self.writer.line(f"{place} = {text};")
 
-    def _accumulated(self, place: str, text: str, dtype: torch.dtype) -> str:
+    def _updated(self, op: str, place: str, text: str, dtype: torch.dtype) -> str:
         held = Const(0, dtype)
         present = f"({place} != 0)" if dtype == torch.bool else place
-        return call(Call("add", (held, held), dtype), [present, text])
+        return call(Call(op, (held, held), dtype), [present, text])
 
     def descend(self, depth: int) -> None:
         """The next loops, in parallel where nothing outside is."""
@@ -807,7 +813,8 @@ class _Emitter:
     def _leaf(self, depth: int) -> None:
         loop, nest = self.nest.loops[depth], self.nest
         pragma = self._pragma_of(depth, 1, "simd") or "simd"
-        for first, last in [] if loop.var in self.ranges else segments(loop, nest.stores):
+        is_whole = loop.var in self.ranges or loop.var not in self.apart
+        for first, last in [] if is_whole else segments(loop, nest.stores):
             self.nest = self._segment(nest, first, last)
             self._leaf_loop(depth, pragma)
         if self.nest is nest:
@@ -819,12 +826,12 @@ class _Emitter:
         loop = Loop(nest.loops[-1].var, Int(last - first))
         extents = {**self.extents, loop.var: loop.extent}
         shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
-        stores = tuple(replace(s, index=shift.index(s.index), expr=shift(s.expr)) for s in nest.stores)
+        stores = tuple(with_expr(replace(s, index=shift.index(s.index)), shift(s.expr)) for s in nest.stores)
         self.loop_names |= _names_bound(subexpressions(s.expr for s in stores))
         return replace(nest, loops=(*nest.loops[:-1], loop), stores=stores)
 
     def _leaf_loop(self, depth: int, pragma: str) -> None:
-        if self.independent:
+        if self.nest.loops[depth].var in self.apart:
             self.writer.pragma(pragma)
         with self._parallel(), self.writer.block(self.head(self.nest.loops[depth])):
             with self.scope(self.nest.loops[depth]):
@@ -868,7 +875,7 @@ class _Emitter:
         width, count = 1, self._count(self.nest.loops[depth])
         while count < 256 and depth + width not in busy and depth + width < len(self.nest.loops):
             loop = self.nest.loops[depth + width]
-            if loop.var in (self.nest.lane, self.scanned) or self._is_leaf(depth + width):
+            if loop.var in (self.nest.lane, self.scanned) or loop.var not in self.apart or self._is_leaf(depth + width):
                 break
             width, count = width + 1, count * self._count(loop)
         return width
@@ -890,7 +897,8 @@ class _Emitter:
         for loops in {r.loops for r in self.reductions}:
             outer = self.nest.loops[: self.depth_of(self._free_of(loops))]
             work = work + self._work([*outer, *loops], [r.body for r in self.reductions if r.loops == loops])
-        if self.parallel or not self.independent or _is_small(work):
+        own = {loop.var for loop in self.nest.loops[depth : depth + width]}
+        if self.parallel or not own <= self.apart or _is_small(work):
             return ""
         collapse = f" collapse({width})" if width > 1 else ""
         return f"parallel for {also}".rstrip() + collapse + self._condition(work)
@@ -1027,13 +1035,20 @@ def _result(accumulator: _Accumulator, text: str) -> str:
     return f"({cast(narrowed, torch.float32, dtype)})" if dtype in HALVES else f"({narrowed})"
 
 
-def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
-    """Whether no two iterations of the store touch one element, so that they may run in any order.
+def _apart(store: Store, loops: Sequence[Loop], intern: Interner) -> frozenset[str]:
+    """The loops of which no two iterations of the store touch one element, so that they may run in any order.
 
-    A `write` is so by the meaning of a kernel; an `accumulate` must show it by its strides.
+    For a `write` that is all of them by the meaning of a kernel, if its place is not data; others must show it by
+    their strides.
     """
-    if store.mode == "write":
-        return True
+    if is_scattered(store):
+        return apart_loops(store, loops)
+    every = frozenset(loop.var for loop in loops)
+    return every if store.mode == "write" or _is_injective(store, loops, intern) else frozenset()
+
+
+def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
+    """Whether strides show that an update touches no element twice."""
     mine = [loop for loop in loops if loop.var in loops_of(intern, store, loops)]
     steps = [(affine.stride(store.index, loop.var), loop.extent) for loop in mine]
     known = [(s.value, e.value) for s, e in steps if isinstance(s, Int) and isinstance(e, Int) and s.value > 0]

@@ -22,6 +22,7 @@ from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
+from compiler.ir.rewrite import bound_at_root, is_scattered, renamed_at_root
 
 SMALLEST_SPLIT = 8
 """A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""
@@ -253,14 +254,14 @@ def _split_point(loop: Loop, accesses: Sequence[Index]) -> int | None:
     return min(fitting, default=None)
 
 
-def _join(loops: Sequence[Loop], accesses: Sequence[Index]) -> _Change | None:
-    """Two loops as one where every access steps through them as through one."""
-    for outer in loops:
-        for inner in loops:
-            if outer is not inner and all(_walks_as_one(index, outer, inner) for index in accesses):
-                joined = Loop(f"{outer.var}{inner.var}", outer.extent * inner.extent)
-                kept = tuple(joined if loop is inner else loop for loop in loops if loop is not outer)
-                return _Change(kept, {outer.var: Int(0), inner.var: Symbol(joined.var)})
+def _join(loops: Sequence[Loop], accesses: Sequence[Index], keeps_order: bool = False) -> _Change | None:
+    """Two loops as one where every access steps through them as through one; with `keeps_order` only neighbours."""
+    pairs = itertools.pairwise(loops) if keeps_order else itertools.permutations(loops, 2)
+    for outer, inner in pairs:
+        if all(_walks_as_one(index, outer, inner) for index in accesses):
+            joined = Loop(f"{outer.var}{inner.var}", outer.extent * inner.extent)
+            kept = tuple(joined if loop is inner else loop for loop in loops if loop is not outer)
+            return _Change(kept, {outer.var: Int(0), inner.var: Symbol(joined.var)})
     return None
 
 
@@ -294,15 +295,18 @@ class _Normalizer:
         accesses = [*indices(store.expr for store in kernel.stores), *(store.index for store in kernel.stores)]
         scanned = scanned_loop(kernel.stores)
         whole = tuple(loop for loop in kernel.loops if loop.var != scanned)
-        return _drop(kernel.loops) or _split(kernel.loops, accesses, whole) or _join(kernel.loops, accesses)
+        keeps_order = any(map(is_scattered, kernel.stores))
+        return (
+            _drop(kernel.loops) or _split(kernel.loops, accesses, whole) or _join(kernel.loops, accesses, keeps_order)
+        )
 
     def _apply(self, kernel: Kernel, change: _Change) -> Kernel:
         rename = Renamer(self.intern, change.environment, {loop.var: loop.extent for loop in change.loops})
-        stores = tuple(replace(s, index=rename.index(s.index), expr=rename(s.expr)) for s in kernel.stores)
+        stores = tuple(with_expr(replace(s, index=rename.index(s.index)), rename(s.expr)) for s in kernel.stores)
         return replace(kernel, loops=change.loops, stores=stores)
 
     def _map(self, kernel: Kernel, function: Callable[[Expr], Expr]) -> Kernel:
-        return replace(kernel, stores=tuple(replace(s, expr=function(s.expr)) for s in kernel.stores))
+        return replace(kernel, stores=tuple(with_expr(s, function(s.expr)) for s in kernel.stores))
 
     def _rebuild(self, expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr]) -> Expr:
         """`expr` with `function` applied to every outermost reduction."""
@@ -402,6 +406,12 @@ class _Normalizer:
         return names
 
 
+def with_expr(store: Store, expr: Expr) -> Store:
+    """The store of an expression made from its own, with the variables that this begins with in its index."""
+    index = affine.substitute(store.index, renamed_at_root(store.expr, expr))
+    return replace(store, index=index, expr=expr)
+
+
 def _extents(loops: Iterable[Loop]) -> dict[str, Index]:
     return {loop.var: loop.extent for loop in loops}
 
@@ -419,6 +429,8 @@ def normalize(kernel: Kernel) -> tuple[Interner, tuple[Nest, ...]]:
 
 def loops_of(intern: Interner, store: Store, loops: Iterable[Loop]) -> frozenset[str]:
     """The loops that a store mentions: it runs once per value of these."""
+    if is_scattered(store):
+        return frozenset(loop.var for loop in loops)
     mentioned = affine.names(store.index) | intern.free(store.expr)
     return frozenset(loop.var for loop in loops if loop.var in mentioned)
 
@@ -449,6 +461,8 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
     scanned = scanned_loop(stores)
     if scanned is not None:
         return _arrange_scan(mine, stores, scanned)
+    if any(map(is_scattered, stores)):
+        return _arrange_scatter(loops, stores)
     reductions = _outer_reductions(stores)
     inner_sets = {intern.free(reduction) & used for reduction in reductions}
     lane = _choose_lane(intern, mine, reductions)
@@ -474,6 +488,45 @@ def _arrange_scan(loops: tuple[Loop, ...], stores: Sequence[Store], scanned: str
     outer = [loop for loop in loops if loop.var not in (lane, scanned)]
     order = (*outer, *(loop for loop in loops if loop.var == lane), *(loop for loop in loops if loop.var == scanned))
     return Nest(order, tuple(stores), lane)
+
+
+def _arrange_scatter(loops: tuple[Loop, ...], stores: Sequence[Store]) -> Nest:
+    """Loops whose iterations may meet in one element in their order; a contiguous one of the others innermost."""
+    apart = frozenset.intersection(*(apart_loops(store, loops) for store in stores))
+    score = _strides(stores, loops)
+    best = max((loop for loop in reversed(loops) if loop.var in apart), key=lambda loop: score[loop.var], default=None)
+    inner = [best] if best is not None and score[best.var] >= CONTIGUOUS else []
+    outer = [loop for loop in loops if loop.var in apart and loop not in inner]
+    meeting = [loop for loop in loops if loop.var not in apart]
+    return Nest((*outer, *meeting, *inner), tuple(stores), None)
+
+
+CONTIGUOUS = 8
+"""The score of a loop along which the store is contiguous."""
+
+
+def apart_loops(store: Store, loops: Sequence[Loop]) -> frozenset[str]:
+    """The loops of which no two iterations meet in one element: those that its index counts in places of their own."""
+    counted = (*loops, *(binding.loop for binding in bound_at_root(store.expr)))
+    steps = [(affine.stride(store.index, loop.var), loop) for loop in counted]
+    left = [(step, loop) for step, loop in steps if step != Int(0)]
+    span: Index = Int(1)
+    while left:
+        fitting = [pair for pair in left if pair[0] is not None and _is_beyond(pair[0], span)]
+        if not fitting:
+            return frozenset()
+        step, loop = min(fitting, key=lambda pair: pair[0].value if isinstance(pair[0], Int) else 0)
+        left.remove((step, loop))
+        span = step * loop.extent  # type: ignore[operator]
+    names = {loop.var for loop in loops}
+    return frozenset(loop.var for step, loop in steps if step != Int(0) and loop.var in names)
+
+
+def _is_beyond(step: Index, span: Index) -> bool:
+    """Whether a step is at least as long as all that the smaller steps reach."""
+    if isinstance(step, Int) and isinstance(span, Int):
+        return step.value >= span.value
+    return step == span
 
 
 MOST_SEGMENTS = 4

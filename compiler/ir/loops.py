@@ -2,7 +2,7 @@
 
     Kernel := name, loops: (Loop, ...), stores: (Store, ...), buffers: (Buffer, ...), symbols: (name, ...), origins
     Loop   := var in [0, extent)
-    Store  := buffer[index] (= | +=) expr                   once per value of the loops that it mentions
+    Store  := buffer[index] (= | += | *= | max= | min=) expr    once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
             | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at), before layout only
             | Bind(loop, position, body, dtype) | Check(expr, condition, failure, dtype)
@@ -30,6 +30,11 @@ out of range, so that no access can be wrong whatever the data holds; in indices
 and `Check` makes the launch raise where eager would: at a position that is out of range, at an integer divisor of 0.
 A running total is a `Scan`, a reduction up to and with `last`: one of the kernel's loops, which then runs in order and
 carries the total along. No reduction has a scan in it.
+
+A store whose expression is a `Bind` may have the variable in its index: it is scattered. It runs for every value of
+all loops, in their order as far as iterations may meet in one element:
+
+    for i, j:  y[v*n + j] += bind v in m = t[i]: x[i*n + j]
 
 Arithmetic. A `Call` computes in its dtype, its arguments already cast by the lowering; `Load` of bfloat16 or float16
 has that dtype and is followed by a `Cast` to float32 before arithmetic. Loops of a kernel are independent of each
@@ -163,12 +168,16 @@ class Scan(Shared):
 Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element | Bind | Check | Scan
 
 
+Mode: TypeAlias = Literal["write", "accumulate", "multiply", "maximum", "minimum"]
+"""What becomes of the element that is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     buffer: str
     index: Index
     expr: Expr
-    mode: Literal["write", "accumulate"]
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +219,7 @@ class Allocate:
 @dataclass(frozen=True, slots=True)
 class Reuse:
     """`name = of`: the same memory under a new name. Either `of` is dead and a kernel writes each element where it
-    reads it; or the calls before have written `of`, and who reads `name` reads what they wrote."""
+    reads it, or scatters into it; or the calls before have written `of`, and who reads `name` reads what they wrote."""
 
     name: str
     of: str

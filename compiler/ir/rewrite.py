@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 import torch
 
-from compiler.ir.index import Index, substitute, symbols
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce, Scan
+from compiler.ir.index import Index, Symbol, substitute, symbols
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce, Scan, Store
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
 NARROW = (torch.bfloat16, torch.float16)
@@ -67,6 +67,24 @@ def loops_bound_by(expr: Expr) -> tuple[Loop, ...]:
     if isinstance(expr, Bind | Scan):
         return (expr.loop,)
     return expr.loops if isinstance(expr, Reduce) else ()
+
+
+def bound_at_root(expr: Expr) -> Iterator[Bind]:
+    """The bindings that an expression begins with: a store may have their variables in its index."""
+    while isinstance(expr, Bind):
+        yield expr
+        expr = expr.body
+
+
+def is_scattered(store: Store) -> bool:
+    """Whether it is data that says where a store goes."""
+    return any(binding.loop.var in symbols(store.index) for binding in bound_at_root(store.expr))
+
+
+def renamed_at_root(old: Expr, new: Expr) -> dict[str, Index]:
+    """What became of the variables that an expression begins with, in the expression made from it."""
+    pairs = zip(bound_at_root(old), bound_at_root(new), strict=True)
+    return {before.loop.var: Symbol(after.loop.var) for before, after in pairs}
 
 
 def indices(expr: Expr) -> tuple[Index, ...]:

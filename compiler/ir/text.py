@@ -2,7 +2,7 @@
 
     kernel <name>(<buffer>: <dtype>[<numel>], ...; <symbol>, ...)  # <origin>, ...
       for <var> in <extent>
-      <buffer>[<index>] = <expr>          or +=
+      <buffer>[<index>] = <expr>          or += *= max= min=
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
           | @<op>{<var> in <extent>, ...}(<expr>):<dtype> | value(<index>):<dtype> | <tensor>{<index>, ...}:<dtype>
           | @bind{<var> in <extent>}(<position>, <body>):<dtype> | @check{<failure>}(<expr>, <condition>):<dtype>
@@ -35,11 +35,14 @@ from compiler.ir.loops import (
     Kernel,
     Load,
     Loop,
+    Mode,
     Reduce,
     Scan,
     Store,
 )
 from compiler.ir.rewrite import children, nodes
+
+SIGNS: dict[Mode, str] = {"write": "=", "accumulate": "+=", "multiply": "*=", "maximum": "max=", "minimum": "min="}
 
 
 def show_index(index: Index) -> str:
@@ -134,8 +137,7 @@ def show(kernel: Kernel) -> str:
     printer = _Printer([store.expr for store in kernel.stores])
     lines += [f"  {definition}" for definition in printer.definitions()]
     for store in kernel.stores:
-        sign = "=" if store.mode == "write" else "+="
-        lines.append(f"  {store.buffer}[{show_index(store.index)}] {sign} {printer.text(store.expr)}")
+        lines.append(f"  {store.buffer}[{show_index(store.index)}] {SIGNS[store.mode]} {printer.text(store.expr)}")
     return "\n".join(lines) + "\n"
 
 
@@ -326,4 +328,5 @@ def _store(line: str, names: dict[str, Expr]) -> Store:
     parser.token()
     index = parse_index(parser.until("]"))
     sign, expr = line[parser.at :].strip().split(" ", 1)
-    return Store(buffer, index, _Parser(expr, names).expr(), "write" if sign == "=" else "accumulate")
+    mode = next(mode for mode, text in SIGNS.items() if text == sign)
+    return Store(buffer, index, _Parser(expr, names).expr(), mode)

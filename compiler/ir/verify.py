@@ -30,7 +30,7 @@ from compiler.ir.loops import (
     Schedule,
     Step,
 )
-from compiler.ir.rewrite import COMPARISONS, NARROW, children, indices, loops_bound_by, nodes
+from compiler.ir.rewrite import COMPARISONS, NARROW, bound_at_root, children, indices, loops_bound_by, nodes
 
 
 def verify(kernel: Kernel) -> None:
@@ -51,7 +51,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
             yield f"it stores to {store.buffer}, which is no argument"
         elif store.expr.dtype is not buffers[store.buffer].dtype:
             yield f"it stores {store.expr.dtype} to {store.buffer} of {buffers[store.buffer].dtype}"
-        yield from _unknown(store.index, known)
+        yield from _unknown(store.index, known | {binding.loop.var for binding in bound_at_root(store.expr)})
     yield from _scoped(kernel, known)
     yield from _scans(kernel)
     for node in nodes(*(store.expr for store in kernel.stores)):

@@ -11,6 +11,7 @@ from compiler.ops import (
     reduction,
     resampling,
     scans,
+    scatter,
     views,
     windows,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "reduction",
     "resampling",
     "scans",
+    "scatter",
     "views",
     "windows",
 ]

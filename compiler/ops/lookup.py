@@ -126,26 +126,29 @@ def index(operation: Operation) -> Result:
     indices = {dim: tensor for dim, tensor in enumerate(given) if tensor is not None}
     if not all(isinstance(tensor, Tensor) for tensor in indices.values()):
         raise Declined("an index that is no tensor")
-    at, inner = _places(source, indices, len(operation.output.shape))
+    at, inner, _ = indexed_places(source, indices, len(operation.output.shape))
     positions = {
-        dim: checked(position_of(tensor, _broadcast(tensor, inner)), source.shape[dim], "index", wraps=True)
+        dim: checked(position_of(tensor, broadcast_to(tensor, inner)), source.shape[dim], "index", wraps=True)
         for dim, tensor in indices.items()
     }
     return (looked_up(operation, source, at, positions),)
 
 
-def _places(source: Tensor, indices: Mapping[int, Tensor], rank: int) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
-    """The coordinates of the source, those of indexed dimensions still open, and those of the indices, broadcast."""
+def indexed_places(
+    source: Tensor, indices: Mapping[int, Tensor], rank: int
+) -> tuple[tuple[Index, ...], tuple[Index, ...], int]:
+    """The coordinates of the source, those of indexed dimensions still open; the coordinates of the indices, broadcast;
+    and where these begin among `rank` coordinates."""
     own, dims = coordinates(rank), sorted(indices)
     width = max(len(tensor.shape) for tensor in indices.values())
     are_neighbours = dims == list(range(dims[0], dims[-1] + 1))
     start = dims[0] if are_neighbours else 0
     rest = iter((*own[:start], *own[start + width :]))
     at = tuple(ZERO if dim in indices else next(rest) for dim in range(len(source.shape)))
-    return at, own[start : start + width]
+    return at, own[start : start + width], start
 
 
-def _broadcast(tensor: Tensor, at: tuple[Index, ...]) -> tuple[Index, ...]:
+def broadcast_to(tensor: Tensor, at: tuple[Index, ...]) -> tuple[Index, ...]:
     """The coordinates of a tensor that is broadcast to those at `at`."""
     own = at[len(at) - len(tensor.shape) :]
     return tuple(ZERO if extent is ONE else place for extent, place in zip(tensor.shape, own, strict=True))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
 from compiler.ir.loops import Check, Element, Expr, Reduce, Ref, Scan
-from compiler.ir.lowered import Called, Generated, Lowered, Tensor, Viewed, coordinates, ranges_of
+from compiler.ir.lowered import Called, Generated, Lowered, Scattered, Tensor, Viewed, coordinates, ranges_of
 from compiler.ir.rewrite import Expansion, Substitution, children, loops_bound_by, nodes
 from compiler.schedule.cost import Cost, weight
 
@@ -54,12 +54,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Scattering:
+    """Updates that are a kernel of their own, over the coordinates of their space, what they read inlined."""
+
+    definition: Scattered
+    update: Expr
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fused:
     """A lowered graph and the groups that compute its stored values, which are `needed`; `axes` are the dimensions of
     each of them in the order of its group's loops."""
 
     lowered: Lowered
     groups: tuple[Group, ...]
+    scatterings: tuple[Scattering, ...]
     needed: frozenset[str]
     axes: Mapping[str, tuple[int, ...]]
 
@@ -121,6 +131,7 @@ class _Fusion:
         self.group_of: dict[str, Group] = {}
         self.readers: dict[str, Group] = {}
         self.groups: list[Group] = []
+        self.scatterings: list[Scattering] = []
 
     def run(self) -> Fused:
         self._find_uses()
@@ -129,6 +140,8 @@ class _Fusion:
                 self.levels[definition.name] = 1 + self._level_of_call(definition)
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._place(definition, position)
+            elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
+                self._scatter(definition, position)
         return self._finish()
 
     # ---- who uses what
@@ -152,6 +165,11 @@ class _Fusion:
                 self._demand((definition.call.args, definition.call.kwargs))
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._use(definition)
+            elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
+                self._demand(Ref(definition.base))
+                found = nodes(definition.update)
+                self._know(found)
+                self._count_uses(found, ranges_of(definition.over))
 
     def _demand(self, arguments: object) -> None:
         for name in references(arguments):
@@ -161,12 +179,19 @@ class _Fusion:
     def _use(self, definition: Generated) -> None:
         tensor, found = definition.tensor, nodes(definition.expr)
         reductions = [node for node in found if isinstance(node, Reduce)]
+        self._know(found)
+        outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
+        axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
+        self._count_uses(found, {f"d{dim}": tensor.shape[dim] for dim in axes})
+
+    def _know(self, found: list[Expr]) -> None:
+        """Learns of the variables that expressions bind."""
         for node in found:
             self.cost.ranges.update({loop.var: loop.extent for loop in loops_bound_by(node)})
         self.cost.note(found)
-        outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
-        axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
-        ranges = {f"d{dim}": tensor.shape[dim] for dim in axes}
+
+    def _count_uses(self, found: list[Expr], ranges: dict[str, Index]) -> None:
+        """Counts what the expressions of one user, run over `ranges`, read."""
         counts: dict[str, int] = {}
         for node in found:
             if isinstance(node, Element):
@@ -192,10 +217,20 @@ class _Fusion:
             return
         self._join(tensor, expr, position)
 
+    def _scatter(self, definition: Scattered, position: int) -> None:
+        """Updates are never part of another kernel: what reads the tensor must see all of them."""
+        update = self._expanded(definition.update, definition.over)
+        read = [definition.base, *(element.tensor for element in elements(update))]
+        self.levels[definition.tensor.name] = 1 + max(self.levels.get(name, 0) for name in read)
+        self.scatterings.append(Scattering(definition, update, position))
+
     def _resolve(self, definition: Generated) -> Expr:
         """The expression with views and inlined values replaced."""
-        ranges = ChainMap(ranges_of(definition.tensor.shape), self.cost.ranges)
-        return Expansion(lambda element: self._resolved(element, ranges))(definition.expr)
+        return self._expanded(definition.expr, definition.tensor.shape)
+
+    def _expanded(self, expr: Expr, shape: tuple[Index, ...]) -> Expr:
+        ranges = ChainMap(ranges_of(shape), self.cost.ranges)
+        return Expansion(lambda element: self._resolved(element, ranges))(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
         name, at = element.tensor, element.at
@@ -376,6 +411,7 @@ class _Fusion:
 
     def _finish(self) -> Fused:
         needed = set(self.demanded)
+        needed.update(element.tensor for each in self.scatterings for element in elements(each.update))
         kept = []
         for group in reversed(sorted(self.groups, key=lambda group: (group.level, group.position))):
             stored = {name: expr for name, expr in group.expansions.items() if name in needed}
@@ -383,7 +419,8 @@ class _Fusion:
                 group.expansions = stored
                 needed.update(element.tensor for element in elements(*stored.values()))
                 kept.append(group)
-        return Fused(self.lowered, tuple(reversed(kept)), frozenset(needed), self.axes)
+        scatterings = tuple(self.scatterings)
+        return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes)
 
 
 def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:

@@ -15,6 +15,7 @@ from compiler.ir.index import ONE, ZERO, Index, Symbol, coefficient, simplify, s
 from compiler.ir.loops import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.lowered import Tensor
 from compiler.ir.rewrite import (
+    Substitution,
     call,
     children,
     constant,
@@ -24,8 +25,9 @@ from compiler.ir.rewrite import (
     map_children,
     map_indices,
     nodes,
+    renamed_at_root,
 )
-from compiler.schedule.fuse import Fused, Group, place_of
+from compiler.schedule.fuse import Fused, Group, Scattering, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,18 @@ def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
     flat = _map_exprs(stores, _Flatten(tensors, loops))
     merged_loops, merged = _merge_loops(_used_loops(loops, flat), flat)
     return _canonical(merged_loops, merged, tensors, tuple(origins[name] for name in group.expansions))
+
+
+def lay_out_scattering(scattering: Scattering, fused: Fused) -> Bound:
+    """The kernel of updates, not yet named. No loop is left out or moved: each runs as often as it says, in order."""
+    tensors, definition = fused.lowered.tensors, scattering.definition
+    loops = tuple(Loop(f"i{k}", extent) for k, extent in enumerate(definition.over))
+    values: dict[str, Index] = {f"d{k}": Symbol(loop.var) for k, loop in enumerate(loops)}
+    update = Substitution(values, {loop.var: loop.extent for loop in loops})(scattering.update)
+    place = substitute(offset_of(definition.tensor, definition.at), values)
+    flat = _map_exprs([Store(definition.tensor.name, place, update, definition.mode)], _Flatten(tensors, loops))
+    merged_loops, merged = _merge_loops(loops, flat)
+    return _canonical(merged_loops, merged, tensors, (definition.origin,))
 
 
 def _map_exprs(stores: list[Store], function: Callable[[Expr], Expr]) -> list[Store]:
@@ -248,7 +262,7 @@ def _canonical(loops: tuple[Loop, ...], stores: list[Store], tensors: object, or
     buffers = {name: f"in{k}" for k, name in enumerate(reads)} | {name: f"out{k}" for k, name in enumerate(writes)}
     values: dict[str, Index] = {loop.var: Symbol(f"i{k}") for k, loop in enumerate(loops)}
     rename = _Rename(values, buffers)
-    renamed = tuple(Store(buffers[s.buffer], substitute(s.index, values), rename(s.expr), s.mode) for s in stores)
+    renamed = tuple(_renamed(store, rename) for store in stores)
     arguments = (*reads, *writes)
     declared = tuple(
         Buffer(buffers[name], tensors[name].dtype, span_of(tensors[name]))  # type: ignore[index]
@@ -258,6 +272,12 @@ def _canonical(loops: tuple[Loop, ...], stores: list[Store], tensors: object, or
     sizes = sorted(_sizes(new_loops, renamed, declared))
     kernel = Kernel("", new_loops, renamed, declared, tuple(sizes), origins)
     return Bound(kernel, arguments, tuple(writes), origins)
+
+
+def _renamed(store: Store, rename: _Rename) -> Store:
+    expr = rename(store.expr)
+    index = substitute(store.index, {**rename.values, **renamed_at_root(store.expr, expr)})
+    return Store(rename.buffers[store.buffer], index, expr, store.mode)
 
 
 def _sizes(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> set[str]:
