@@ -1,6 +1,20 @@
 """The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
 
-from compiler.ops import composite, contraction, creation, indexing, pointwise, random, reduction, views
+from compiler.ops import (
+    composite,
+    contraction,
+    creation,
+    indexing,
+    lookup,
+    pointwise,
+    random,
+    reduction,
+    resampling,
+    scans,
+    scatter,
+    views,
+    windows,
+)
 from compiler.ops.lower import kind_of, lower
 from compiler.ops.registry import OPERATORS, Kind, Op, record
 
@@ -13,10 +27,15 @@ __all__ = [
     "creation",
     "indexing",
     "kind_of",
+    "lookup",
     "lower",
     "pointwise",
     "random",
     "record",
     "reduction",
+    "resampling",
+    "scans",
+    "scatter",
     "views",
+    "windows",
 ]

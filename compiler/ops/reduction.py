@@ -203,6 +203,3 @@ def vector_norm(operation: Operation) -> Result:
     else:
         raise Declined(f"norm of order {order}")
     return (convert(norm, operation.output.dtype),)
-
-
-record(Kind.scan, None, "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
