@@ -53,7 +53,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "bitwise_not": np.bitwise_not, "shl": np.left_shift, "shr": np.right_shift,
     "where": lambda condition, yes, no: yes if condition else no, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite, "fma": lambda a, b, c: type(a)(float(a) * float(b) + float(c)), "copysign": np.copysign,
-    "signbit": np.signbit,
+    "signbit": np.signbit, "hypot": np.hypot, "nextafter": np.nextafter,
 }  # fmt: skip
 START: dict[str, Any] = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
 STEP = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,

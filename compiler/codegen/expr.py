@@ -59,6 +59,8 @@ _FLOAT_BINARY = {
     "pow": "pow",
     "atan2": "atan2",
     "copysign": "copysign",
+    "hypot": "hypot",
+    "nextafter": "nextafter",
     "fmod": "fmod",
     "floor_div_float": "floor_div",
     "remainder_float": "remainder",

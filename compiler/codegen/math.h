@@ -108,8 +108,30 @@ INLINE f32 round(f32 x) { return __builtin_rintf(x); }
 INLINE f64 round(f64 x) { return __builtin_rint(x); }
 INLINE f32 sqrt(f32 x) { return __builtin_sqrtf(x); }
 INLINE f64 sqrt(f64 x) { return __builtin_sqrt(x); }
+// The next number towards b; by its bits, that are in the order of the numbers of one sign.
+INLINE f32 nextafter(f32 a, f32 b) {
+  i32 u = bits<i32>(a);
+  i32 away = (b > a) == (a > 0.0f) ? 1 : -1;
+  f32 next = a == 0.0f ? copysign(0x1p-149f, b) : bits<f32>(u + away);
+  next = a == b ? b : next;
+  return (a != a) | (b != b) ? a + b : next;
+}
+INLINE f64 nextafter(f64 a, f64 b) {
+  i64 u = bits<i64>(a);
+  i64 away = (b > a) == (a > 0.0) ? 1 : -1;
+  f64 next = a == 0.0 ? copysign(0x1p-1074, b) : bits<f64>(u + away);
+  next = a == b ? b : next;
+  return (a != a) | (b != b) ? a + b : next;
+}
 INLINE f32 fma(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 INLINE f64 fma(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
+
+INLINE f32 hypot(f32 a, f32 b) {
+  f64 x = a, y = b;
+  f32 length = (f32)__builtin_sqrt(x * x + y * y);  // squares of float32 neither overflow nor vanish in float64
+  return isinf(a) | isinf(b) ? __builtin_inff() : length;
+}
+INLINE f64 hypot(f64 a, f64 b) { return __builtin_hypot(a, b); }
 
 // ---- division that rounds down ----
 

@@ -1,6 +1,18 @@
 """The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
 
-from compiler.ops import composite, contraction, creation, indexing, pointwise, random, reduction, views
+from compiler.ops import (
+    activations,
+    composite,
+    contraction,
+    creation,
+    indexing,
+    losses,
+    pointwise,
+    random,
+    reduction,
+    special,
+    views,
+)
 from compiler.ops.lower import kind_of, lower
 from compiler.ops.registry import OPERATORS, Kind, Op, record
 
@@ -8,15 +20,18 @@ __all__ = [
     "OPERATORS",
     "Kind",
     "Op",
+    "activations",
     "composite",
     "contraction",
     "creation",
     "indexing",
     "kind_of",
+    "losses",
     "lower",
     "pointwise",
     "random",
     "record",
     "reduction",
+    "special",
     "views",
 ]

@@ -412,6 +412,12 @@ class Formula:
     def __ge__(self, other: Formula | float) -> Formula:
         return self._with("ge", other)
 
+    def is_equal(self, other: Formula | float) -> Formula:
+        return self._with("eq", other)
+
+    def __neg__(self) -> Formula:
+        return self.of("neg")
+
     def __and__(self, other: Formula) -> Formula:
         return self._with("logical_and", other)
 
@@ -428,8 +434,14 @@ class Formula:
         arms = (arm.expr if isinstance(arm, Formula) else constant(arm, dtype) for arm in (yes, no))
         return Formula(call("where", self.expr, *arms, dtype=dtype))
 
+    def maximum(self, other: Formula | float) -> Formula:
+        return self._with("maximum", other)
+
+    def minimum(self, other: Formula | float) -> Formula:
+        return self._with("minimum", other)
+
     def clamp(self, low: float, high: float) -> Formula:
-        return self._with("maximum", low)._with("minimum", high)
+        return self.maximum(low).minimum(high)
 
 
 def formula(*tensors: str, kind: Kind = Kind.pointwise, targets: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -616,13 +628,6 @@ def addcdiv(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula
 def lerp(operation: Operation, start: Formula, end: Formula, weight: Formula) -> Formula:
     near_start = weight.of("abs") < 0.5
     return near_start.where(start + weight * (end - start), end - (end - start) * (1.0 - weight))
-
-
-@formula("self", "other", targets=("xlogy.Tensor",))
-def xlogy(operation: Operation, x: Formula, y: Formula) -> Formula:
-    return y.of("isnan").where(
-        math.nan, (Formula(call("eq", x.expr, constant(0, x.expr.dtype)))).where(0.0, x * y.of("log"))
-    )
 
 
 @formula("self", targets=("frac",))
