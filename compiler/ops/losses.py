@@ -10,8 +10,9 @@ import torch
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
 from compiler.ir.loops import Loop, Reduce
 from compiler.ir.lowered import Tensor
+from compiler.ir.rewrite import call
 from compiler.ops.pointwise import Formula, _number, compute_dtype, finish, formula, needs_floats
-from compiler.ops.reduction import divided
+from compiler.ops.reduction import divided, norm_of
 from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
 
 Body = Callable[..., Formula]
@@ -50,10 +51,14 @@ def values_at(
             values.append(None)
             continue
         tensor = operation.tensor(name)
-        own = at[len(at) - len(tensor.shape) :]
-        place = tuple(ZERO if extent is ONE else d for extent, d in zip(tensor.shape, own, strict=True))
-        values.append(Formula(element(tensor, place, dtype)))
+        values.append(Formula(element(tensor, broadcast_at(tensor, at), dtype)))
     return values
+
+
+def broadcast_at(tensor: Tensor, at: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The coordinates of a tensor at those of the shape that it is broadcast to."""
+    own = at[len(at) - len(tensor.shape) :]
+    return tuple(ZERO if extent is ONE else d for extent, d in zip(tensor.shape, own, strict=True))
 
 
 def loss(*names: str, targets: tuple[str, ...]) -> Callable[[Body], Body]:
@@ -146,3 +151,17 @@ def binary_cross_entropy_backward(operation: Operation) -> Result:
     if operation["weight"] is not None:
         slope = slope * Formula(operation.value("weight", dtype))
     return finish(operation, shared(operation, slope).expr)
+
+
+@rule(Kind.reduction, "dist")
+def dist(operation: Operation) -> Result:
+    """The norm of a difference."""
+    needs_floats(operation)
+    shape, dtype = common_shape([operation.tensor("self"), operation.tensor("other")]), compute_dtype(operation)
+    loops = tuple(Loop(f"{operation.name}_l_{dim}", extent) for dim, extent in enumerate(shape))
+    at = tuple(Symbol(loop.var) for loop in loops)
+    a, b = (
+        element(operation.tensor(name), broadcast_at(operation.tensor(name), at), dtype) for name in ("self", "other")
+    )
+    size = norm_of(call("sub", a, b), _number(operation, "p"), lambda op, body: Reduce(op, loops, body, dtype))
+    return finish(operation, size)
