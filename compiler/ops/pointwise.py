@@ -106,7 +106,8 @@ _lower_fmod = arithmetic("fmod", "self", "other")
 
 @rule(Kind.pointwise, "fmod.Tensor", "fmod.Scalar")
 def fmod(operation: Operation) -> Result:
-    needs_floats(operation)
+    if not operation.output.dtype.is_floating_point:
+        nonzero_divisor(operation)
     return _lower_fmod(operation)
 
 
@@ -157,8 +158,8 @@ record(Kind.pointwise, floating_test("isfinite", True), "isfinite")
 @rule(Kind.pointwise, "signbit")
 def signbit(operation: Operation) -> Result:
     dtype = operation.tensor("self").dtype
-    if not dtype.is_floating_point:
-        raise Declined("sign bit of integers")
+    if dtype in (torch.bool, torch.uint8):
+        return (constant(False, torch.bool),)
     return (call("signbit", operation.value("self", widened(dtype)), dtype=torch.bool),)
 
 
@@ -195,10 +196,18 @@ def div(operation: Operation) -> Result:
     mode = operation.arguments.get("rounding_mode")
     if mode == "floor":
         return floor_divide(operation)
-    needs_floats(operation)
     dtype = compute_dtype(operation)
+    if not dtype.is_floating_point:
+        return finish(operation, truncated(operation, dtype))
     quotient = call("div", operation.value("self", dtype), operation.value("other", dtype))
     return finish(operation, quotient if mode is None else call("trunc", quotient))
+
+
+def truncated(operation: Operation, dtype: torch.dtype) -> Expr:
+    """An integer quotient, rounded towards zero: what is left of the dividend without its remainder is a multiple."""
+    nonzero_divisor(operation)
+    dividend, divisor = operation.value("self", dtype), operation.value("other", dtype)
+    return call("floordiv_int", call("sub", dividend, call("fmod", dividend, divisor)), divisor)
 
 
 def nonzero_divisor(operation: Operation) -> None:
@@ -213,7 +222,7 @@ def floor_divide(operation: Operation) -> Result:
     return divided(operation, "floor_div_float", "floordiv_int")
 
 
-@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar")
+@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(operation: Operation) -> Result:
     return divided(operation, "remainder_float", "mod_int")
 
@@ -250,15 +259,16 @@ def pow_scalar(operation: Operation) -> Result:
     if dtype is torch.bool:
         raise Declined("power of booleans")
     special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
-    if special is None and not dtype.is_floating_point:
-        raise Declined("integer power")
+    if not dtype.is_floating_point and exponent < 0:
+        raise Declined("a negative power of integers")
     return finish(operation, special(base) if special else call("pow", base, constant(exponent, dtype)))
 
 
 @rule(Kind.pointwise, "pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(operation: Operation) -> Result:
-    needs_floats(operation)
     dtype = compute_dtype(operation)
+    if dtype is torch.bool:
+        raise Declined("power of booleans")
     return finish(operation, call("pow", operation.value("self", dtype), operation.value("exponent", dtype)))
 
 
