@@ -35,8 +35,9 @@ def softshrink(operation: Operation, x: Formula) -> Formula:
 
 @formula("grad_out", "self", targets=("hardshrink_backward",))
 def hardshrink_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    """0 for NaN, as eager's vectorised loop has it."""
     limit = _number(operation, "lambd")
-    return ((x >= -limit) & (x <= limit)).where(0.0, gradient)
+    return ((x > limit) | (x < -limit)).where(gradient, 0.0)
 
 
 @formula("grad_output", "self", targets=("softshrink_backward",))
@@ -90,19 +91,25 @@ def prelu_backward(operation: Operation) -> Result:
 def logit(operation: Operation, x: Formula) -> Formula:
     if operation["eps"] is None:
         return (x / (1.0 - x)).of("log")
-    low = _number(operation, "eps")
-    x = (x < low).where(low, (x > 1.0 - low).where(1.0 - low, x))
+    low, high = limits(operation)
+    x = (x < low).where(low, (x > high).where(high, x))
     return (x / (1.0 - x)).of("log")
+
+
+def limits(operation: Operation) -> tuple[float, float]:
+    """`eps` and `1 - eps`, as numbers of the tensor's dtype."""
+    low = torch.tensor(_number(operation, "eps"), dtype=operation.output.dtype)
+    return low.item(), (1 - low).item()
 
 
 @formula("grad_output", "self", targets=("logit_backward",))
 def logit_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
+    """With limits 0 outside of them and for NaN, as eager's vectorised loop has it; without, NaN outside of [0, 1]."""
     slope = gradient / (x * (1.0 - x))
-    if operation["eps"] is not None:
-        low = _number(operation, "eps")
-        return ((x < low) | (x > 1.0 - low)).where(0.0, slope)
-    edge = x.is_equal(0.0) | x.is_equal(1.0)
-    return ((x < 0.0) | (x > 1.0)).where(math.nan, edge.where(gradient * math.inf, slope))
+    if operation["eps"] is None:
+        return ((x >= 0.0) & (x <= 1.0)).where(slope, math.nan)
+    low, high = limits(operation)
+    return ((x >= low) & (x <= high)).where(slope, 0.0)
 
 
 @formula("grad_output", "self", "noise", targets=("rrelu_with_noise_backward",))

@@ -33,7 +33,7 @@ def rad2deg(operation: Operation, x: Formula) -> Formula:
 @formula("self", targets=("angle",))
 def angle(operation: Operation, x: Formula) -> Formula:
     """Of a real number: pi left of zero, NaN for NaN."""
-    return x.of("isnan").where(x, (x < 0.0).where(math.pi, x * 0.0 + 0.0))
+    return (x < 0.0).where(math.pi, x.of("isnan").where(x, 0.0))
 
 
 @formula("self", targets=("special_entr",))
