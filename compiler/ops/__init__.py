@@ -1,17 +1,20 @@
 """The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
 
 from compiler.ops import (
+    activations,
     composite,
     contraction,
     creation,
     indexing,
     lookup,
+    losses,
     pointwise,
     random,
     reduction,
     resampling,
     scans,
     scatter,
+    special,
     views,
     windows,
 )
@@ -22,12 +25,14 @@ __all__ = [
     "OPERATORS",
     "Kind",
     "Op",
+    "activations",
     "composite",
     "contraction",
     "creation",
     "indexing",
     "kind_of",
     "lookup",
+    "losses",
     "lower",
     "pointwise",
     "random",
@@ -36,6 +41,7 @@ __all__ = [
     "resampling",
     "scans",
     "scatter",
+    "special",
     "views",
     "windows",
 ]
