@@ -83,6 +83,18 @@ def resolve(name: str) -> Backend:
     return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
 
 
+def graph_compiler(name: str) -> Callable[..., Callable[..., Any]]:
+    """The backend of that name as `torch.compile` would call it: `(graph module, inputs) -> callable`, without Dynamo.
+
+    Raises: BackendError as `resolve` does.
+    """
+    bare, *settings = name.split(",")
+    target = _target(bare)
+    options = _settings(name, settings)
+    found = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
+    return functools.partial(found, **options)
+
+
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
     given: dict[str, Any] = {setting: True for setting in settings if setting in FLAGS}

@@ -10,28 +10,19 @@ with empty caches, where peak memory is measured too.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from harness import progress
+from harness import progress, worker
 from harness.bench_worker import EAGER, Request, rival
 from harness.case import Case
 from harness.measure import geometric_mean, memory_ratio, ratio
 from harness.report import SCHEMA, finite, milliseconds, seconds, times
-
-COLD_ENVIRONMENT = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,47 +193,13 @@ def asked(shown: progress.Progress, request: Request, timeout_s: float) -> Answe
 
 
 def ask(request: Request, timeout_s: float) -> Answer:
-    """Runs one worker to its end, or to the limit; its whole process group goes with it."""
-    with tempfile.TemporaryDirectory(prefix="assay-bench-") as name:
-        folder = Path(name)
-        (folder / "request").write_text(json.dumps(dataclasses.asdict(request)))
-        (folder / "answer").touch()
-        failure = run_worker(folder, request, timeout_s)
-        lines = (folder / "answer").read_text().splitlines()
-        return Answer({answer["mode"]: answer for answer in map(json.loads, lines)}, failure)
-
-
-def run_worker(folder: Path, request: Request, timeout_s: float) -> tuple[str, str] | None:
-    """None if the worker ended well, else `timeout` or `crash` and a sentence."""
-    extra = {**COLD_ENVIRONMENT, "ASSAY_CACHE": str(folder / "cache")} if request.kind == "cold" else {}
-    command = [sys.executable, "-m", "harness.bench_worker", str(folder / "request"), str(folder / "answer")]
-    with (folder / "log").open("w") as log:
-        worker = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **extra}, start_new_session=True
-        )
-        try:
-            code = worker.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return "timeout", f"no answer within {timeout_s:g} s (--timeout)"
-        finally:
-            end_group(worker)
-    return None if code == 0 else ("crash", f"{ending(code)}: {last_line(folder / 'log')}")
-
-
-def end_group(worker: subprocess.Popen[bytes]) -> None:
-    """Ends the worker and what it started, such as the compile workers of a backend."""
-    with suppress(ProcessLookupError):
-        os.killpg(worker.pid, signal.SIGKILL)
-    worker.wait()
-
-
-def ending(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
+    """Runs one worker to its end, or to the limit; a cold one with empty caches."""
+    environment: AbstractContextManager[dict[str, str]] = nullcontext({})
+    if request.kind == "cold":
+        environment = worker.cold_environment()
+    with environment as extra:
+        said = worker.ask("harness.bench_worker", dataclasses.asdict(request), timeout_s, extra)
+    return Answer({answer["mode"]: answer for answer in said.lines}, said.failure)
 
 
 def answer_line(request: Request, answer: Answer) -> Text:
