@@ -20,6 +20,7 @@ import linecache
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -174,7 +175,8 @@ class _Emitter:
         return f"{step.name} = torch.empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
     def launch(self, step: Launch) -> list[str]:
-        pointers = [f"{name}.data_ptr()" for name in step.arguments]
+        pairs = zip_longest(step.arguments, step.kernel.buffers, step.offsets)
+        pointers = [_address(name, (offset or 0) * buffer.dtype.itemsize) for name, buffer, offset in pairs]
         arguments = ", ".join([*pointers, *(index_text(size) for size in step.sizes)])
         return [f"# {', '.join(dict.fromkeys(step.origins))}", f"{step.kernel.name}({arguments})"]
 
@@ -238,6 +240,10 @@ class _Emitter:
         if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
             return self.bind(text)
         raise Unsupported(f"assay: the constant {value!r} has no literal in generated code")
+
+
+def _address(name: str, offset_bytes: int) -> str:
+    return f"{name}.data_ptr()" + (f" + {offset_bytes}" if offset_bytes else "")
 
 
 def _made(step: Step) -> tuple[str, ...]:
