@@ -22,7 +22,7 @@ from harness import progress, worker
 from harness.bench_worker import EAGER, Request, rival
 from harness.case import Case
 from harness.measure import geometric_mean, memory_ratio, ratio
-from harness.report import SCHEMA, finite, milliseconds, seconds, times
+from harness.report import SCHEMA, finite, milliseconds, percent, seconds, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,13 @@ class Settings:
     device: str
     rounds: int
     timeout_s: float
+    steady_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One case in one mode against one other. `speed_spread` are the quartiles of the ratios of single rounds."""
+    """One case in one mode against one other. `speed_spread` are the quartiles of the ratios of single rounds;
+    `copy_share` is how near a memory-bound case comes to the speed of a copy of as many bytes."""
 
     case: str
     mode: str
@@ -63,6 +65,7 @@ class BenchRow:
     compile_ratio: float | None
     memory_ratio: float | None
     verdict: str
+    copy_share: float | None = None
 
     @property
     def counts(self) -> bool:
@@ -91,6 +94,8 @@ class Summary:
     compile_ratio: float | None
     total_compile_ratio: float | None
     memory_ratio: float | None
+    copy_shares: tuple[float, ...] = ()
+    """Those of the memory-bound rows that count, the smallest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,9 @@ def steady_request(subject: Subject, settings: Settings) -> Request:
 
 
 def cold_requests(subject: Subject, settings: Settings) -> Iterator[Request]:
-    """One for each mode of each backend."""
+    """One for each mode of each backend; none where only the steady state is asked for."""
+    if settings.steady_only:
+        return
     request = dataclasses.replace(steady_request(subject, settings), kind="cold", against=(), rounds=0)
     for mode in subject.modes:
         for backend in dict.fromkeys((settings.backend, *map(rival, settings.against))):
@@ -174,7 +181,7 @@ def assemble(
     row = BenchRow(
         case, mode, settings.backend, against,
         pair.get("ms"), pair.get("against_ms"), pair.get("speed_ratio"), pair.get("speed_spread"),
-        compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict,
+        compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict, pair.get("copy_share"),
     )  # fmt: skip
     return row, f"{verdict}: {detail}" if verdict != "same" else pair.get("error", "")
 
@@ -247,6 +254,7 @@ def _summary(against: str, rows: Sequence[BenchRow]) -> Summary:
             sum(row.against_compile_s or 0.0 for row in compiled), sum(row.compile_s or 0.0 for row in compiled)
         ),
         memory_ratio=geometric_mean(row.memory_ratio for row in counted),
+        copy_shares=tuple(sorted(row.copy_share for row in counted if row.copy_share is not None)),
     )
 
 
@@ -268,7 +276,7 @@ def show(console: Console, done: Bench) -> None:
     """The table, the means, and what is in no mean and why."""
     table = progress.table(
         ("case", "mode", "against", "verdict"),
-        ("ms", "against ms", "speed", "spread", "compile s", "against s", "compile", "memory"),
+        ("ms", "against ms", "speed", "spread", "compile s", "against s", "compile", "memory", "of copy"),
     )
     for row in done.rows:
         table.add_row(row.case, row.mode, row.against, progress.verdict_text(row.verdict), *numbers(row))
@@ -287,6 +295,7 @@ def numbers(row: BenchRow) -> tuple[str, ...]:
     return (
         milliseconds(row.ms), milliseconds(row.against_ms), times(row.speed_ratio), spread(row.speed_spread),
         seconds(row.compile_s), seconds(row.against_compile_s), times(row.compile_ratio), times(row.memory_ratio),
+        percent(row.copy_share),
     )  # fmt: skip
 
 
@@ -299,6 +308,15 @@ def summary_line(summary: Summary) -> Text:
     return Text(
         f"Against {summary.against}, geometric means over {summary.counted} of {summary.rows} rows: "
         f"speed {times(summary.speed_ratio)}, compile {times(summary.compile_ratio)} "
-        f"(of the totals {times(summary.total_compile_ratio)}), memory {times(summary.memory_ratio)}",
+        f"(of the totals {times(summary.total_compile_ratio)}), memory {times(summary.memory_ratio)}{_copies(summary)}",
         style="bold",
+    )
+
+
+def _copies(summary: Summary) -> str:
+    shares = summary.copy_shares
+    if not shares:
+        return ""
+    return (
+        f"; the {len(shares)} memory-bound ones reach {percent(shares[0])} to {percent(shares[-1])} of a copy's speed"
     )

@@ -25,7 +25,7 @@ from harness.backends import resolve
 from harness.case import Case
 from harness.discover import discover
 from harness.outcome import Result
-from harness.run import run_case
+from harness.run import made_call, run_case
 from harness.steps import Wrap, make_step
 
 EAGER = "eager"
@@ -50,12 +50,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Ours beside one other in one mode; all None but `error` where the other did not run."""
+    """Ours beside one other in one mode; all None but `error` where the other did not run.
+
+    `copy_share`: the time of copying as many bytes as the program must move, over ours; of memory-bound cases.
+    """
 
     ms: float | None = None
     against_ms: float | None = None
     speed_ratio: float | None = None
     speed_spread: tuple[float, float] | None = None
+    copy_share: float | None = None
     error: str = ""
 
 
@@ -99,6 +103,7 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
             for wrap in (resolve(request.backend).wrap, resolve(rival(against)).wrap)
         )
         rounds = measure.alternate(ours, theirs, rounds=request.rounds, device=request.device)
+        share = copy_share(request, case, ours) if measure.MEMORY_BOUND in case.tags else None
     except Exception as error:
         return Pair(error=said(error))
     return Pair(
@@ -106,7 +111,15 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
         against_ms=rounds.theirs_ms,
         speed_ratio=rounds.ratio,
         speed_spread=rounds.spread,
+        copy_share=share,
     )
+
+
+def copy_share(request: Request, case: Case, step: measure.Step) -> float:
+    """The step beside a copy of as much memory as it must move, in alternating rounds of this process."""
+    call = made_call(case, request.size, request.seed, request.device)
+    copy = measure.copy_step(measure.moved_bytes(call.args, call.kwargs, step()), request.device)
+    return measure.alternate(step, copy, rounds=request.rounds, device=request.device).ratio
 
 
 def cold(request: Request, case: Case, mode: str) -> dict[str, Any]:

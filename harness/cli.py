@@ -218,15 +218,16 @@ commands.command("show-environment", hidden=True)(show_environment)
 @commands.command()
 @CHOOSE_CASES
 @click.option("--against", metavar="NAME[,NAME]",
-              help="What to time against (default: inductor; scaling: none); `eager` is without compiling.")  # fmt: skip
+              help="What to time against (default: inductor; scaling: none); `eager` compiles nothing.")  # fmt: skip
 @click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
+@click.option("--steady-only", is_flag=True, help="Leave cold compile time and peak memory out.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
               show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
 def bench(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    against: str | None, backend: str, size: str, rounds: int, timeout_s: float,
+    against: str | None, backend: str, size: str, rounds: int, steady_only: bool, timeout_s: float,
 ) -> None:  # fmt: skip
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
@@ -242,7 +243,7 @@ def bench(
         sys.exit(bench_scaling(grow, json_path))
     pieces = plan(find_cases(names or ("zoo", "overhead"), text), modes_of(mode), (backend,), size)
     console = progress.terminal()
-    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s)
+    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
     done = benching.run_bench(console, subjects_of(pieces), settings)
     facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
     if json_path is not None:

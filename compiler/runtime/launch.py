@@ -22,7 +22,9 @@ from compiler.runtime import build as _build
 from compiler.runtime.cache import fetch, key_of
 
 KERNELS_PER_UNIT = 8
-"""A unit takes about 0.15 s to start and 0.02 to 0.1 s a kernel; more units than processors gain nothing."""
+"""A unit takes about 0.15 s to start and 0.02 to 0.1 s a kernel; more units than processors gain nothing, up to a
+size from which on the C++ compiler takes more than linear time."""
+MOST_KERNELS_PER_UNIT = 32
 
 _PYTHON = """
 // ---- what Python calls: integers from the argument vector, the lock given up around the kernel ----
@@ -87,9 +89,10 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> dict[str, Calla
 
 
 def units(kernels: Sequence[Kernel]) -> list[str]:
-    """The translation units of the kernels, of about equal size, as many as may compile side by side."""
+    """The translation units of the kernels, of about equal size; as many as may compile side by side, or more where
+    those would be long."""
     texts = [emit_kernel(kernel) + entry(kernel) for kernel in kernels]
-    count = max(1, min(os.cpu_count() or 1, len(texts) // KERNELS_PER_UNIT))
+    count = max(1, min(os.cpu_count() or 1, len(texts) // KERNELS_PER_UNIT), -(-len(texts) // MOST_KERNELS_PER_UNIT))
     parts: list[list[str]] = [[] for _ in range(count)]
     for text in sorted(texts, key=len, reverse=True):
         min(parts, key=lambda part: sum(map(len, part))).append(text)
