@@ -18,6 +18,7 @@ from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
+from compiler.passes import CHOICES, PASSES
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime.launch import load_kernels
@@ -114,7 +115,10 @@ def compile_graph(
         generate = target_of(options) != "aten"
         decompositions = DECOMPOSITIONS if generate else {}
         write = functools.partial(write_in_place, generate=generate)
-        compilers = Compilers(build_graph, build_graph, build_graph, write=write, decompositions=decompositions)
+        passes = (*PASSES, *CHOICES) if generate and options.numerics == "fast" else PASSES
+        compilers = Compilers(
+            build_graph, build_graph, build_graph, decompositions=decompositions, write=write, passes=passes
+        )
         return _unboxed(compile(call, compilers, journal), spec)
     except Unsupported as reason:
         if options.fallback == "error":
