@@ -16,11 +16,13 @@ Names that the namespace must hold: `kernel_*`, and the constants of the schedul
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
+from types import CodeType
 from typing import Any
 
 import torch
@@ -60,15 +62,23 @@ def emit(schedule: Schedule) -> str:
     return _Emitter(schedule).source()
 
 
-def load(source: str, namespace: Mapping[str, Any], function: str = "graph") -> Callable[[list[Any]], Any]:
+def code_of(source: str, function: str = "graph") -> CodeType:
+    """The source, compiled by Python; its file name says what it is and tells it apart."""
+    return compile(source, f"<assay {function} {hashlib.sha256(source.encode()).hexdigest()[:16]}>", "exec")
+
+
+def load(
+    source: str, namespace: Mapping[str, Any], function: str = "graph", code: CodeType | None = None
+) -> Callable[[list[Any]], Any]:
     """The `function` that a source defines; `namespace` holds its kernels and constants by name.
 
-    Tracebacks through it show its lines.
+    Tracebacks through it show its lines. `code` is the source's own, where it is known already.
     """
-    name = f"<assay {function} {abs(hash(source)):x}>"
+    code = code or code_of(source, function)
+    name = code.co_filename
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     module = dict(namespace)
-    exec(compile(source, name, "exec"), module)
+    exec(code, module)
     loaded: Callable[[list[Any]], Any] = module[function]
     return loaded
 

@@ -19,7 +19,7 @@ from compiler.errors import BuildError
 from compiler.ir.loops import Kernel
 from compiler.options import Options
 from compiler.runtime import build as _build
-from compiler.runtime.cache import fetch, key_of
+from compiler.runtime.cache import fetch, find, key_of
 
 KERNELS_PER_UNIT = 8
 """A unit takes about 0.15 s to start and 0.02 to 0.1 s a kernel; more units than processors gain nothing, up to a
@@ -71,13 +71,19 @@ extern "C" PyObject* get_{name}() {{ return PyCFunction_NewEx(&def_{name}, 0, 0)
 """
 
 
-def load_kernels(kernels: Sequence[Kernel], options: Options) -> dict[str, Callable[..., None]]:
+class Loaded(dict[str, Callable[..., None]]):
+    """Kernels by their names, and the key of the shared object that holds them."""
+
+    key: str = ""
+
+
+def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
     """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol.
 
     Raises: BuildError where there is no compiler, or it failed; Unsupported for what C++ has no text for.
     """
     if not kernels:
-        return {}
+        return Loaded()
     compiler = _build.find_compiler(options.cxx)
     if compiler is None:
         wanted = options.cxx or "g++, c++ or clang++"
@@ -86,6 +92,14 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> dict[str, Calla
     key = key_of(sources, compiler.version, *_build.FLAGS)
     path = fetch(options.cache, key, functools.partial(_build.build, sources, compiler))
     return _load(path, [kernel.name for kernel in kernels])
+
+
+def load_again(key: str, names: Sequence[str], options: Options) -> Loaded | None:
+    """The kernels of a shared object that was built before; None where the cache holds it no more."""
+    if not names:
+        return Loaded()
+    path = find(options.cache, key)
+    return _load(path, names) if path is not None else None
 
 
 def units(kernels: Sequence[Kernel]) -> list[str]:
@@ -112,9 +126,10 @@ def _pointer(kernel: Kernel, number: int) -> str:
     return f"{memory_type(kernel.buffers[number].dtype)}*"
 
 
-def _load(path: Path, names: Sequence[str]) -> dict[str, Callable[..., None]]:
+def _load(path: Path, names: Sequence[str]) -> Loaded:
     library = ctypes.PyDLL(str(path))
-    found: dict[str, Callable[..., None]] = {}
+    found = Loaded()
+    found.key = path.stem
     for name in names:
         get = getattr(library, f"get_{name}")
         get.restype = ctypes.py_object
