@@ -93,6 +93,8 @@ class Keeper:
 def keeper(gm: fx.GraphModule, call: Call, options: Options) -> Keeper:
     """The keeper of a call; of one that is not to be kept, it does nothing."""
     made = Keeper(None, options)
+    if not options.warm:
+        return made
     if options.debug or options.dump:
         made.forget("its states are asked for")
         return made

@@ -41,7 +41,7 @@ PLACES: tuple[object, ...] = (
 )
 """Where a function that does not say so itself is looked for."""
 TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size, enum.Enum)
-UNTOLD = ("debug", "dump", "cache")
+UNTOLD = ("debug", "dump", "cache", "warm")
 """The options that change no result."""
 
 
