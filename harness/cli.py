@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import drive, ledger, progress, report, scaling, triage
+from harness import drive, ledger, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
 from harness.bench_worker import EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
@@ -232,7 +232,7 @@ def bench(
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
-    how compile time grows with the number of nodes.
+    how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
     """
     check_writable(json_path, None)
     check_device(device)
@@ -241,9 +241,13 @@ def bench(
     if names == ("scaling",):
         grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
         sys.exit(bench_scaling(grow, json_path))
-    pieces = plan(find_cases(names or ("zoo", "overhead"), text), modes_of(mode), (backend,), size)
-    console = progress.terminal()
     settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
+    is_warm = names[:1] == ("warm",)
+    chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
+    pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
+    if is_warm:
+        sys.exit(bench_warm(subjects_of(pieces), settings, json_path))
+    console = progress.terminal()
     done = benching.run_bench(console, subjects_of(pieces), settings)
     facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
     if json_path is not None:
@@ -260,6 +264,16 @@ def rivals_of(against: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
     if not rivals:
         raise click.UsageError("--against names no backend; for example --against inductor,eager")
     return rivals
+
+
+def bench_warm(subjects: Sequence[benching.Subject], settings: benching.Settings, json_path: Path | None) -> int:
+    """`assay bench warm`; its exit code."""
+    console = progress.terminal()
+    done = warm.run_warm(console, subjects, settings)
+    if json_path is not None:
+        report.write_json(json_path, warm.document(done, environment(settings.device)))
+    warm.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 
 def bench_scaling(wanted: scaling.Plan, json_path: Path | None) -> int:
