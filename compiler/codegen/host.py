@@ -49,6 +49,9 @@ import torch
 from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
+EMPTY_LARGE = "from compiler.runtime.huge_pages import empty_large\n"
+LARGE_BYTES = 1 << 25
+"""From here on the C library takes every block from the system anew, and gives it back."""
 RESTRIDE = """
 
 def restride(tensor, size, stride):
@@ -138,9 +141,10 @@ class _Emitter:
         result = tuple_text([self.argument(output) for output in self.schedule.outputs])
         lines = [*self.prologue(), *body, f"return {result}"]
         bindings = "".join(f"{name} = {text}\n" for text, name in self.bound.items())
+        header = HEADER + EMPTY_LARGE * any(isinstance(s, Allocate) and _is_large(s) for s in self.schedule.steps)
         restride = RESTRIDE if any(isinstance(step, Expect) for step in self.schedule.steps) else ""
         function = "".join(f"    {line}\n" for line in lines)
-        return f"{HEADER}\n{bindings}{restride}\n\ndef graph(args):\n{function}"
+        return f"{header}\n{bindings}{restride}\n\ndef graph(args):\n{function}"
 
     def prologue(self) -> Iterator[str]:
         inputs = self.schedule.inputs
@@ -180,7 +184,8 @@ class _Emitter:
     def allocate(self, step: Allocate) -> str:
         size, stride, dtype = self.sizes(step.size), self.sizes(step.stride), self.bind(str(step.dtype))
         if step.device.type == "cpu":
-            return f"{step.name} = empty_cpu({size}, {stride}, {dtype})"
+            empty = "empty_large" if _is_large(step) else "empty_cpu"
+            return f"{step.name} = {empty}({size}, {stride}, {dtype})"
         device = self.bind(f"torch.device({str(step.device)!r})")
         return f"{step.name} = torch.empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
@@ -250,6 +255,13 @@ class _Emitter:
         if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
             return self.bind(text)
         raise Unsupported(f"assay: the constant {value!r} has no literal in generated code")
+
+
+def _is_large(step: Allocate) -> bool:
+    """Whether a result on the CPU surely is as large as blocks of memory that are always fresh."""
+    sizes = [size.value for size in step.size if isinstance(size, Int)]
+    is_known = len(sizes) == len(step.size) and step.device.type == "cpu"
+    return is_known and math.prod(sizes) * step.dtype.itemsize >= LARGE_BYTES
 
 
 def _address(name: str, offset_bytes: int) -> str:
