@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import progress, worker
-from harness.bench_worker import EAGER, Request, rival
+from harness.bench_worker import AHEAD, EAGER, Request, rival
 from harness.case import Case
 from harness.measure import geometric_mean, memory_ratio, ratio
 from harness.report import SCHEMA, finite, milliseconds, percent, seconds, times
@@ -50,7 +50,8 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class BenchRow:
     """One case in one mode against one other. `speed_spread` are the quartiles of the ratios of single rounds;
-    `copy_share` is how near a memory-bound case comes to the speed of a copy of as many bytes."""
+    `copy_share` is how near a memory-bound case comes to the speed of a copy of as many bytes, `dynamo_ms` Dynamo's own
+    share of a call whose overhead is measured."""
 
     case: str
     mode: str
@@ -66,6 +67,7 @@ class BenchRow:
     memory_ratio: float | None
     verdict: str
     copy_share: float | None = None
+    dynamo_ms: float | None = None
 
     @property
     def counts(self) -> bool:
@@ -164,7 +166,7 @@ def cold_requests(subject: Subject, settings: Settings) -> Iterator[Request]:
         return
     request = dataclasses.replace(steady_request(subject, settings), kind="cold", against=(), rounds=0)
     for mode in subject.modes:
-        for backend in dict.fromkeys((settings.backend, *map(rival, settings.against))):
+        for backend in dict.fromkeys((settings.backend, *(rival(name) for name in settings.against if name != AHEAD))):
             yield dataclasses.replace(request, backend=backend, modes=(mode,))
 
 
@@ -177,11 +179,14 @@ def assemble(
     pair = said.get("pairs", {}).get(against, {})
     ours, theirs = (answered(cold.get((name, mode)), mode) for name in (settings.backend, rival(against)))
     compile_s, against_compile_s = ours.get("compile_s"), None if against == EAGER else theirs.get("compile_s")
+    if against == AHEAD:
+        ours, theirs, compile_s = {}, {}, None
     memory = memory_ratio(theirs.get("peak_bytes"), ours.get("peak_bytes"))
     row = BenchRow(
         case, mode, settings.backend, against,
         pair.get("ms"), pair.get("against_ms"), pair.get("speed_ratio"), pair.get("speed_spread"),
         compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict, pair.get("copy_share"),
+        pair.get("dynamo_ms"),
     )  # fmt: skip
     return row, f"{verdict}: {detail}" if verdict != "same" else pair.get("error", "")
 
@@ -276,7 +281,7 @@ def show(console: Console, done: Bench) -> None:
     """The table, the means, and what is in no mean and why."""
     table = progress.table(
         ("case", "mode", "against", "verdict"),
-        ("ms", "against ms", "speed", "spread", "compile s", "against s", "compile", "memory", "of copy"),
+        ("ms", "against ms", "speed", "spread", "compile s", "against s", "compile", "memory", "of copy", "Dynamo ms"),
     )
     for row in done.rows:
         table.add_row(row.case, row.mode, row.against, progress.verdict_text(row.verdict), *numbers(row))
@@ -295,7 +300,7 @@ def numbers(row: BenchRow) -> tuple[str, ...]:
     return (
         milliseconds(row.ms), milliseconds(row.against_ms), times(row.speed_ratio), spread(row.speed_spread),
         seconds(row.compile_s), seconds(row.against_compile_s), times(row.compile_ratio), times(row.memory_ratio),
-        percent(row.copy_share),
+        percent(row.copy_share), milliseconds(row.dynamo_ms),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from harness import bench as benching
 from harness import drive, ledger, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
-from harness.bench_worker import EAGER
+from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
 from harness.discover import DiscoverError, discover, discover_generator, suite_names
 from harness.environment import environment
@@ -218,7 +218,7 @@ commands.command("show-environment", hidden=True)(show_environment)
 @commands.command()
 @CHOOSE_CASES
 @click.option("--against", metavar="NAME[,NAME]",
-              help="What to time against (default: inductor; scaling: none); `eager` compiles nothing.")  # fmt: skip
+              help="What to time against (default: inductor; see above); `eager` compiles nothing.")  # fmt: skip
 @click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
@@ -233,11 +233,12 @@ def bench(
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
     how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
+    `overhead` is also timed as `aot_function`, against torch's own.
     """
     check_writable(json_path, None)
     check_device(device)
-    rivals = rivals_of(against, () if names == ("scaling",) else ("inductor",))
-    check_backends((backend, *(name for name in rivals if name != EAGER)))
+    rivals = rivals_of(against, default_rivals(names))
+    check_backends((backend, *(name for name in rivals if name not in (EAGER, AHEAD))))
     if names == ("scaling",):
         grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
         sys.exit(bench_scaling(grow, json_path))
@@ -254,6 +255,13 @@ def bench(
         report.write_json(json_path, benching.document(done, facts))
     benching.show(console, done)
     sys.exit(INTERRUPTED if done.interrupted else 0 if done.passes else 1)
+
+
+def default_rivals(names: Sequence[str]) -> tuple[str, ...]:
+    """What is timed against where the user does not say."""
+    if tuple(names) == ("scaling",):
+        return ()
+    return ("inductor", AHEAD) if tuple(names) == ("overhead",) else ("inductor",)
 
 
 def rivals_of(against: str | None, default: tuple[str, ...]) -> tuple[str, ...]:

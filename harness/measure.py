@@ -141,7 +141,10 @@ def median_ms(step: Step, *, rounds: int, device: str = "cpu", sample_s: float =
 def moved_bytes(*values: object) -> int:
     """What a program must move at least: each distinct piece of memory of its inputs and results once."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-    pieces = {(t.untyped_storage().data_ptr(), t.storage_offset()): t.numel() * t.itemsize for t in tensors}
+    pieces: dict[tuple[int, int], int] = {}
+    for tensor in tensors:
+        place = tensor.untyped_storage().data_ptr(), int(tensor.storage_offset())
+        pieces[place] = max(pieces.get(place, 0), tensor.numel() * tensor.itemsize)
     return sum(pieces.values())
 
 
