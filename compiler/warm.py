@@ -28,6 +28,7 @@ from compiler.runtime import cache
 from compiler.runtime.fingerprint import fingerprint
 from compiler.runtime.kept import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads
 from compiler.runtime.partial_backward import Part, PartialBackward
+from compiler.runtime.size_guards import SizeGuards
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class Keeper:
     options: Options
     hosts: dict[str, KeptHost] = field(default_factory=dict)
     parts: dict[frozenset[int], KeptPart] = field(default_factory=dict)
+    sizes: SizeGuards | None = None
+    guards: str = ""
     _linked: Linked | None = None
     _programs: Mapping[str, Program] = field(default_factory=dict)
     _built: list[tuple[Program, Host, GraphCall]] = field(default_factory=list)
@@ -52,11 +55,20 @@ class Keeper:
             self._write_hosts()
 
     def linked(self, linked: Linked, programs: Mapping[str, Program]) -> None:
-        if self.key is not None:
+        if self.key is not None and self._is_guarded():
             self._linked, self._programs = linked, programs
             if linked.partial is not None:
                 linked.partial.made = self.part
             self._write_hosts()
+
+    def _is_guarded(self) -> bool:
+        """Notes what the compile assumed of sizes; of a restored call that is known. False where it has no text."""
+        try:
+            if self.sizes is not None:
+                self.guards = self.sizes.added()
+        except Unkeyed as reason:
+            self.forget(str(reason))
+        return self.key is not None
 
     def part(self, given: frozenset[int], part: Part) -> None:
         """A backward without some tangents was built."""
@@ -83,7 +95,7 @@ class Keeper:
         try:
             self.hosts.update({name: KeptHost.of(host) for name, host in hosts.items()})
             self.parts.update(parts)
-            data = dumps(KeptCall.of(self._linked, self.hosts, self.parts))
+            data = dumps(KeptCall.of(self._linked, self.hosts, self.parts, self.guards))
         except Unkeyed as reason:
             self.forget(str(reason))
         else:
@@ -100,6 +112,7 @@ def keeper(gm: fx.GraphModule, call: Call, options: Options) -> Keeper:
         return made
     try:
         made.key = fingerprint(gm, call.leaves, options)
+        made.sizes = SizeGuards.of(call.leaves, call.fake_mode.shape_env)
     except Unkeyed as reason:
         made.forget(str(reason))
     return made
@@ -115,9 +128,12 @@ def restore(kept_by: Keeper, call: Call, compilers: Compilers, journal: Journal)
     except Unkeyed as reason:
         journals.say_once(f"assay: {reason}; the call is compiled again")
         return None
+    if kept_by.sizes is None or not kept_by.sizes.hold(kept.guards):
+        return None
     graphs = _graphs(kept, kept_by, call, compilers, journal)
     if graphs is None:
         return None
+    kept_by.sizes, kept_by.guards = None, kept.guards
     kept_by.hosts.update(kept.hosts)
     kept_by.parts.update(kept.parts)
     journals.count_restored()

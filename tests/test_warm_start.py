@@ -14,10 +14,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from compiler import journal
+from compiler.capture.inputs import CallLeaf
 from compiler.errors import Unkeyed
+from compiler.ir.roles import UserInput
 from compiler.runtime import cache, fingerprint, kept
+from compiler.runtime.size_guards import SizeGuards
 
 Function = Callable[..., Any]
 
@@ -318,3 +324,46 @@ def test_warm_start_in_processes_side_by_side(start: Start) -> None:
         start(lambda x, w: torch.relu(x @ w).sum(), x, w).backward()
         assert torch.equal(w.grad, torch.full((4, 2), float(size)))  # type: ignore[arg-type]
     assert restored() == 2 and set(journal.totals()["seconds"]) == {"restore"}  # type: ignore[call-overload]
+
+
+def sizes_of(*hints: int) -> tuple[ShapeEnv, SizeGuards, list[torch.SymInt]]:
+    """The guards of a call with one input that has these sizes, all symbolic."""
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * len(hints))
+    fake = mode.from_tensor(torch.ones(hints), symbolic_context=context, source=ConstantSource("x"))
+    leaf = CallLeaf(UserInput(0), fake, False, True)
+    return env, SizeGuards.of((leaf,), env), [size for size in fake.shape if isinstance(size, torch.SymInt)]
+
+
+def test_warm_start_keeps_what_a_compile_assumed_of_sizes() -> None:
+    env, guards, (rows, width) = sizes_of(12, 7)
+    assert guards.added() == ""
+    assert rows > 5 and rows != width
+    text = guards.added()
+    for hints, holds in (((9, 4), True), ((4, 9), False), ((6, 6), False)):
+        env, other, _ = sizes_of(*hints)
+        before = len(env.guards)
+        assert other.hold(text) is holds
+        assert (len(env.guards) > before) is holds, "it is recompiled when they no longer hold; a miss assumes nothing"
+
+
+def test_warm_start_keeps_no_compile_that_fixes_a_size() -> None:
+    _, guards, (rows, _) = sizes_of(12, 7)
+    assert rows == 12
+    with pytest.raises(Unkeyed, match="constants"):
+        guards.added()
+
+
+def test_warm_start_serves_other_sizes(start: Start) -> None:
+    def rows(x: Tensor) -> Tensor:
+        return torch.cat([x, x * 2]).softmax(0) * x.shape[0]
+
+    for size, expected in ((5, 0), (9, 1), (700, 2)):
+        x = torch.linspace(-1, 1, size * 4).view(size, 4).requires_grad_()
+        got = start(rows, x, dynamic=True)
+        got[0].sum().backward()
+        gradient, x.grad = x.grad, None
+        rows(x)[0].sum().backward()
+        assert torch.allclose(got, rows(x)) and torch.allclose(gradient, x.grad, atol=1e-6)  # type: ignore[arg-type]
+        assert restored() == expected

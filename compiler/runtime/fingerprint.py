@@ -3,8 +3,8 @@
     fingerprint := sources of this compiler, versions of torch and Python, the C++ compiler
                  | options | ambient modes | each node of the graph | each input: role, layout, autograd, aliasing
 
-What has no text that says all of it (an operator of the user's own, a tensor or a module that the graph holds, a
-symbolic size) has no fingerprint: `Unkeyed`, with the reason. When in doubt there is none.
+What has no text that says all of it (an operator of the user's own, a tensor or a module that the graph holds, a size
+that depends on data) has no fingerprint: `Unkeyed`, with the reason. When in doubt there is none.
 """
 
 from __future__ import annotations
@@ -197,15 +197,13 @@ def _text_of_several(value: object) -> str:
 def _inputs(leaves: Sequence[CallLeaf]) -> Iterator[str]:
     """Each input by its role and what the recording can see of it, and which inputs share memory.
 
-    Raises: Unkeyed for sizes that are no numbers.
+    Raises: Unkeyed for sizes that depend on data.
     """
     storages: dict[int, int] = {}
     for position, leaf in enumerate(leaves):
         fake = leaf.fake
         if not isinstance(fake, torch.Tensor):
-            if type(fake) is not int:
-                raise Unkeyed("sizes are symbolic")
-            yield f"{leaf.role!r} {fake!r}"
+            yield f"{leaf.role!r} {_size(fake)}"
             continue
         shared = storages.setdefault(fake.untyped_storage()._cdata, position)
         flags = (leaf.requires_grad, leaf.is_leaf, leaf.is_inference, fake.is_conj(), fake.is_neg(), fake._is_view())
@@ -213,10 +211,17 @@ def _inputs(leaves: Sequence[CallLeaf]) -> Iterator[str]:
 
 
 def _layout(fake: torch.Tensor) -> str:
-    sizes = (*fake.shape, *fake.stride(), fake.storage_offset())
-    if not all(type(size) is int for size in sizes):
-        raise Unkeyed("sizes are symbolic")
-    return f"{fake.dtype} {fake.device} {fake.layout} {sizes} {fake.dim()}"
+    sizes = " ".join(map(_size, (*fake.shape, *fake.stride(), fake.storage_offset())))
+    return f"{fake.dtype} {fake.device} {fake.layout} {fake.dim()} {sizes}"
+
+
+def _size(size: int | torch.SymInt) -> str:
+    """A symbolic size by its expression; what is assumed of it is told by guards."""
+    if type(size) is int:
+        return str(size)
+    if not isinstance(size, torch.SymInt) or not size.node.has_hint():
+        raise Unkeyed("a size depends on data")
+    return f"symbolic {size.node.expr}"
 
 
 def _base(base: torch.Tensor | None) -> str:

@@ -125,15 +125,18 @@ class KeptCall:
     partial: KeptPartial | None
     hosts: dict[str, KeptHost]
     parts: dict[frozenset[int], KeptPart]
+    guards: str
 
     @staticmethod
-    def of(linked: Linked, hosts: Mapping[str, KeptHost], parts: Mapping[frozenset[int], KeptPart]) -> KeptCall:
+    def of(
+        linked: Linked, hosts: Mapping[str, KeptHost], parts: Mapping[frozenset[int], KeptPart], guards: str
+    ) -> KeptCall:
         part = linked.partial
         partial = None if part is None else KeptPartial(tuple(part.layouts), tuple(part.zeros), part.results)
         code = marshal.dumps(linked.code or code_of(linked.text, "call"))
         namespace = dict(linked.namespace)
         return KeptCall(
-            linked.text, code, namespace, linked.written, linked.versions, partial, dict(hosts), dict(parts)
+            linked.text, code, namespace, linked.written, linked.versions, partial, dict(hosts), dict(parts), guards
         )
 
     @property
