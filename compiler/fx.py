@@ -12,6 +12,7 @@ from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from compiler import warm
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.inputs import Call, check_inputs, fake_leaf
 from compiler.errors import Unsupported
@@ -21,6 +22,7 @@ from compiler.options import Options
 from compiler.passes import CHOICES, PASSES
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
+from compiler.runtime.kept import Linked
 from compiler.runtime.launch import load_kernels
 from compiler.torch_compat import Decompositions
 
@@ -59,7 +61,7 @@ def compile_fx(
 
     def build_inner(program: Program) -> GraphCall:
         if inner_compile is None:
-            return build(program, options, journal)
+            return build(program, options, journal).load()
         return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
@@ -90,7 +92,7 @@ def compile_fx_inner(
     inputs = tuple(UserInput(index) for index, _ in enumerate(example_inputs))
     returned = next(iter(reversed(gm.graph.nodes))).args[0]
     program = Program(gm, Signature(inputs, tuple(UserOutput(index) for index, _ in enumerate(returned))))  # type: ignore[arg-type]
-    run = build(program, options, Journal.open(options))
+    run = build(program, options, Journal.open(options)).load()
     fakes = [node.meta["val"] for node in program.placeholders]
 
     def checked(args: list[object]) -> Sequence[object]:
@@ -106,19 +108,14 @@ def compile_graph(
 ) -> Compiled:
     """Compiles a Dynamo graph. What the compiler cannot take runs in eager, counted and said once."""
     journal = Journal.open(options)
-
-    def build_graph(program: Program) -> GraphCall:
-        return build(program, options, journal, load_kernels)
-
     try:
         call, spec = _call(gm, example_inputs)
-        generate = target_of(options) != "aten"
-        decompositions = DECOMPOSITIONS if generate else {}
-        write = functools.partial(write_in_place, generate=generate)
-        passes = (*PASSES, *CHOICES) if generate and options.numerics == "fast" else PASSES
-        compilers = Compilers(
-            build_graph, build_graph, build_graph, decompositions=decompositions, write=write, passes=passes
-        )
+        keeper = warm.keeper(gm, call, options)
+        compilers = _compilers(options, journal, load_kernels, keeper, spec)
+        with journal.stage("restore"):
+            restored = warm.restore(keeper, call, compilers, journal)
+        if restored is not None:
+            return lambda *args: restored(list(args))
         return _unboxed(compile(call, compilers, journal), spec)
     except Unsupported as reason:
         if options.fallback == "error":
@@ -127,13 +124,47 @@ def compile_graph(
         return gm.forward
 
 
+def _compilers(
+    options: Options,
+    journal: Journal,
+    load_kernels: LoadKernels,
+    keeper: warm.Keeper,
+    spec: list[pytree.TreeSpec],
+) -> Compilers:
+    """Our own compiler for all graphs; what it makes is kept where the results are flat, as those of Dynamo are."""
+    generate = target_of(options) != "aten"
+
+    def build_graph(program: Program) -> GraphCall:
+        host = build(program, options, journal, load_kernels)
+        graph = host.load()
+        keeper.built(program, host, graph)
+        return graph
+
+    def keep(linked: Linked, programs: Mapping[str, Program]) -> None:
+        if not _is_flat(spec[0]):
+            keeper.forget("it returns a structure")
+        keeper.linked(linked, programs)
+
+    return Compilers(
+        build_graph, build_graph, build_graph,
+        decompositions=DECOMPOSITIONS if generate else {},
+        write=functools.partial(write_in_place, generate=generate),
+        keep=keep,
+        passes=(*PASSES, *CHOICES) if generate and options.numerics == "fast" else PASSES,
+    )  # fmt: skip
+
+
+def _is_flat(structure: pytree.TreeSpec) -> bool:
+    return structure.type in (tuple, list) and structure.num_children == structure.num_leaves
+
+
 def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
     """`run` as a function of its arguments, with the structure that the graph returns, which recording has found.
 
     Dynamo's graphs return a flat tuple, which `run` returns already.
     """
     (structure,) = spec
-    if structure.type in (tuple, list) and structure.num_children == structure.num_leaves:
+    if _is_flat(structure):
         return lambda *args: run(list(args))
     return lambda *args: pytree.tree_unflatten(list(run(list(args))), structure)
 
