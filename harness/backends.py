@@ -83,6 +83,19 @@ def resolve(name: str) -> Backend:
     return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
 
 
+def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
+    """What torch.compile would hand a graph and its inputs to under that name, and whether sizes are symbols there.
+
+    Raises: BackendError if there is no such backend.
+    """
+    bare, *settings = name.split(",")
+    target, given = _target(bare), _settings(name, settings)
+    compiler = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
+    if "options" in given:
+        compiler = functools.partial(compiler, options=given["options"])
+    return compiler, given.get("dynamic", False)
+
+
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
     given: dict[str, Any] = {setting: True for setting in settings if setting in FLAGS}

@@ -1,0 +1,166 @@
+"""Runs a batch of samples: many in one compile, and one by one where something is not as eager's.
+
+    together, as one graph -> together, through torch.compile -> halves -> one sample, whose row is its verdict
+
+What a compile of several shows is taken apart until each verdict is that of one sample. A difference names its sample
+by its path, and that sample runs again alone; one that is `same` alone, and was not among others, is `diverged` with
+its differences among them. Eager that raises, a crash and a refusal end a program, so its samples run in halves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness import backends
+from harness.backends import Backend
+from harness.case import Case, Made
+from harness.direct import without_dynamo
+from harness.outcome import Result
+from harness.run import run_case
+from harness.sample import Batch, Sample
+
+TOGETHER = 24
+"""How many samples share a compile."""
+PLACE = re.compile(r"\b(?:input\[0\]|output)\['([^']+)'\]")
+STRICT = "fallback=error"
+"""What makes our own compiler refuse a program that it would give back to eager."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the samples of a batch came to. `failures` are the rows that are not `same`; `given_back`: samples that
+    the compiler gave back to eager; `nodes` and the rest are of the compiles whose verdicts count."""
+
+    samples: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    failures: list[Result] = field(default_factory=list)
+    given_back: int = 0
+    compiles: int = 0
+    nodes: int = 0
+    nodes_generated: int = 0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+
+    def judged(self, results: Sequence[Result]) -> None:
+        self.samples += len(results)
+        self.verdicts.update(result.verdict for result in results)
+        self.failures += [result for result in results if result.verdict != "same"]
+
+    def counted(self, result: Result) -> None:
+        self.nodes += result.nodes or 0
+        self.nodes_generated += result.nodes_generated or 0
+        self.fallbacks.update(result.fallbacks)
+
+
+def run_batch(batch: Batch, backend: str, seed: int, suite: str) -> Tally:
+    """Every sample of the batch, judged."""
+    trial = _Trial(batch, backend, seed, suite)
+    samples = batch.make(seed)
+    size = TOGETHER if batch.is_together else 1
+    for start in range(0, len(samples), size):
+        trial.judge(tuple(samples[start : start + size]))
+    return trial.tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One batch on one backend."""
+
+    batch: Batch
+    backend: str
+    seed: int
+    suite: str
+    tally: Tally = field(default_factory=Tally)
+
+    def judge(self, samples: tuple[Sample, ...]) -> None:
+        """Judges the samples, together as far as they let themselves be."""
+        fronts = self._fronts(len(samples))
+        for index, front in enumerate(fronts):
+            result = self._run(samples, front)
+            if is_conclusive(result, len(samples)) or (len(samples) == 1 and index == len(fronts) - 1):
+                self.tally.counted(result)
+                self.tally.given_back += index == 2
+                return self._conclude(samples, result)
+        middle = len(samples) // 2
+        self.judge(samples[:middle])
+        self.judge(samples[middle:])
+
+    def _fronts(self, count: int) -> list[Callable[[], Backend]]:
+        """How to compile the samples, in turn: the last, for one sample alone, is as a user would."""
+        strict = strictly(self.backend)
+        direct = [lambda: without_dynamo(strict)] if self.batch.front == "graph" else []
+        as_user = [lambda: backends.resolve(self.backend)] if count == 1 else []
+        return [*direct, lambda: backends.resolve(strict), *as_user]
+
+    def _run(self, samples: tuple[Sample, ...], front: Callable[[], Backend]) -> Result:
+        self.tally.compiles += 1
+        name = self._name(samples)
+        case = Case(name, lambda: together(samples), (self.batch.mode,), (), ("tiny",))
+        result = run_case(case, self.batch.mode, front(), seed=self.seed, timed=False, steps=1, quick=True)
+        return dataclasses.replace(result, backend=self.backend)
+
+    def _name(self, samples: tuple[Sample, ...]) -> str:
+        return f"{self.suite}.{self.batch.name}[{', '.join(sample.name for sample in samples)}]"
+
+    def _conclude(self, samples: tuple[Sample, ...], result: Result) -> None:
+        """Counts the verdict of each sample of a run that concludes."""
+        if result.verdict == "same" or len(samples) == 1:
+            return self.tally.judged([dataclasses.replace(result, case=self._name((s,))) for s in samples])
+        named = named_samples(result)
+        for sample in samples:
+            if sample.name in named:
+                self._judge_named(sample, result)
+            else:
+                same = Result(self._name((sample,)), self.batch.mode, self.backend, "same")
+                self.tally.judged([same])
+
+    def _judge_named(self, sample: Sample, among: Result) -> None:
+        before = len(self.tally.failures)
+        self.judge((sample,))
+        if len(self.tally.failures) == before:
+            mine = tuple(d for d in among.differences if sample.name in places(d.path))
+            failed = dataclasses.replace(among, case=self._name((sample,)), differences=mine)
+            self.tally.verdicts["same"] -= 1
+            self.tally.verdicts[among.verdict] += 1
+            self.tally.failures.append(dataclasses.replace(failed, detail=f"only among others: {among.case}"))
+
+
+def strictly(backend: str) -> str:
+    """The backend that refuses what it would give back to eager, where it knows how to."""
+    return f"{backend},{STRICT}" if backend.split(",")[0] == "assay" else backend
+
+
+def is_conclusive(result: Result, count: int) -> bool:
+    """Whether a run of `count` samples tells the verdict of each."""
+    if result.verdict == "same":
+        return count == 1 or not result.detail
+    ended = result.verdict in ("crash", "unsupported") or any(d.field == "error" for d in result.differences)
+    if ended:
+        return False
+    return count == 1 or all(places(difference.path) for difference in result.differences)
+
+
+def places(path: str) -> tuple[str, ...]:
+    """The names of the samples that a path is about."""
+    return tuple(PLACE.findall(path))
+
+
+def named_samples(result: Result) -> frozenset[str]:
+    return frozenset(name for difference in result.differences for name in places(difference.path))
+
+
+def together(samples: Sequence[Sample]) -> Made:
+    """A function of all the samples' calls that returns their results, both by the samples' names.
+
+    A sample has the same paths alone as among others, and so the same cotangents.
+    """
+    functions = {sample.name: sample.function for sample in samples}
+
+    def call_all(calls: dict[str, Any]) -> dict[str, Any]:
+        return {name: functions[name](*args, **kwargs) for name, (args, kwargs) in calls.items()}
+
+    return call_all, ({sample.name: (sample.args, sample.kwargs) for sample in samples},), {}
