@@ -136,11 +136,13 @@ def observe(
     seed: int,
     compiled: Callable[..., Any] | None = None,
     scenario: Callable[..., Any] | None = None,
+    is_poked: bool = True,
 ) -> tuple[Observation, ...]:
     """Runs the steps, one for each call of `calls` (the same call, as a rule), and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
-    watched either way. A `scenario` is given the one or the other, and the arguments.
+    watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last step's
+    outputs are written to, to see what else changes.
 
     The random state is reset to `seed` before the first step. The objects of the calls are left as the program
     leaves them. Raises: KeyboardInterrupt only; whatever else the program raises is observed.
@@ -150,10 +152,10 @@ def observe(
     earlier: Tree = Tree()
     seen = []
     for index, call in enumerate(calls):
-        is_last = index == len(calls) - 1
+        pokes = is_poked and index == len(calls) - 1
         function = call.function if compiled is None else compiled
         function = function if scenario is None else functools.partial(scenario, function)
-        observation, earlier = _observed_step(call, function, mode, seed, earlier, is_last)
+        observation, earlier = _observed_step(call, function, mode, seed, earlier, pokes)
         seen.append(observation)
     return tuple(seen)
 
@@ -307,7 +309,7 @@ def _has_bits(seen: Seen | None, value: Tensor) -> bool:
 
 
 def _observed_step(
-    call: Call, function: Callable[..., Any], mode: str, seed: int, earlier: Tree, is_last: bool
+    call: Call, function: Callable[..., Any], mode: str, seed: int, earlier: Tree, pokes: bool
 ) -> tuple[Observation, Tree]:
     before = walk_call(call.function, call.args, call.kwargs)
     leaves = leaves_of(call, before) if mode == "train" else {}
@@ -338,7 +340,7 @@ def _observed_step(
         ambient=step.ambient,
         uses_random=random_before != random_after,
         hooks=tuple(step.hooks),
-        pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_last else {},
+        pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if pokes else {},
         seconds=step.seconds,
     )
     return observation, step.tree
