@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from harness.backends import Backend
 from harness.case import Case, Made
 from harness.direct import without_dynamo
 from harness.outcome import Result
-from harness.run import run_case
+from harness.run import BOTH_RAISE, run_case
 from harness.sample import Batch, Sample
 
 TOGETHER = 24
@@ -76,31 +76,31 @@ class _Trial:
     suite: str
     tally: Tally = field(default_factory=Tally)
 
-    def judge(self, samples: tuple[Sample, ...]) -> None:
+    def judge(self, samples: tuple[Sample, ...], is_whole: bool = True) -> None:
         """Judges the samples, together as far as they let themselves be."""
-        fronts = self._fronts(len(samples))
-        for index, front in enumerate(fronts):
-            result = self._run(samples, front)
-            if is_conclusive(result, len(samples)) or (len(samples) == 1 and index == len(fronts) - 1):
-                self.tally.counted(result)
-                self.tally.given_back += index == 2
+        for result in self._results(samples, is_whole):
+            if is_conclusive(result, len(samples)):
                 return self._conclude(samples, result)
+        if len(samples) == 1:
+            return self._conclude(samples, result)
         middle = len(samples) // 2
-        self.judge(samples[:middle])
-        self.judge(samples[middle:])
+        self.judge(samples[:middle], False)
+        self.judge(samples[middle:], False)
 
-    def _fronts(self, count: int) -> list[Callable[[], Backend]]:
-        """How to compile the samples, in turn: the last, for one sample alone, is as a user would."""
+    def _results(self, samples: tuple[Sample, ...], is_whole: bool) -> Iterator[Result]:
+        """The samples' result by each front in turn. The last word on one sample has the compiler as users call it."""
         strict = strictly(self.backend)
-        direct = [lambda: without_dynamo(strict)] if self.batch.front == "graph" else []
-        as_user = [lambda: backends.resolve(self.backend)] if count == 1 else []
-        return [*direct, lambda: backends.resolve(strict), *as_user]
+        if self.batch.front == "graph":
+            yield self._run(samples, without_dynamo(strict))
+        if len(samples) == 1:
+            yield self._run(samples, backends.resolve(self.backend))
+        elif is_whole or self.batch.front != "graph":
+            yield self._run(samples, backends.resolve(strict))
 
-    def _run(self, samples: tuple[Sample, ...], front: Callable[[], Backend]) -> Result:
+    def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
         self.tally.compiles += 1
-        name = self._name(samples)
-        case = Case(name, lambda: together(samples), (self.batch.mode,), (), ("tiny",))
-        result = run_case(case, self.batch.mode, front(), seed=self.seed, timed=False, steps=1, quick=True)
+        case = Case(self._name(samples), lambda: together(samples), (self.batch.mode,), (), ("tiny",))
+        result = run_case(case, self.batch.mode, backend, seed=self.seed, timed=False, steps=1, quick=True, is_poked=False)
         return dataclasses.replace(result, backend=self.backend)
 
     def _name(self, samples: tuple[Sample, ...]) -> str:
@@ -108,6 +108,7 @@ class _Trial:
 
     def _conclude(self, samples: tuple[Sample, ...], result: Result) -> None:
         """Counts the verdict of each sample of a run that concludes."""
+        self.tally.counted(result)
         if result.verdict == "same" or len(samples) == 1:
             return self.tally.judged([dataclasses.replace(result, case=self._name((s,))) for s in samples])
         named = named_samples(result)
@@ -120,7 +121,7 @@ class _Trial:
 
     def _judge_named(self, sample: Sample, among: Result) -> None:
         before = len(self.tally.failures)
-        self.judge((sample,))
+        self.judge((sample,), False)
         if len(self.tally.failures) == before:
             mine = tuple(d for d in among.differences if sample.name in places(d.path))
             failed = dataclasses.replace(among, case=self._name((sample,)), differences=mine)
@@ -137,7 +138,7 @@ def strictly(backend: str) -> str:
 def is_conclusive(result: Result, count: int) -> bool:
     """Whether a run of `count` samples tells the verdict of each."""
     if result.verdict == "same":
-        return count == 1 or not result.detail
+        return count == 1 or not result.detail.startswith(BOTH_RAISE)
     ended = result.verdict in ("crash", "unsupported") or any(d.field == "error" for d in result.differences)
     if ended:
         return False
