@@ -12,11 +12,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import backends
+from compiler import journal
+from harness import backends, outcome
 from harness.backends import Backend
 from harness.case import Case, Made
 from harness.direct import without_dynamo
@@ -27,6 +28,7 @@ from harness.sample import Batch, Sample
 TOGETHER = 24
 """How many samples share a compile."""
 PLACE = re.compile(r"\b(?:input\[0\]|output)\['([^']+)'\]")
+IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
 
@@ -34,7 +36,8 @@ STRICT = "fallback=error"
 @dataclass(slots=True)
 class Tally:
     """What the samples of a batch came to. `failures` are the rows that are not `same`; `given_back`: samples that
-    the compiler gave back to eager; `nodes` and the rest are of the compiles whose verdicts count."""
+    the compiler gave back to eager; `nodes` and the rest are of the compiles whose verdicts count, where what ran in
+    eager is one node."""
 
     samples: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -45,22 +48,54 @@ class Tally:
     nodes_generated: int = 0
     fallbacks: Counter[str] = field(default_factory=Counter)
 
-    def judged(self, results: Sequence[Result]) -> None:
-        self.samples += len(results)
-        self.verdicts.update(result.verdict for result in results)
-        self.failures += [result for result in results if result.verdict != "same"]
+    def judged(self, result: Result) -> None:
+        self.samples += 1
+        self.verdicts[result.verdict] += 1
+        if result.verdict != "same":
+            self.failures.append(result)
 
     def counted(self, result: Result) -> None:
         self.nodes += result.nodes or 0
         self.nodes_generated += result.nodes_generated or 0
         self.fallbacks.update(result.fallbacks)
 
+    def gave_back(self) -> None:
+        self.given_back += 1
+        self.nodes += 1
+        self.fallbacks[IN_EAGER] += 1
 
-def run_batch(batch: Batch, backend: str, seed: int, suite: str) -> Tally:
+    def data(self) -> dict[str, Any]:
+        """The tally as JSON has it."""
+        data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        counts = {name: dict(data[name]) for name in ("verdicts", "fallbacks")}
+        return {**data, **counts, "failures": [dataclasses.asdict(result) for result in self.failures]}
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Tally:
+        failures = [outcome.read(row) for row in data["failures"]]
+        counts = {name: Counter(data[name]) for name in ("verdicts", "fallbacks")}
+        return Tally(**{**data, **counts, "failures": failures})
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to run a batch. `together`: how many samples share a compile; `excluded` are the names of samples that ended
+    an earlier process; `said` hears the names of the samples before each compile of them."""
+
+    backend: str
+    seed: int
+    suite: str
+    together: int = TOGETHER
+    excluded: tuple[str, ...] = ()
+    said: Callable[[Sequence[str]], None] = lambda names: None
+
+
+def run_batch(batch: Batch, how: How) -> Tally:
     """Every sample of the batch, judged."""
-    trial = _Trial(batch, backend, seed, suite)
-    samples = batch.make(seed)
-    size = TOGETHER if batch.is_together else 1
+    trial = _Trial(batch, how)
+    how.said(())
+    samples = [sample for sample in batch.make(how.seed) if sample.name not in how.excluded]
+    size = how.together if batch.is_together else 1
     for start in range(0, len(samples), size):
         trial.judge(tuple(samples[start : start + size]))
     return trial.tally
@@ -71,17 +106,16 @@ class _Trial:
     """One batch on one backend."""
 
     batch: Batch
-    backend: str
-    seed: int
-    suite: str
+    how: How
     tally: Tally = field(default_factory=Tally)
 
     def judge(self, samples: tuple[Sample, ...], is_whole: bool = True) -> None:
         """Judges the samples, together as far as they let themselves be."""
-        for result in self._results(samples, is_whole):
-            if is_conclusive(result, len(samples)):
-                return self._conclude(samples, result)
-        if len(samples) == 1:
+        results = self._results(samples, is_whole)
+        result = next(results)
+        while not is_conclusive(result, len(samples)) and (another := next(results, None)) is not None:
+            result = another
+        if len(samples) == 1 or is_conclusive(result, len(samples)):
             return self._conclude(samples, result)
         middle = len(samples) // 2
         self.judge(samples[:middle], False)
@@ -89,45 +123,52 @@ class _Trial:
 
     def _results(self, samples: tuple[Sample, ...], is_whole: bool) -> Iterator[Result]:
         """The samples' result by each front in turn. The last word on one sample has the compiler as users call it."""
-        strict = strictly(self.backend)
+        strict = strictly(self.how.backend)
         if self.batch.front == "graph":
             yield self._run(samples, without_dynamo(strict))
         if len(samples) == 1:
-            yield self._run(samples, backends.resolve(self.backend))
+            before = journal.totals()["eager_graphs"]
+            result = self._run(samples, backends.resolve(self.how.backend))
+            if journal.totals()["eager_graphs"] != before:
+                self.tally.gave_back()
+            yield result
         elif is_whole or self.batch.front != "graph":
             yield self._run(samples, backends.resolve(strict))
 
     def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
         self.tally.compiles += 1
+        self.how.said([sample.name for sample in samples])
         case = Case(self._name(samples), lambda: together(samples), (self.batch.mode,), (), ("tiny",))
-        result = run_case(case, self.batch.mode, backend, seed=self.seed, timed=False, steps=1, quick=True, is_poked=False)
-        return dataclasses.replace(result, backend=self.backend)
+        result = run_case(
+            case, self.batch.mode, backend, seed=self.how.seed, timed=False, steps=1, quick=True, is_poked=False
+        )
+        return dataclasses.replace(result, backend=self.how.backend)
 
     def _name(self, samples: tuple[Sample, ...]) -> str:
-        return f"{self.suite}.{self.batch.name}[{', '.join(sample.name for sample in samples)}]"
+        return f"{self.how.suite}.{self.batch.name}[{', '.join(sample.name for sample in samples)}]"
 
     def _conclude(self, samples: tuple[Sample, ...], result: Result) -> None:
         """Counts the verdict of each sample of a run that concludes."""
         self.tally.counted(result)
-        if result.verdict == "same" or len(samples) == 1:
-            return self.tally.judged([dataclasses.replace(result, case=self._name((s,))) for s in samples])
         named = named_samples(result)
         for sample in samples:
-            if sample.name in named:
-                self._judge_named(sample, result)
+            if len(samples) == 1:
+                self.tally.judged(result)
+            elif sample.name in named:
+                self._judge_alone(sample, result)
             else:
-                same = Result(self._name((sample,)), self.batch.mode, self.backend, "same")
-                self.tally.judged([same])
+                self.tally.judged(Result(self._name((sample,)), self.batch.mode, self.how.backend, "same"))
 
-    def _judge_named(self, sample: Sample, among: Result) -> None:
-        before = len(self.tally.failures)
-        self.judge((sample,), False)
-        if len(self.tally.failures) == before:
-            mine = tuple(d for d in among.differences if sample.name in places(d.path))
-            failed = dataclasses.replace(among, case=self._name((sample,)), differences=mine)
-            self.tally.verdicts["same"] -= 1
-            self.tally.verdicts[among.verdict] += 1
-            self.tally.failures.append(dataclasses.replace(failed, detail=f"only among others: {among.case}"))
+    def _judge_alone(self, sample: Sample, among: Result) -> None:
+        """Judges a sample that differed among others. One that does not differ alone differs all the same."""
+        alone = _Trial(self.batch, self.how)
+        alone.judge((sample,), False)
+        self.tally.compiles += alone.tally.compiles
+        if alone.tally.failures:
+            return self.tally.judged(alone.tally.failures[0])
+        mine = tuple(difference for difference in among.differences if sample.name in places(difference.path))
+        told = f"only among others: {among.case}"
+        self.tally.judged(dataclasses.replace(among, case=self._name((sample,)), differences=mine, detail=told))
 
 
 def strictly(backend: str) -> str:

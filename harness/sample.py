@@ -39,3 +39,8 @@ class Batch:
     front: str = "graph"
     shapes: tuple[str, ...] = SHAPES
     is_together: bool = True
+
+
+def key_of(batch: Batch) -> str:
+    """What names a batch among all others: `softmax.float32.backward train`."""
+    return f"{batch.name} {batch.mode}"

@@ -1,12 +1,12 @@
 """OpInfos as batches: each operator in each dtype, each sample in each layout, in each form that it has.
 
-    forward    infer   the operator
-    backward   train   the operator and the gradients of everything that it is differentiable in
-    in_place   infer   the operator's in-place variant, on the sample's own input
-    in_place   train   the same on a copy of the input, which autograd would not let go on a leaf
-    out        infer   the result written to tensors that are given
-    compile    both    as forward and backward, in one dtype, through torch.compile
-    errors     infer   inputs that eager rejects, through torch.compile, one by one
+forward    infer   the operator
+backward   train   the operator and the gradients of everything that it is differentiable in
+in_place   infer   the operator's in-place variant, on the sample's own input
+in_place   train   the same on a copy of the input, which autograd would not let go on a leaf
+out        infer   the result written to tensors that are given
+compile    both    as forward and backward, in one dtype, through torch.compile
+errors     infer   inputs that eager rejects, through torch.compile, one by one
 """
 
 from __future__ import annotations
