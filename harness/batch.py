@@ -27,7 +27,7 @@ from harness.sample import Batch, Sample
 
 TOGETHER = 24
 """How many samples share a compile."""
-PLACE = re.compile(r"\b(?:input\[0\]|output)\['([^']+)'\]")
+PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
@@ -124,7 +124,8 @@ class _Trial:
     def _results(self, samples: tuple[Sample, ...], is_whole: bool) -> Iterator[Result]:
         """The samples' result by each front in turn. The last word on one sample has the compiler as users call it."""
         strict = strictly(self.how.backend)
-        if self.batch.front == "graph":
+        is_direct = self.batch.front == "graph" and strict != self.how.backend
+        if is_direct:
             yield self._run(samples, without_dynamo(strict))
         if len(samples) == 1:
             before = journal.totals()["eager_graphs"]
@@ -132,7 +133,7 @@ class _Trial:
             if journal.totals()["eager_graphs"] != before:
                 self.tally.gave_back()
             yield result
-        elif is_whole or self.batch.front != "graph":
+        elif is_whole or not is_direct:
             yield self._run(samples, backends.resolve(strict))
 
     def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:

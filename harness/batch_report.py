@@ -70,7 +70,7 @@ class Found:
         for row in rows:
             self.verdicts_of[operator][row.result.verdict] += 1
         self.rows += rows
-        if ended.unit.batch.name.rpartition(".")[2] in MEASURED and "dynamic" not in ended.unit.backend.split(","):
+        if ended.unit.batch.form in MEASURED and "dynamic" not in ended.unit.backend.split(","):
             self._count(ended, operator)
         return [row for row in rows if not row.judgement.passes]
 
@@ -139,7 +139,7 @@ def _tell(console: Console, found: Found, failing: Sequence[Row], count: int) ->
 
 def covered(units: Sequence[Unit], shard: Shard) -> dict[str, Any]:
     """What a run covers, as data."""
-    forms = Counter(f"{unit.batch.name.rpartition('.')[2]} {unit.batch.mode}" for unit in units)
+    forms = Counter(f"{unit.batch.form} {unit.batch.mode}" for unit in units)
     return {
         "shard": f"{shard.number}/{shard.count}",
         "operators": len({operator_of(unit) for unit in units}),

@@ -8,7 +8,6 @@ of JSON, before the next begins; a run that is given a store again runs what is 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import queue
@@ -20,7 +19,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -40,7 +40,12 @@ class Batch:
     shapes: tuple[str, ...] = SHAPES
     is_together: bool = True
 
+    @property
+    def form(self) -> str:
+        """The last part of the name: forward, backward, out, ..."""
+        return self.name.rpartition(".")[2]
+
 
 def key_of(batch: Batch) -> str:
-    """What names a batch among all others: `softmax.float32.backward train`."""
-    return f"{batch.name} {batch.mode}"
+    """What names a batch among all others: `softmax.float32.backward train static`."""
+    return f"{batch.name} {batch.mode} {'+'.join(batch.shapes)}"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.sample import Batch
-from suites.ops import operators
-from suites.ops.database import autograd_function_db, op_db
+from suites.ops import modules, operators, optimizers
 
 
 def batches() -> Iterator[Batch]:
     """Every batch, in the databases' order."""
-    for op in op_db:
-        yield from operators.operator_batches(op)
-    for op in autograd_function_db:
-        yield from operators.operator_batches(op)
+    yield from operators.batches()
+    yield from modules.batches()
+    yield from optimizers.batches()

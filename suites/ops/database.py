@@ -27,4 +27,5 @@ def load(module: str) -> Any:
 op_db = load("common_methods_invocations").op_db
 module_db = load("common_modules").module_db
 optim_db = load("common_optimizers").optim_db
+configurations = load("common_optimizers")._get_optim_inputs_including_global_cliquey_kwargs
 autograd_function_db = load("autograd_function_db").autograd_function_db

@@ -1,18 +1,25 @@
-"""OpInfos as batches: each operator in each dtype, each sample in each layout, in each form that it has.
+"""OpInfos as batches: each operator in each dtype, each sample in its layouts, in each form that it has.
 
-forward    infer   the operator
-backward   train   the operator and the gradients of everything that it is differentiable in
-in_place   infer   the operator's in-place variant, on the sample's own input
-in_place   train   the same on a copy of the input, which autograd would not let go on a leaf
-out        infer   the result written to tensors that are given
-compile    both    as forward and backward, in one dtype, through torch.compile
-errors     infer   inputs that eager rejects, through torch.compile, one by one
+    forward    infer   the operator
+    backward   train   the operator and the gradients of everything that it is differentiable in
+    in_place   infer   the operator's in-place variant, on the sample's own input
+    in_place   train   the same on a copy of the input, which autograd would not let go on a leaf
+    out        infer   the result written to tensors that are given
+    compile    both    as forward and backward, in one dtype, through torch.compile
+    errors     infer   inputs that eager rejects, through torch.compile, one by one
+
+The product of all is taken where a compile is cheap and its axes are not alike: in the operator's first dtype every
+sample comes in every layout, in the others as it is and in one more layout (written forms: in one of all), which the
+sample's number and the dtype choose. A symbolic size takes ten times the time of a number: with dynamic shapes every
+sample of the first dtype comes in one layout, and of the other dtypes some samples do.
 """
 
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,11 +28,42 @@ from torch.utils import _pytree as pytree
 
 from harness.observe import seed_all
 from harness.sample import Batch, Sample
+from suites.ops.database import autograd_function_db, op_db
 from suites.ops.layouts import LAYOUTS, laid_out
 
-PREFERRED = (torch.float32, torch.float64, torch.int64, torch.complex64)
-"""In which dtype an operator goes through torch.compile: the first that it has."""
+FIRST = (torch.float32, torch.float64, torch.int64, torch.complex64)
+"""The first dtype of an operator is the first of these that it has."""
 PLAIN = "contiguous"
+SOME = 2
+"""How many samples of a further dtype run with dynamic shapes."""
+
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+Form = Callable[[Any, Any], Call | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which samples, in which layouts. `layouts`: how many of all that change a sample, None for every one; the sample
+    as it is comes too, or with `is_one` is one among them. `most`: how many samples, None for all."""
+
+    layouts: int | None = None
+    is_one: bool = False
+    most: int | None = None
+
+
+EVERY = Choice()
+PLAIN_AND_ONE = Choice(layouts=1)
+ONE = Choice(is_one=True)
+SOME_OF_ONE = Choice(is_one=True, most=SOME)
+AS_IT_IS = Choice(layouts=0)
+SOME_AS_THEY_ARE = Choice(layouts=0, most=SOME)
+
+
+def batches() -> Iterator[Batch]:
+    """Every batch of the operators, in the database's order."""
+    for op in (*op_db, *autograd_function_db):
+        yield from operator_batches(op)
 
 
 def name_of(op: Any) -> str:
@@ -39,39 +77,60 @@ def dtype_name(dtype: torch.dtype) -> str:
 def operator_batches(op: Any) -> Iterator[Batch]:
     """Every batch of an operator."""
     dtypes = sorted(op.supported_dtypes("cpu"), key=str)
+    first = next((dtype for dtype in FIRST if dtype in dtypes), dtypes[0] if dtypes else None)
     trained = op.supported_backward_dtypes("cpu") if op.supports_autograd else set()
     for dtype in dtypes:
-        yield from _of_dtype(op, dtype, dtype in trained)
-    if dtypes:
-        yield from _through_compile(op, next((dtype for dtype in PREFERRED if dtype in dtypes), dtypes[0]), trained)
+        is_first = dtype == first
+        forms = tuple(_forms(op, dtype in trained))
+        yield from _of_forms(
+            op, dtype, forms, "static", EVERY if is_first else PLAIN_AND_ONE, EVERY if is_first else ONE
+        )
+        yield from _of_forms(op, dtype, forms, "dynamic", *(2 * (ONE if is_first else SOME_OF_ONE,)))
+        if is_first:
+            yield from _through_compile(op, dtype, forms)
     if op.error_inputs_func is not None:
         yield _errors(op)
 
 
-def _of_dtype(op: Any, dtype: torch.dtype, is_trained: bool) -> Iterator[Batch]:
-    name = f"{name_of(op)}.{dtype_name(dtype)}"
-    batch = functools.partial(Batch, group=name)
-    yield batch(f"{name}.forward", mode="infer", make=functools.partial(_samples, op, dtype, _called))
+@dataclass(frozen=True, slots=True)
+class _Form:
+    name: str
+    mode: str
+    call: Form
+    is_written: bool = False
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.mode == "train"
+
+
+def _forms(op: Any, is_trained: bool) -> Iterator[_Form]:
+    yield _Form("forward", "infer", _called)
     if is_trained:
-        make = functools.partial(_samples, op, dtype, _differentiated, requires_grad=True)
-        yield batch(f"{name}.backward", mode="train", make=make)
+        yield _Form("backward", "train", _differentiated)
     if op.inplace_variant is not None:
-        yield batch(f"{name}.in_place", mode="infer", make=functools.partial(_samples, op, dtype, _in_place))
+        yield _Form("in_place", "infer", _in_place, is_written=True)
         if is_trained and op.supports_inplace_autograd:
-            make = functools.partial(_samples, op, dtype, _in_place_on_a_copy, requires_grad=True)
-            yield batch(f"{name}.in_place", mode="train", make=make)
+            yield _Form("in_place", "train", _in_place_on_a_copy, is_written=True)
     if op.supports_out:
-        yield batch(f"{name}.out", mode="infer", make=functools.partial(_samples, op, dtype, _into_given))
+        yield _Form("out", "infer", _into_given, is_written=True)
 
 
-def _through_compile(op: Any, dtype: torch.dtype, trained: Sequence[torch.dtype]) -> Iterator[Batch]:
-    name = f"{name_of(op)}.{dtype_name(dtype)}.compile"
-    is_trained = dtype in trained
-    batch = functools.partial(Batch, name, f"{name_of(op)}.{dtype_name(dtype)}", front="torch.compile")
-    yield batch(mode="infer", make=functools.partial(_samples, op, dtype, _called, layouts=()))
-    if is_trained:
-        make = functools.partial(_samples, op, dtype, _differentiated, requires_grad=True, layouts=())
-        yield batch(mode="train", make=make)
+def _of_forms(
+    op: Any, dtype: torch.dtype, forms: Sequence[_Form], shapes: str, choice: Choice, written: Choice
+) -> Iterator[Batch]:
+    group = f"{name_of(op)}.{dtype_name(dtype)}"
+    for form in forms:
+        make = functools.partial(_samples, op, dtype, form, written if form.is_written else choice)
+        yield Batch(f"{group}.{form.name}", group, form.mode, make, shapes=(shapes,))
+
+
+def _through_compile(op: Any, dtype: torch.dtype, forms: Sequence[_Form]) -> Iterator[Batch]:
+    group = f"{name_of(op)}.{dtype_name(dtype)}"
+    for form in forms:
+        for shapes, choice in (("static", AS_IT_IS), ("dynamic", SOME_AS_THEY_ARE)) if not form.is_written else ():
+            make = functools.partial(_samples, op, dtype, form, choice)
+            yield Batch(f"{group}.compile", group, form.mode, make, "torch.compile", (shapes,))
 
 
 def _errors(op: Any) -> Batch:
@@ -85,34 +144,39 @@ def _errors(op: Any) -> Batch:
     return Batch(name, name, "infer", make, front="torch.compile", shapes=("static",), is_together=False)
 
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-Form = Callable[[Any, Any], Call | None]
-
-
-def _samples(
-    op: Any,
-    dtype: torch.dtype,
-    form: Form,
-    seed: int,
-    requires_grad: bool = False,
-    layouts: Sequence[str] = tuple(LAYOUTS),
-) -> list[Sample]:
-    """Each of the operator's samples in the form, as it comes and then in each layout that changes it."""
+def _samples(op: Any, dtype: torch.dtype, form: _Form, choice: Choice, seed: int) -> list[Sample]:
+    """The operator's samples in the form, in the layouts that are chosen for each."""
     seed_all(seed)
+    given = list(enumerate(op.sample_inputs("cpu", dtype, requires_grad=form.requires_grad)))
+    salt = f"{name_of(op)} {dtype} {form.name}"
     found = []
-    for number, given in enumerate(op.sample_inputs("cpu", dtype, requires_grad=requires_grad)):
-        for layout, sample in _in_layouts(given, layouts):
-            if (call := form(op, sample)) is not None:
+    for number, sample in _some(given, choice.most, salt):
+        for layout, laid in _in_layouts(sample, choice, zlib.crc32(f"{salt} {number}".encode())):
+            if (call := form.call(op, laid)) is not None:
                 found.append(Sample(f"{number} {layout}", *call))
     return found
 
 
-def _in_layouts(sample: Any, layouts: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    yield PLAIN, sample
-    for layout in layouts:
-        made = laid_out((sample.input, sample.args, sample.kwargs), LAYOUTS[layout])
+def _some(samples: Sequence[tuple[int, Any]], most: int | None, salt: str) -> Sequence[tuple[int, Any]]:
+    """So many of the samples at most, by a hash of their numbers."""
+    if most is None or len(samples) <= most:
+        return samples
+    return sorted(samples, key=lambda item: zlib.crc32(f"{salt} {item[0]}".encode()))[:most]
+
+
+def _in_layouts(sample: Any, choice: Choice, number: int) -> Iterator[tuple[str, Any]]:
+    """The sample as it is, and in layouts that change it; where not all are wanted, those from `number` on."""
+    found = [(PLAIN, sample)]
+    for layout, change in LAYOUTS.items() if choice.layouts != 0 else ():
+        made = laid_out((sample.input, sample.args, sample.kwargs), change)
         if made is not None:
-            yield layout, _with_values(sample, *made)
+            found.append((layout, _with_values(sample, *made)))
+    if choice.is_one:
+        yield found[number % len(found)]
+        return
+    yield found.pop(0)
+    wanted = len(found) if choice.layouts is None else min(choice.layouts, len(found))
+    yield from (found[(number + index) % len(found)] for index in range(wanted))
 
 
 def _with_values(sample: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
