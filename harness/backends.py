@@ -90,7 +90,7 @@ def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
     """
     bare, *settings = name.split(",")
     target, given = _target(bare), _settings(name, settings)
-    compiler = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
+    compiler: Callable[..., Any] = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
     if "options" in given:
         compiler = functools.partial(compiler, options=given["options"])
     return compiler, given.get("dynamic", False)

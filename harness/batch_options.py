@@ -26,7 +26,7 @@ def BATCHES(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path),
             metavar="PATH",
             help="ops: what has ended is kept here, and not run again.",
-        ),  # fmt: skip
+        ),
     ):
         command = option(command)
     return command

@@ -130,7 +130,7 @@ def run(
     if names == ("machine",):
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     if (module := alone(names, discover_batches)) is not None:
-        wanted = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume)
+        batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume)
         sys.exit(
             wanted.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
         )

@@ -218,8 +218,14 @@ def _in_place_on_a_copy(op: Any, sample: Any) -> Call | None:
 
 
 def _into_given(op: Any, sample: Any) -> Call | None:
-    """None where the result is not made of tensors. The given tensors hold ones before the call."""
-    result = op.op(sample.input, *sample.args, **sample.kwargs)
+    """None where the result is not made of tensors, or eager rejects the sample, which is the affair of other forms.
+
+    The given tensors hold ones before the call.
+    """
+    try:
+        result = op.op(sample.input, *sample.args, **sample.kwargs)
+    except Exception:
+        return None
     if not all(isinstance(leaf, Tensor) and leaf.layout is torch.strided for leaf in pytree.tree_leaves(result)):
         return None
     out = pytree.tree_map(lambda tensor: torch.empty_like(tensor).fill_(1), result)

@@ -33,6 +33,8 @@ def _samples(info: Any, seed: int) -> list[Sample]:
     for number, given in enumerate(configurations("cpu", torch.float32, info)):
         seed_all(seed)
         parameters = [_parameter(shape, info.only_supports_sparse_grads) for shape in SHAPES]
+        for parameter in parameters if given.kwargs.get("differentiable") else ():
+            parameter.requires_grad_(False)  # it is written with gradients on, which autograd refuses for a leaf
         optimizer = info.optim_cls(parameters, **given.kwargs)
         closure = _Loss(parameters) if info.step_requires_closure else None
         run = functools.partial(_stepped, optimizer, closure)
