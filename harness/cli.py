@@ -132,7 +132,7 @@ def run(
     if (module := alone(names, discover_batches)) is not None:
         batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume)
         sys.exit(
-            wanted.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
+            batches.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
         )
     if (generator := alone(names, discover_generator)) is not None:
         more = tuple(name for name in oracles.split(",") if name)
