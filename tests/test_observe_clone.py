@@ -122,3 +122,11 @@ def test_clone_says_what_cannot_be_copied() -> None:
         assert "lock" in str(error)
     else:
         raise AssertionError("a lock was copied")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+def test_observe_clone_widened_shares_nothing_and_keeps_every_number(dtype: torch.dtype) -> None:
+    given = torch.randn(3, dtype=dtype)
+    (made,) = copy_call(Call(torch.neg, (given,), {}), widened).args
+    assert made.dtype == (torch.complex128 if dtype.is_complex else torch.float64)
+    assert torch.equal(made, given.to(made.dtype)) and made.untyped_storage()._cdata != given.untyped_storage()._cdata
