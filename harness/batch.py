@@ -80,7 +80,7 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class How:
     """How to run a batch. `together`: how many samples share a compile; `excluded` are the names of samples that ended
-    an earlier process; `said` hears the names of the samples before each compile of them."""
+    an earlier process, `only` says which of the others to run; `said` hears the names before each compile of them."""
 
     backend: str
     seed: int
@@ -88,13 +88,14 @@ class How:
     together: int = TOGETHER
     excluded: tuple[str, ...] = ()
     said: Callable[[Sequence[str]], None] = lambda names: None
+    only: Callable[[Sequence[Sample]], Sequence[Sample]] = lambda samples: samples
 
 
 def run_batch(batch: Batch, how: How) -> Tally:
     """Every sample of the batch, judged."""
     trial = _Trial(batch, how)
     how.said(())
-    samples = [sample for sample in batch.make(how.seed) if sample.name not in how.excluded]
+    samples = how.only([sample for sample in batch.make(how.seed) if sample.name not in how.excluded])
     size = how.together if batch.is_together else 1
     for start in range(0, len(samples), size):
         trial.judge(tuple(samples[start : start + size]))
