@@ -69,6 +69,8 @@ def nudged(seed: int) -> Convert:
     generator = torch.Generator().manual_seed(seed)
 
     def convert(flat: Tensor) -> Tensor:
+        if flat.is_complex():
+            return torch.view_as_complex(convert(torch.view_as_real(flat)))
         if not flat.is_floating_point() or torch.finfo(flat.dtype).bits < 16:
             return flat.clone()
         up = torch.randint(0, 2, flat.shape, generator=generator).to(flat.device).bool()

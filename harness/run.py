@@ -217,12 +217,13 @@ class _Trial:
         return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
 
     def _nudged(self, index: int) -> Run:
-        return self._observed(self._copies(nudged(self.seed + index + 1)), is_poked=False)
+        move = nudged(self.seed + index + 1)
+        return self._observed(self._copies(move), is_poked=False, moved=move)
 
-    def _observed(self, calls: tuple[Call, ...], is_poked: bool = True) -> Run:
+    def _observed(self, calls: tuple[Call, ...], is_poked: bool = True, moved: Convert | None = None) -> Run:
         """An eager run."""
         is_poked = is_poked and self.is_poked
-        return observe(calls, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked)
+        return observe(calls, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
 
     def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
         """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh.

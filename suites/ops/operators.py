@@ -17,6 +17,7 @@ sample of the first dtype comes in one layout, and of the other dtypes some samp
 from __future__ import annotations
 
 import functools
+import types
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -186,7 +187,18 @@ def _with_values(sample: Any, value: Any, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _called(op: Any, sample: Any) -> Call:
-    return op.op, (sample.input, *sample.args), sample.kwargs
+    return _function(op.op), (sample.input, *sample.args), sample.kwargs
+
+
+def _function(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """A callable object as a function: what it caches is nothing that its caller sees."""
+    if isinstance(operator, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
+        return operator
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
+    return call
 
 
 def _differentiated(op: Any, sample: Any) -> Call:
@@ -203,7 +215,7 @@ def _in_place(op: Any, sample: Any) -> Call | None:
     """None for a sample whose input is too small for the result."""
     if sample.broadcasts_input or not isinstance(sample.input, Tensor | list | tuple):
         return None
-    return op.inplace_variant, (sample.input, *sample.args), sample.kwargs
+    return _function(op.inplace_variant), (sample.input, *sample.args), sample.kwargs
 
 
 def _in_place_on_a_copy(op: Any, sample: Any) -> Call | None:
@@ -229,7 +241,11 @@ def _into_given(op: Any, sample: Any) -> Call | None:
     if not all(isinstance(leaf, Tensor) and leaf.layout is torch.strided for leaf in pytree.tree_leaves(result)):
         return None
     out = pytree.tree_map(lambda tensor: torch.empty_like(tensor).fill_(1), result)
-    return op.op, (sample.input, *sample.args), {**sample.kwargs, "out": tuple(out) if _is_many(out) else out}
+    return (
+        _function(op.op),
+        (sample.input, *sample.args),
+        {**sample.kwargs, "out": tuple(out) if _is_many(out) else out},
+    )
 
 
 def _is_many(value: Any) -> bool:
