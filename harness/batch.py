@@ -179,11 +179,10 @@ def strictly(backend: str) -> str:
 
 
 def is_conclusive(result: Result, count: int) -> bool:
-    """Whether a run of `count` samples tells the verdict of each."""
-    if result.verdict == "same":
-        return count == 1 or not result.detail.startswith(BOTH_RAISE)
-    ended = result.verdict in ("crash", "unsupported") or any(d.field == "error" for d in result.differences)
-    if ended:
+    """Whether a run of `count` samples tells the verdict of each. An error ends it, and says nothing of the others."""
+    if count > 1 and result.detail.startswith(BOTH_RAISE):
+        return False
+    if result.verdict in ("crash", "unsupported") or any(one.field == "error" for one in result.differences):
         return False
     return count == 1 or all(places(difference.path) for difference in result.differences)
 

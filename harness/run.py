@@ -42,7 +42,7 @@ from harness.outcome import Difference, Result
 from harness.tree import walk_call
 
 BOTH_RAISE = "both raise"
-"""How the detail of a `same` begins where eager raises too."""
+"""How the detail of a row begins where eager raises too."""
 ROUNDS = 5
 SAMPLE_S = 0.01
 
@@ -284,7 +284,7 @@ def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
         if got.error is not None and reference.error is None:
             return _verdict_of_error(index, got.error)
     if comparison.different:
-        return "diverged", ""
+        return "diverged", _said_by_eager(eager)
     if comparison.unstable:
         return "reference-unstable", "eager differs from itself"
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))

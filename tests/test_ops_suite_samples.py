@@ -49,10 +49,11 @@ def test_first_dtype_comes_in_every_layout_and_others_in_one_more() -> None:
     assert {name.split()[0] for name in first} == {name.split()[0] for name in other}
 
 
-def test_dynamic_shapes_take_every_sample_of_the_first_dtype_once() -> None:
-    static, dynamic = names("add.float32.forward infer static"), names("add.float32.forward infer dynamic")
-    assert [name.split()[0] for name in dynamic] == list(dict.fromkeys(name.split()[0] for name in static))
+def test_dynamic_shapes_take_some_samples_once() -> None:
+    dynamic = [name.split()[0] for name in names("add.float32.forward infer dynamic")]
+    assert len(set(dynamic)) == len(dynamic) == min(operators.MOST, 11) and dynamic == sorted(dynamic, key=int)
     assert len(names("add.float64.forward infer dynamic")) == operators.SOME
+    assert "add.float64.out infer dynamic" not in BATCHES and "add.float32.out infer dynamic" in BATCHES
 
 
 def test_samples_are_the_same_each_time() -> None:

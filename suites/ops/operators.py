@@ -10,8 +10,9 @@
 
 The product of all is taken where a compile is cheap and its axes are not alike: in the operator's first dtype every
 sample comes in every layout, in the others as it is and in one more layout (written forms: in one of all), which the
-sample's number and the dtype choose. A symbolic size takes ten times the time of a number: with dynamic shapes every
-sample of the first dtype comes in one layout, and of the other dtypes some samples do.
+sample's number and the dtype choose. A symbolic size takes ten times the time of a number: with dynamic shapes up to
+`MOST` samples of the first dtype come, and `SOME` of each other dtype, in one layout each; written forms in the first
+dtype alone.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from suites.ops.layouts import LAYOUTS, laid_out
 FIRST = (torch.float32, torch.float64, torch.int64, torch.complex64)
 """The first dtype of an operator is the first of these that it has."""
 PLAIN = "contiguous"
-SOME = 2
-"""How many samples of a further dtype run with dynamic shapes."""
+MOST, SOME = 12, 1
+"""How many samples of the first dtype, and of any other, run with dynamic shapes."""
 
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -56,6 +57,7 @@ class Choice:
 EVERY = Choice()
 PLAIN_AND_ONE = Choice(layouts=1)
 ONE = Choice(is_one=True)
+MOST_OF_ONE = Choice(is_one=True, most=MOST)
 SOME_OF_ONE = Choice(is_one=True, most=SOME)
 AS_IT_IS = Choice(layouts=0)
 SOME_AS_THEY_ARE = Choice(layouts=0, most=SOME)
@@ -86,7 +88,8 @@ def operator_batches(op: Any) -> Iterator[Batch]:
         yield from _of_forms(
             op, dtype, forms, "static", EVERY if is_first else PLAIN_AND_ONE, EVERY if is_first else ONE
         )
-        yield from _of_forms(op, dtype, forms, "dynamic", *(2 * (ONE if is_first else SOME_OF_ONE,)))
+        dynamic = forms if is_first else tuple(form for form in forms if not form.is_written)
+        yield from _of_forms(op, dtype, dynamic, "dynamic", *(2 * (MOST_OF_ONE if is_first else SOME_OF_ONE,)))
         if is_first:
             yield from _through_compile(op, dtype, forms)
     if op.error_inputs_func is not None:
@@ -162,7 +165,8 @@ def _some(samples: Sequence[tuple[int, Any]], most: int | None, salt: str) -> Se
     """So many of the samples at most, by a hash of their numbers."""
     if most is None or len(samples) <= most:
         return samples
-    return sorted(samples, key=lambda item: zlib.crc32(f"{salt} {item[0]}".encode()))[:most]
+    chosen = sorted(samples, key=lambda item: zlib.crc32(f"{salt} {item[0]}".encode()))[:most]
+    return sorted(chosen, key=lambda item: item[0])
 
 
 def _in_layouts(sample: Any, choice: Choice, number: int) -> Iterator[tuple[str, Any]]:
