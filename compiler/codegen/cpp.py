@@ -934,8 +934,15 @@ class _Emitter:
         square = self.fresh("square")
         place = f"{square}[{outer.var} - {tiles[0]}][{inner.var} - {tiles[1]}]"
         self.writer.line(f"alignas(64) {C_TYPES[load.dtype]} {square}[{TILE}][{TILE}];")
-        with self.writer.block(self.head(inner)), self.writer.block(self.head(outer)):
-            self.writer.line(f"{place} = {self._text(load)};")
+        step = affine.stride(load.index, inner.var)
+        if step is not None and load.dtype != torch.bool:
+            first = affine.substitute(load.index, {v.var: Symbol(t) for v, t in zip(pair, tiles, strict=True)})
+            sizes = ", ".join(f"{self.ranges[loop.var][1]} - {self.ranges[loop.var][0]}" for loop in pair)
+            start = f"{load.buffer} + {self.index(first)}, {self.index(step)}"
+            self.writer.line(f"m::transpose({square}[0], {TILE}, {start}, {sizes});")
+        else:
+            with self.writer.block(self.head(inner)), self.writer.block(self.head(outer)):
+                self.writer.line(f"{place} = {self._text(load)};")
         self.name(load, place)
 
     def _descend_by_squares(self, depth: int) -> None:

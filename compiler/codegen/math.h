@@ -1098,6 +1098,67 @@ INLINE f64 sin(f64 x) { return __builtin_sin(x); }
 INLINE f64 cos(f64 x) { return __builtin_cos(x); }
 INLINE f64 tan(f64 x) { return __builtin_tan(x); }
 
+// ---- transposes ----
+
+#ifndef __clang__
+// One block whose rows are 64 bytes, in registers: each stage swaps what lies across the diagonal at one distance.
+template <class T>
+INLINE void transpose_block(T* to, i64 to_step, const T* from, i64 from_step) {
+  constexpr int n = 64 / sizeof(T);
+  typedef T vector __attribute__((vector_size(64)));
+  typedef T loose __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+  vector rows[n];
+#pragma GCC unroll 32
+  for (int i = 0; i < n; i++) rows[i] = *(const loose*)(from + i * from_step);
+#pragma GCC unroll 5
+  for (int gap = n / 2; gap > 0; gap /= 2) {
+    vector low, high;
+    for (int j = 0; j < n; j++) low[j] = j & gap ? n + j - gap : j, high[j] = j & gap ? n + j : j + gap;
+#pragma GCC unroll 32
+    for (int i = 0; i < n; i++) {
+      if (i & gap) continue;
+      vector a = rows[i], b = rows[i + gap];
+      rows[i] = __builtin_shuffle(a, b, low);
+      rows[i + gap] = __builtin_shuffle(a, b, high);
+    }
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < n; i++) *(loose*)(to + i * to_step) = rows[i];
+}
+#endif
+
+// to[c * to_step + r] = from[r * from_step + c] for c < columns, r < rows
+template <class T>
+INLINE void transpose_words(T* to, i64 to_step, const T* from, i64 from_step, i64 columns, i64 rows) {
+  i64 whole_rows = 0, whole_columns = 0;
+#ifndef __clang__
+  constexpr i64 n = 64 / sizeof(T);
+  whole_rows = rows / n * n, whole_columns = columns / n * n;
+  for (i64 r = 0; r < whole_rows; r += n)
+    for (i64 c = 0; c < whole_columns; c += n)
+      transpose_block(to + c * to_step + r, to_step, from + r * from_step + c, from_step);
+#endif
+  for (i64 r = 0; r < rows; r++)
+    for (i64 c = r < whole_rows ? whole_columns : 0; c < columns; c++) to[c * to_step + r] = from[r * from_step + c];
+}
+
+INLINE void transpose(f32* to, i64 to_step, const f32* from, i64 from_step, i64 columns, i64 rows) {
+  transpose_words((u32*)to, to_step, (const u32*)from, from_step, columns, rows);
+}
+INLINE void transpose(i32* to, i64 to_step, const i32* from, i64 from_step, i64 columns, i64 rows) {
+  transpose_words((u32*)to, to_step, (const u32*)from, from_step, columns, rows);
+}
+INLINE void transpose(f64* to, i64 to_step, const f64* from, i64 from_step, i64 columns, i64 rows) {
+  transpose_words((u64*)to, to_step, (const u64*)from, from_step, columns, rows);
+}
+INLINE void transpose(i64* to, i64 to_step, const i64* from, i64 from_step, i64 columns, i64 rows) {
+  transpose_words((u64*)to, to_step, (const u64*)from, from_step, columns, rows);
+}
+template <class T>  // of one or two bytes: float16 and bfloat16 are such by themselves
+INLINE void transpose(T* to, i64 to_step, const T* from, i64 from_step, i64 columns, i64 rows) {
+  transpose_words(to, to_step, from, from_step, columns, rows);
+}
+
 }  // namespace m
 
 // clang-format off
