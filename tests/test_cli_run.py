@@ -213,5 +213,5 @@ def test_run_writes_the_report_alone_to_standard_output(monkeypatch: pytest.Monk
     result = run(monkeypatch, FakeRun(), cases, "--backend", "eager", "--json")
     assert result.exit_code == 0, result.output
     data = json.loads(result.stdout)
-    assert len(data["rows"]) == 3 and data["interrupted"] is False
+    assert len(data["results"]) == 3 and data["interrupted"] is False
     assert "3 of 3 as eager" in result.stderr
