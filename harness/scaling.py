@@ -55,8 +55,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One compile, its first call included: `compile_s` by the clock, `cpu_s` of the processors. `stages` are the seconds
-    of our own compiler's stages, by name."""
+    """One compile, its first call included: `compile_s` by the clock, `cpu_s` of the processors. `stages` are the
+    seconds of our own compiler's stages, by name."""
 
     program: str
     mode: str

@@ -1,6 +1,7 @@
 """One compile for `harness.scaling`, in a process of its own: `python -m harness.scaling_worker REQUEST ANSWER`.
 
-The answer is one line {"nodes", "compile_s", "cpu_s", "stages", "error"}. A tiny program goes first and pays for imports.
+The answer is one line {"nodes", "compile_s", "cpu_s", "stages", "error"}. A tiny program goes first and
+pays for imports.
 """
 
 from __future__ import annotations
