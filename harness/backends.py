@@ -83,16 +83,17 @@ def resolve(name: str) -> Backend:
     return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
 
 
-def graph_compiler(name: str) -> Callable[..., Callable[..., Any]]:
-    """The backend of that name as `torch.compile` would call it: `(graph module, inputs) -> callable`, without Dynamo.
+def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
+    """What torch.compile would hand a graph and its inputs to under that name, and whether sizes are symbols there.
 
-    Raises: BackendError as `resolve` does.
+    Raises: BackendError if there is no such backend.
     """
     bare, *settings = name.split(",")
-    target = _target(bare)
-    options = _settings(name, settings)
-    found = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
-    return functools.partial(found, **options)
+    target, given = _target(bare), _settings(name, settings)
+    compiler: Callable[..., Any] = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
+    if "options" in given:
+        compiler = functools.partial(compiler, options=given["options"])
+    return compiler, given.get("dynamic", False)
 
 
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from rich.console import Console
 from harness import bench as benching
 from harness import drive, ledger, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
+from harness.batch_options import BATCHES, Batches
 from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
-from harness.discover import DiscoverError, discover, discover_generator, suite_names
+from harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from harness.environment import environment
 from harness.hunt import Settings
 from harness.hunt_report import run_hunt
@@ -116,24 +117,32 @@ HUNT_STORE = Path(".assay/programs")
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 @HUNTING
+@BATCHES
 @drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    html_directory: Path | None, examples: int, first: int, oracles: str, **driving: Any,
+    html_directory: Path | None, examples: int, first: int, oracles: str, shard: str, resume: Path | None,
+    **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
     SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
     machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
-    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic.
+    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic. `ops` is every
+    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
     if names == ("machine",):
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
-    if (generator := generator_of(names)) is not None:
+    if (module := alone(names, discover_batches)) is not None:
+        batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume)
+        sys.exit(
+            batches.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
+        )
+    if (generator := alone(names, discover_generator)) is not None:
         more = tuple(name for name in oracles.split(",") if name)
         wanted = with_oracles(backends, more)
         store = HUNT_STORE if driving["store"] == str(drive.STORE) else Path(driving["store"])
@@ -335,14 +344,14 @@ def shapes_of(shapes: str | None) -> tuple[str, ...] | None:
     return None if shapes is None else SHAPES if shapes == "both" else (shapes,)
 
 
-def generator_of(names: Sequence[str]) -> str | None:
-    """The generating suite that alone was asked for; None where cases were.
+def alone(names: Sequence[str], find: Callable[[str], str | None]) -> str | None:
+    """The suite of a kind that alone was asked for, by what finds that kind; None where cases were.
 
-    Raises: click.UsageError for a generating suite beside others.
+    Raises: click.UsageError for such a suite beside others.
     """
-    found = [generator for name in names if (generator := discover_generator(name)) is not None]
+    found = [module for name in names if (module := find(name)) is not None]
     if found and len(names) > 1:
-        raise click.UsageError(f"{found[0]} generates its programs, and runs alone; it was asked for with others")
+        raise click.UsageError(f"{found[0]} has programs of its own kind, and runs alone; it was asked for with others")
     return found[0] if found else None
 
 

@@ -34,7 +34,8 @@ def compiled(program: Growing, size: int, mode: str, backend: str) -> dict[str, 
         for value in inputs:
             value.requires_grad_()
     start, start_cpu = time.perf_counter(), cpu_s()
-    (result,) = graph_compiler(backend)(module, list(inputs))(*inputs)
+    compiler, _ = graph_compiler(backend)
+    (result,) = compiler(module, list(inputs))(*inputs)
     if mode == "train":
         result.sum().backward()
     spent, spent_cpu = time.perf_counter() - start, cpu_s() - start_cpu

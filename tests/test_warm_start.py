@@ -286,7 +286,7 @@ class Holds(nn.Module):
     ("function", "reason"),
     [
         (lambda x: twice(x) + 1, "an operator of the user's own"),
-        (Holds(), "holds a tensor or a module of its own"),
+        (Holds(), "holds a module or an object of its own"),
     ],
     ids=["custom operator", "higher-order operator"],
 )

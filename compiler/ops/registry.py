@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from compiler.ir.index import ONE, ZERO, Index, Int
-from compiler.ir.loops import AsValue, CallAten, Element, Expr
+from compiler.ir.loops import AsValue, CallAten, Element, Expr, Mode
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import constant, convert
 
@@ -87,7 +87,18 @@ class View:
     call: CallAten | None = None
 
 
-Result: TypeAlias = "tuple[Expr | View | None, ...]"
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """One output that is `initial`, updated at places that are data: see `Scattered`."""
+
+    initial: Expr
+    over: tuple[Index, ...]
+    at: tuple[Index, ...]
+    update: Expr
+    mode: Mode
+
+
+Result: TypeAlias = "tuple[Expr | View | Scatter | None, ...]"
 Rule: TypeAlias = Callable[[Operation], Result]
 
 

@@ -9,6 +9,8 @@ first operand is transposed (gradients of weights) stay too: oneDNN packs them m
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import fx
 
@@ -58,7 +60,7 @@ def _replace(node: fx.Node) -> None:
     graph = node.graph
     with graph.inserting_before(node):
         weight = _transposed(w)
-        arguments = (x, weight, bias, "none", [], "")
+        arguments: Any = (x, weight, bias, "none", [], "")
         product = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
     product.meta.update(node.meta)
     node.replace_all_uses_with(product)

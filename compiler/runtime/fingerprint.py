@@ -24,10 +24,11 @@ from types import ModuleType
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import _len_torch_function_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from compiler.capture.inputs import CallLeaf
+from compiler.capture.inputs import CallLeaf, held
 from compiler.errors import Unkeyed
 from compiler.options import Options
 from compiler.runtime.build import FLAGS, NAMES
@@ -147,10 +148,13 @@ READERS = (
 
 
 def _graph(gm: fx.GraphModule) -> Iterator[str]:
-    """Raises: Unkeyed for a node that refers to what the graph's text does not hold."""
+    """The text of each node; tensors that the graph holds are inputs of the call.
+
+    Raises: Unkeyed for a node that refers to what the graph's text does not hold.
+    """
     for node in gm.graph.nodes:
-        if node.op in ("get_attr", "call_module"):
-            raise Unkeyed("the graph holds a tensor or a module of its own")
+        if node.op == "call_module" or (node.op == "get_attr" and not isinstance(held(gm, node), torch.Tensor)):
+            raise Unkeyed("the graph holds a module or an object of its own")
         if "custom" in node.meta or "recompute" in node.meta:
             raise Unkeyed("the graph is annotated")
         yield f"{node.op} {node.name} {target_text(node.target)} {_text(node.args)} {_text(node.kwargs)}"
@@ -226,6 +230,8 @@ def _inputs(leaves: Sequence[CallLeaf]) -> Iterator[str]:
         if not isinstance(fake, torch.Tensor):
             yield f"{leaf.role!r} {_size(fake)}"
             continue
+        if isinstance(fake, FakeTensor) and fake.item_memo is not None:
+            raise Unkeyed("a number is known by what Dynamo guards on")
         shared = storages.setdefault(fake.untyped_storage()._cdata, position)
         flags = (leaf.requires_grad, leaf.is_leaf, leaf.is_inference, fake.is_conj(), fake.is_neg(), fake._is_view())
         yield f"{leaf.role!r} {_layout(fake)} {flags} {shared} {_base(fake._base)}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from compiler.codegen.cpp import emit_kernel, prelude
 from compiler.codegen.expr import memory_type
 from compiler.errors import BuildError
+from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.loops import Kernel
 from compiler.options import Options
 from compiler.runtime import build as _build
@@ -37,6 +38,8 @@ long long PyLong_AsLongLong(PyObject*);
 PyObject* PyErr_Occurred();
 PyObject* PyErr_Format(PyObject*, const char*, ...);
 extern PyObject* PyExc_TypeError;
+extern PyObject* PyExc_IndexError;
+extern PyObject* PyExc_RuntimeError;
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
 void* PyEval_SaveThread();
 void PyEval_RestoreThread(void*);
@@ -62,9 +65,9 @@ static PyObject* call_{name}(PyObject*, PyObject* const* arguments, long count) 
   i64 v[{size}];
   if (!take(arguments, count, {count}, "{name}", v)) return 0;
   void* state = PyEval_SaveThread();
-  {name}({values});
+  {call}
   PyEval_RestoreThread(state);
-  Py_IncRef(&_Py_NoneStruct);
+{raises}  Py_IncRef(&_Py_NoneStruct);
   return &_Py_NoneStruct;
 }}
 static PyMethodDef def_{name} = {{"{name}", (void*)call_{name}, 0x80, 0}};
@@ -120,7 +123,15 @@ def entry(kernel: Kernel) -> str:
     values = [f"({_pointer(kernel, n)})v[{n}]" for n in range(pointers)]
     values += [f"v[{pointers + n}]" for n in range(symbols)]
     count = pointers + symbols
-    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, values=", ".join(values))
+    failures = failures_of(kernel)
+    call = f"{'const u64 failed = ' if failures else ''}{kernel.name}({', '.join(values)});"
+    raises = "".join(_raise(bit, failure) for bit, failure in enumerate(failures))
+    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, call=call, raises=raises)
+
+
+def _raise(bit: int, failure: str) -> str:
+    error, message = FAILURES[failure]
+    return f'  if (failed >> {bit} & 1) return PyErr_Format(PyExc_{error.__name__}, "{message}");\n'
 
 
 def _pointer(kernel: Kernel, number: int) -> str:

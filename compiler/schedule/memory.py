@@ -65,8 +65,8 @@ def _overwrites(
     chosen: dict[str, str] = {}
     for buffer in dying:
         for target in sorted(written):
-            of, name = allocations.get(names[buffer]), allocations[names[target]]
-            if of is None or name.name in chosen or _layout(of) != _layout(name):
+            of, name = allocations.get(names[buffer]), allocations.get(names[target])
+            if of is None or name is None or name.name in chosen or _layout(of) != _layout(name):
                 continue
             if may_overwrite(launch.kernel, buffer, target):
                 chosen[name.name] = of.name
