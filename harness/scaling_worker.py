@@ -7,7 +7,6 @@ pays for imports.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -17,14 +16,10 @@ import torch
 
 from compiler import journal
 from harness.backends import graph_compiler
+from harness.measure import cpu_s
 from harness.scaling import Growing, Request, programs
 
 TINY = 8
-
-
-def cpu_s() -> float:
-    """Seconds that this process and those that it has waited for have had a processor."""
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def compiled(program: Growing, size: int, mode: str, backend: str) -> dict[str, Any]:
