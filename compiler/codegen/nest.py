@@ -581,11 +581,16 @@ def _outer_reductions(stores: Sequence[Store]) -> list[Reduce]:
 
 
 def _choose_lane(intern: Interner, loops: Sequence[Loop], reductions: Sequence[Reduce]) -> str | None:
-    """The kernel loop along which most reductions are contiguous, if more are so along it than along their own."""
+    """The kernel loop along which most reductions are contiguous, if more are so along it than along their own.
+
+    What moves with the reduction alone, or not with it, is read again and again and stays near: it does not count.
+    """
     along: dict[str, int] = {loop.var: 0 for loop in loops}
     own = 0
+    outer = {loop.var for loop in loops}
     for reduction in reductions:
-        loads = [index for index in indices([reduction.body])]
+        inner = {loop.var for loop in reduction.loops}
+        loads = [i for i in indices([reduction.body]) if affine.names(i) & outer and affine.names(i) & inner]
         own += sum(any(affine.stride(i, loop.var) == Int(1) for loop in reduction.loops) for i in loads)
         for loop in loops:
             if loop.var in intern.free(reduction):

@@ -131,6 +131,7 @@ class _Fusion:
         self.group_of: dict[str, Group] = {}
         self.readers: dict[str, Group] = {}
         self.groups: list[Group] = []
+        self.directions: dict[Reduce, frozenset[str]] = {}
         self.scatterings: list[Scattering] = []
 
     def run(self) -> Fused:
@@ -312,7 +313,7 @@ class _Fusion:
             return False
         expansion = self._expand(group, wider, placed)
         fresh = self._fresh(group, expansion)
-        if not _scans_fit(wider, (*group.seen, *fresh)):
+        if not _scans_fit(wider, (*group.seen, *fresh)) or self._is_crossed(group, fresh):
             return False
         if not self._pays(group, wider, placed, expansion, fresh):
             return False
@@ -320,6 +321,32 @@ class _Fusion:
         group.expansions[tensor.name] = expansion
         group.seen.update(fresh)
         return True
+
+    def _is_crossed(self, group: Group, fresh: Iterable[Expr]) -> bool:
+        """Whether some reductions would run along the memory that they read and others across it: one loop over both
+        would read the one or the other an element to a cache line."""
+        added = self._directions(fresh)
+        return bool(added) and len(added | self._directions(group.seen)) > 1
+
+    def _directions(self, found: Iterable[Expr]) -> set[str]:
+        reductions = [node for node in found if isinstance(node, Reduce)]
+        return {direction for node in reductions for direction in self._direction(node)}
+
+    def _direction(self, reduction: Reduce) -> frozenset[str]:
+        known = self.directions.get(reduction)
+        if known is None:
+            own = {loop.var for loop in reduction.loops}
+            steps = (self._contiguous_loops(element) for element in elements(reduction.body) if _moves(element, own))
+            known = self.directions[reduction] = frozenset(
+                "along" if step & own else "across" for step in steps if step
+            )
+        return known
+
+    def _contiguous_loops(self, element: Element) -> frozenset[str]:
+        """The loops that step through neighbours in memory."""
+        tensor = self.lowered.tensors[element.tensor]
+        dims = zip(element.at, tensor.stride, tensor.shape, strict=True)
+        return frozenset().union(*(symbols(at) for at, stride, extent in dims if stride is ONE and extent is not ONE))
 
     def _is_parallel(self, group: Group, domain: tuple[Index, ...], expr: Expr, tensor: Tensor) -> bool:
         """Whether outer loops that hold a reduction leave enough iterations to run at once."""
@@ -421,6 +448,11 @@ class _Fusion:
                 kept.append(group)
         scatterings = tuple(self.scatterings)
         return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes)
+
+
+def _moves(element: Element, loops: set[str]) -> bool:
+    """Whether an element is another one as a loop of `loops` goes on."""
+    return any(symbols(at) & loops for at in element.at)
 
 
 def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:
