@@ -22,6 +22,7 @@ from compiler.options import Options
 from compiler.passes import CHOICES, PASSES
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
+from compiler.runtime import launch
 from compiler.runtime.kept import Linked
 from compiler.runtime.launch import load_kernels
 from compiler.torch_compat import Decompositions
@@ -110,7 +111,7 @@ def compile_graph(
     journal = Journal.open(options)
     try:
         call, spec = _call(gm, example_inputs)
-        keeper = warm.keeper(gm, call, options)
+        keeper = warm.keeper(gm, call, options, load_kernels is launch.load_kernels)
         compilers = _compilers(options, journal, load_kernels, keeper, spec)
         with journal.stage("restore"):
             restored = warm.restore(keeper, call, compilers, journal)

@@ -74,7 +74,7 @@ class Keeper:
         """A backward without some tangents was built."""
         host = next((host for _, host, graph in self._built if graph is part.graph), None)
         if host is not None:
-            self._write({}, {given: KeptPart.of(part, host)})
+            self._write({}, {given: (part, host)})
 
     def forget(self, reason: str) -> None:
         """The call is not kept, and that is counted."""
@@ -89,12 +89,12 @@ class Keeper:
         if fresh:
             self._write(fresh, {})
 
-    def _write(self, hosts: Mapping[str, Host], parts: Mapping[frozenset[int], KeptPart]) -> None:
+    def _write(self, hosts: Mapping[str, Host], parts: Mapping[frozenset[int], tuple[Part, Host]]) -> None:
         if self._linked is None or self.key is None:
             return
         try:
             self.hosts.update({name: KeptHost.of(host) for name, host in hosts.items()})
-            self.parts.update(parts)
+            self.parts.update({given: KeptPart.of(part, host) for given, (part, host) in parts.items()})
             data = dumps(KeptCall.of(self._linked, self.hosts, self.parts, self.guards))
         except Unkeyed as reason:
             self.forget(str(reason))
@@ -102,10 +102,13 @@ class Keeper:
             cache.keep(self.options.cache, self.key, data)
 
 
-def keeper(gm: fx.GraphModule, call: Call, options: Options) -> Keeper:
-    """The keeper of a call; of one that is not to be kept, it does nothing."""
+def keeper(gm: fx.GraphModule, call: Call, options: Options, is_own: bool = True) -> Keeper:
+    """The keeper of a call; of one that is not to be kept, it does nothing.
+
+    `is_own`: our own kernels run its graphs, not somebody else's.
+    """
     made = Keeper(None, options)
-    if not options.warm:
+    if not options.warm or not is_own:
         return made
     if options.debug or options.dump:
         made.forget("its states are asked for")

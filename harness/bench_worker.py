@@ -5,6 +5,7 @@ so that a crash loses only what was under way.
 
     steady   {"mode", "verdict", "detail", "pairs": {against: Pair}}    alternating rounds
     cold     {"mode", "compile_s", "peak_bytes", "error"}    the first call, less Dynamo's own time; then peak memory
+    warm     the same in seconds of the processors
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def cold(request: Request, case: Case, mode: str) -> dict[str, Any]:
 
     try:
         warm_up(wraps[request.backend], request.device)
-        measured = measure.cold_compile(step_under, request.backend, request.device)
+        clock = measure.cpu_s if request.kind == "warm" else None
+        measured = measure.cold_compile(step_under, request.backend, request.device, clock)
         peak = measure.peak_bytes(made[-1], request.device)
     except Exception as error:
         return {"mode": mode, "compile_s": None, "peak_bytes": None, "error": said(error)}
@@ -184,7 +186,7 @@ def read_request(path: Path) -> Request:
 
 def main(request_path: str, answer_path: str) -> None:
     request = read_request(Path(request_path))
-    measured = {"steady": steady, "cold": cold}[request.kind]
+    measured = {"steady": steady, "cold": cold, "warm": cold}[request.kind]
     case = find(request)
     with Path(answer_path).open("a") as answers:
         for mode in request.modes:

@@ -68,7 +68,15 @@ CHOOSE_CASES = together(
     click.option("--mode", type=click.Choice([*MODES, "both"]), default="both", show_default=True),
     click.option("--seed", type=int, default=0, show_default=True, help="Seeds weights, inputs and cotangents."),
     click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
-    click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="PATH", help="Write the report here."),
+    click.option(
+        "--json",
+        "json_path",
+        type=click.Path(path_type=Path),
+        is_flag=False,
+        flag_value=report.STDOUT,
+        metavar="[PATH]",
+        help="Write the report here; without PATH to standard output.",
+    ),
 )
 
 
@@ -145,11 +153,12 @@ def run(
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
     facts = environment(device) | {"size": size, "seed": seed}
-    console, rows, interrupted = progress.terminal(), [], False
+    console, rows, interrupted = progress.terminal_beside(json_path), [], False
     try:
         for row in run_pieces(console, pieces, known, seed=seed, device=device, limit_s=limit_s):
             rows.append(row)
-            write_reports(rows, facts, True, json_path, None)  # should a later case end this process, it holds these
+            if json_path != report.STDOUT:  # should a later case end this process, it holds these
+                write_reports(rows, facts, True, json_path, None)
     except KeyboardInterrupt:
         interrupted = True
     write_reports(rows, facts, interrupted, json_path, html_directory)
@@ -257,7 +266,7 @@ def bench(
     pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
     if is_warm:
         sys.exit(bench_warm(subjects_of(pieces), settings, json_path))
-    console = progress.terminal()
+    console = progress.terminal_beside(json_path)
     done = benching.run_bench(console, subjects_of(pieces), settings)
     facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
     if json_path is not None:
@@ -285,7 +294,7 @@ def rivals_of(against: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
 
 def bench_warm(subjects: Sequence[benching.Subject], settings: benching.Settings, json_path: Path | None) -> int:
     """`assay bench warm`; its exit code."""
-    console = progress.terminal()
+    console = progress.terminal_beside(json_path)
     done = warm.run_warm(console, subjects, settings)
     if json_path is not None:
         report.write_json(json_path, warm.document(done, environment(settings.device)))
@@ -295,7 +304,7 @@ def bench_warm(subjects: Sequence[benching.Subject], settings: benching.Settings
 
 def bench_scaling(wanted: scaling.Plan, json_path: Path | None) -> int:
     """`assay bench scaling`; its exit code."""
-    console = progress.terminal()
+    console = progress.terminal_beside(json_path)
     done = scaling.run_scaling(console, wanted)
     if json_path is not None:
         report.write_json(json_path, scaling.document(done, environment("cpu")))
@@ -431,7 +440,7 @@ def check_device(device: str) -> None:
 
 def check_writable(json_path: Path | None, html_directory: Path | None) -> None:
     """Finds out before the run, not after it, that a report cannot be written. Raises: click.UsageError."""
-    if json_path is not None:
+    if json_path is not None and json_path != report.STDOUT:
         _attempt("--json", json_path, lambda: json_path.open("a").close())
     if html_directory is not None:
         _attempt("--html", html_directory, lambda: html_directory.mkdir(parents=True, exist_ok=True))

@@ -213,7 +213,7 @@ def run_machine(plans: Sequence[Plan], json_path: Path | None) -> int:
     """Runs each plan, says what it came to, writes the report; the exit code is 1 where twins differed."""
     tallies = [quietly(plan, plan.chunks()) if plan.jobs == 1 else sharded(plan) for plan in plans]
     for plan, tally in zip(plans, tallies, strict=True):
-        click.echo(summary(plan, tally))
+        click.echo(summary(plan, tally), err=json_path == report.STDOUT)
     if json_path is not None:
         rows = [
             {"plan": dataclasses.asdict(plan)} | tally.as_data() for plan, tally in zip(plans, tallies, strict=True)

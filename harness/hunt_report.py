@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 def run_hunt(settings: Settings, facts: Mapping[str, Any], json_path: Path | None) -> int:
     """Hunts, shows and writes; gives the exit status: 0 when every difference is explained."""
-    console = progress.terminal()
+    console = progress.terminal_beside(json_path)
 
     def tell(found: Found, failure: Failure | None) -> None:
         if failure is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.outcome import Result
-from harness.report import Row, Totals, count, fraction, milliseconds, percent, seconds, times
+from harness.report import STDOUT, Row, Totals, count, fraction, milliseconds, percent, seconds, times
 
 PLAIN_WIDTH = 200
 """Where no terminal says how wide it is, wide enough that no cell of a table is cut."""
@@ -29,6 +30,11 @@ def terminal(stderr: bool = False) -> Console:
     """A console that never cuts a table short when its output is a file or a pipe."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+def terminal_beside(json_path: Path | None) -> Console:
+    """The console of a command; on standard error where its report goes to standard output."""
+    return terminal(stderr=json_path == STDOUT)
 
 
 class Progress(Protocol):

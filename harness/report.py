@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from harness.measure import geometric_mean, ratio
 from harness.outcome import VERDICTS, Result
 
 SCHEMA = 1
+STDOUT = Path("-")
+"""As the path of a report: standard output, which then holds nothing else."""
 UNKNOWN = "–"  # noqa: RUF001  an en dash is what a reader expects in an empty cell
 
 
@@ -106,7 +109,12 @@ def finite(value: Any) -> Any:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    """Writes a report to a file, or to standard output where the path is `STDOUT`."""
+    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    if path == STDOUT:
+        sys.stdout.write(text)
+    else:
+        path.write_text(text, encoding="utf-8")
 
 
 def milliseconds(value: float | None) -> str:

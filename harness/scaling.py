@@ -1,7 +1,8 @@
 """How compile time grows with the number of nodes: `assay bench scaling`.
 
 Each program is compiled at several sizes, each in a fresh process with empty caches, without Dynamo: only the backend
-is measured. The exponent is the slope of log(time) over log(size): 1 is linear, 2 quadratic.
+is measured. The exponent is the slope of log(time) over log(size): 1 is linear, 2 quadratic. Its time is that of the
+processors (the backend's own process and the compilers that it waited for), which no other process lengthens.
 
     JSON: {"schema": 1, "environment", "interrupted", "rows", "growths"}
 """
@@ -54,7 +55,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One compile, its first call included. `stages` are the seconds of our own compiler's stages, by name."""
+    """One compile, its first call included: `compile_s` by the clock, `cpu_s` of the processors. `stages` are the
+    seconds of our own compiler's stages, by name."""
 
     program: str
     mode: str
@@ -62,6 +64,7 @@ class Row:
     size: int
     nodes: int | None
     compile_s: float | None
+    cpu_s: float | None
     stages: Mapping[str, float]
     error: str = ""
 
@@ -121,7 +124,7 @@ def is_linear(growth: Growth) -> bool:
 def growth_of(rows: Sequence[Row]) -> Growth:
     """The growth over the rows of one program under one backend."""
     first, ended = rows[0], [row for row in rows if row.compile_s]
-    points = [(row.size, row.compile_s) for row in ended]
+    points = [(row.size, row.cpu_s) for row in ended]
     largest = ended[-1].stages if ended else {}
     told = [name for name, spent in largest.items() if spent >= LEAST_SHARE * sum(largest.values())]
     stages = {name: exponent_of([(row.size, row.stages.get(name, 0.0)) for row in ended]) for name in told}
@@ -183,7 +186,7 @@ def measured(request: Request, timeout_s: float) -> Row:
 def _row(request: Request, said: Mapping[str, Any], error: str) -> Row:
     return Row(
         request.program, request.mode, request.backend, request.size,
-        said.get("nodes"), said.get("compile_s"), said.get("stages", {}), said.get("error") or error,
+        said.get("nodes"), said.get("compile_s"), said.get("cpu_s"), said.get("stages", {}), said.get("error") or error,
     )  # fmt: skip
 
 
@@ -204,7 +207,7 @@ def show(console: Console, done: Scaling) -> None:
     """Seconds by size, and how they grow: first in all, then by stage."""
     for growth in done.growths:
         rows = [r for r in done.rows if (r.program, r.mode, r.backend) == (growth.program, growth.mode, growth.backend)]
-        times = ", ".join(f"{row.size}: {row.error or seconds(row.compile_s) + ' s'}" for row in rows)
+        times = ", ".join(f"{row.size}: {row.error or seconds(row.cpu_s) + ' s'}" for row in rows)
         console.print(Text(f"{growth.program} {growth.mode} {growth.backend}  {times}"), soft_wrap=True)
         console.print(Text(f"    grows by n^{_power(growth.exponent)}{_stages(rows, growth)}"), soft_wrap=True)
     if done.interrupted:

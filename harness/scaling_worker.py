@@ -1,6 +1,7 @@
 """One compile for `harness.scaling`, in a process of its own: `python -m harness.scaling_worker REQUEST ANSWER`.
 
-The answer is one line {"nodes", "compile_s", "stages", "error"}. A tiny program goes first and pays for imports.
+The answer is one line {"nodes", "compile_s", "cpu_s", "stages", "error"}. A tiny program goes first and
+pays for imports.
 """
 
 from __future__ import annotations
@@ -15,40 +16,39 @@ import torch
 
 from compiler import journal
 from harness.backends import graph_compiler
+from harness.measure import cpu_s
 from harness.scaling import Growing, Request, programs
 
 TINY = 8
 
 
-def compiled_s(program: Growing, size: int, mode: str, backend: str) -> tuple[int, float]:
+def compiled(program: Growing, size: int, mode: str, backend: str) -> dict[str, Any]:
     """The number of nodes, and the seconds of a compile with its first call."""
     module, inputs = program.make(size)
     if mode == "train":
         for value in inputs:
             value.requires_grad_()
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), cpu_s()
     compiler, _ = graph_compiler(backend)
     (result,) = compiler(module, list(inputs))(*inputs)
     if mode == "train":
         result.sum().backward()
-    return len(module.graph.nodes), time.perf_counter() - start
+    spent, spent_cpu = time.perf_counter() - start, cpu_s() - start_cpu
+    return {"nodes": len(module.graph.nodes), "compile_s": spent, "cpu_s": spent_cpu}
 
 
 def answer(request: Request) -> dict[str, Any]:
     program = programs()[request.program]
     try:
-        compiled_s(program, TINY, request.mode, request.backend)
+        compiled(program, TINY, request.mode, request.backend)
         torch._dynamo.reset()
         journal.reset()
-        nodes, spent = compiled_s(program, request.size, request.mode, request.backend)
+        measured = compiled(program, request.size, request.mode, request.backend)
     except Exception as error:
         said = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-        return {"nodes": None, "compile_s": None, "stages": {}, "error": said}
-    eager = journal.totals()["eager_graphs"]
-    return {
-        "nodes": nodes, "compile_s": spent, "stages": journal.totals()["seconds"],
-        "error": "the compiler gave it back to eager" if eager else "",
-    }  # fmt: skip
+        return {"stages": {}, "error": said}
+    refused = "the compiler gave it back to eager" if journal.totals()["eager_graphs"] else ""
+    return measured | {"stages": journal.totals()["seconds"], "error": refused}
 
 
 def main(request_path: str, answer_path: str) -> None:

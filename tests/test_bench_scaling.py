@@ -16,7 +16,7 @@ PLAN = Plan("assay", (), ("infer",), "", 60.0)
 def rows(*seconds: float | None, backend: str = "assay") -> tuple[Row, ...]:
     """Sizes 100, 200, 400, ...; None did not end. Half of the time is in `fuse`."""
     return tuple(
-        Row("chain", "infer", backend, 100 << k, 1, s, {"fuse": (s or 0) / 2, "emit": 1e-9}, "" if s else "timeout")
+        Row("chain", "infer", backend, 100 << k, 1, s, s, {"fuse": (s or 0) / 2, "emit": 1e-9}, "" if s else "timeout")
         for k, s in enumerate(seconds)
     )
 
@@ -48,7 +48,11 @@ def test_scaling_passes_where_every_compile_of_ours_is_linear(measured: tuple[Ro
 def test_scaling_measures_a_compile_in_a_process_of_its_own() -> None:
     row = scaling.measured(Request("recurrence", 8, "train", "assay"), 100)
     assert row.error == "" and row.nodes == 3 + 4 * 8 + 1
-    assert row.compile_s and {"capture", "differentiate", "partition", "lower", "fuse", "plan"} <= row.stages.keys()
+    assert (
+        row.compile_s
+        and row.cpu_s
+        and {"capture", "differentiate", "partition", "lower", "fuse", "plan"} <= row.stages.keys()
+    )
 
 
 def test_scaling_says_what_did_not_end() -> None:

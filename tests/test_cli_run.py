@@ -207,3 +207,11 @@ def test_the_table_shows_what_is_unknown_as_a_dash_and_cuts_nothing() -> None:
     console.print(progress.results_table([row]))
     written = console.file.getvalue()  # type: ignore[attr-defined]
     assert long_name in written and "timeout" in written and "–" in written and "…" not in written  # noqa: RUF001
+
+
+def test_run_writes_the_report_alone_to_standard_output(monkeypatch: pytest.MonkeyPatch, cases: str) -> None:
+    result = run(monkeypatch, FakeRun(), cases, "--backend", "eager", "--json")
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    assert len(data["results"]) == 3 and data["interrupted"] is False
+    assert "3 of 3 as eager" in result.stderr

@@ -24,6 +24,9 @@ from compiler.errors import Unkeyed
 from compiler.ir.roles import UserInput
 from compiler.runtime import cache, fingerprint, kept
 from compiler.runtime.size_guards import SizeGuards
+from harness.discover import discover
+from harness.run import run_case
+from harness.stages import assay_loops
 
 Function = Callable[..., Any]
 
@@ -283,7 +286,7 @@ class Holds(nn.Module):
     ("function", "reason"),
     [
         (lambda x: twice(x) + 1, "an operator of the user's own"),
-        (Holds(), "holds a tensor or a module of its own"),
+        (Holds(), "holds a module or an object of its own"),
     ],
     ids=["custom operator", "higher-order operator"],
 )
@@ -367,3 +370,39 @@ def test_warm_start_serves_other_sizes(start: Start) -> None:
         rows(x)[0].sum().backward()
         assert torch.allclose(got, rows(x)) and torch.allclose(gradient, x.grad, atol=1e-6)  # type: ignore[arg-type]
         assert restored() == expected
+
+
+def test_warm_start_is_not_for_kernels_of_others(start: Start) -> None:
+    start(program, X)
+    options = {"cache": str(start.folder), "warm": True}
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(program, backend=assay_loops, options=options, dynamic=False)(X), program(X))
+    assert restored() == 0, "the reference has run, not what was kept"
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_warm_start_sees_operators_that_are_implemented_anew(start: Start) -> None:
+    start(program, X)
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("special_erfcx", lambda x: x, "CPU")
+        start(program, X)
+    finally:
+        library._destroy()
+    assert restored() == 0 and "other implementations" in next(iter(journal.totals()["uncached"]))  # type: ignore[call-overload]
+    start(program, X)
+    assert restored() == 1
+
+
+def test_warm_start_does_all_that_a_cold_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every 32nd program of the semantics suite, in all its modes, held against eager cold and then warm."""
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    monkeypatch.setenv("ASSAY_WARM", "1")
+    cases = discover(["semantics"])[::32]
+    found = []
+    for _ in range(2):
+        journal.reset()
+        results = [run_case(each, mode, "assay,target=aten", timed=False) for each in cases for mode in each.modes]
+        found.append([(result.case, result.mode, result.verdict) for result in results])
+    assert found[0] == found[1] and {verdict for _, _, verdict in found[1]} == {"same"}
+    assert restored() >= len(cases)

@@ -135,6 +135,7 @@ def terms_of(index: Index) -> tuple[Index, ...]:
     return index.terms if isinstance(index, Sum) else (index,)
 
 
+@lru_cache(maxsize=1 << 14)
 def add(a: Index, b: Index) -> Index:
     """The sum with like terms collected and `s*b*(a//b) + s*(a%b)` made `s*a`; the integer term comes last."""
     terms: dict[tuple[Index, ...], int] = {}
@@ -190,6 +191,7 @@ def _order(index: Index) -> str:
     return repr(index)
 
 
+@lru_cache(maxsize=1 << 14)
 def multiply(a: Index, b: Index) -> Index:
     """The product, distributed over sums."""
     if isinstance(a, Sum):

@@ -81,8 +81,29 @@ def _cxx(name: str) -> str:
     return f"{os.path.realpath(found)} {facts.st_mtime_ns} {facts.st_size}"
 
 
+def _overrides() -> frozenset[str]:
+    """The operators of ATen that Python code implements, by dispatch key."""
+    return frozenset(key for key in torch.library._impls if key.startswith("aten/"))
+
+
+_OVERRIDES = _overrides()
+
+
+@functools.cache
+def _overrides_digest(count: int) -> str:
+    """`count` is that of all implementations, none of which is ever changed.
+
+    Raises: Unkeyed where some came after this compiler: only those of torch itself are known to be what they were.
+    """
+    found = _overrides()
+    if found - _OVERRIDES:
+        raise Unkeyed("operators of torch's own have been given other implementations")
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
+
+
 def _surroundings(options: Options) -> Iterator[str]:
     yield sources_digest()
+    yield _overrides_digest(len(torch.library._impls))
     yield f"torch {torch.__version__} {torch.version.git_version}"
     yield f"python {sys.version}"
     yield from (machine_features(), _cxx(options.cxx), *FLAGS)
