@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from harness.sample import Batch, Sample
 TOGETHER = 24
 """How many samples share a compile."""
 PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
+IN_HARNESS = "in the harness:"
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
@@ -138,12 +140,15 @@ class _Trial:
             yield self._run(samples, backends.resolve(strict))
 
     def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
+        """The row of the samples as one program. What the harness itself trips over is a crash of that row."""
         self.tally.compiles += 1
         self.how.said([sample.name for sample in samples])
-        case = Case(self._name(samples), lambda: together(samples), (self.batch.mode,), (), ("tiny",))
-        result = run_case(
-            case, self.batch.mode, backend, seed=self.how.seed, timed=False, steps=1, quick=True, is_poked=False
-        )
+        name, mode = self._name(samples), self.batch.mode
+        case = Case(name, lambda: together(samples), (mode,), (), ("tiny",))
+        try:
+            result = run_case(case, mode, backend, seed=self.how.seed, timed=False, steps=1, quick=True, is_poked=False)
+        except Exception:
+            return Result(name, mode, self.how.backend, "crash", detail=f"{IN_HARNESS}\n{traceback.format_exc()}")
         return dataclasses.replace(result, backend=self.how.backend)
 
     def _name(self, samples: tuple[Sample, ...]) -> str:
