@@ -29,6 +29,8 @@ from harness.sample import Batch, Sample
 TOGETHER = 24
 """How many samples share a compile."""
 PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
+ENDS = ("error", "structure")
+"""Fields whose difference tells of the whole program: it ended, or was given another form than its own."""
 IN_HARNESS = "in the harness:"
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
@@ -187,7 +189,7 @@ def is_conclusive(result: Result, count: int) -> bool:
     """Whether a run of `count` samples tells the verdict of each. An error ends it, and says nothing of the others."""
     if count > 1 and result.detail.startswith(BOTH_RAISE):
         return False
-    if result.verdict in ("crash", "unsupported") or any(one.field == "error" for one in result.differences):
+    if result.verdict in ("crash", "unsupported") or any(one.field in ENDS for one in result.differences):
         return False
     return count == 1 or all(places(difference.path) for difference in result.differences)
 
