@@ -22,6 +22,7 @@ from harness import backends, outcome
 from harness.backends import Backend
 from harness.case import Case, Made
 from harness.direct import without_dynamo
+from harness.generated import kind_of
 from harness.outcome import Result
 from harness.run import BOTH_RAISE, run_case
 from harness.sample import Batch, Sample
@@ -32,6 +33,8 @@ PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
 ENDS = ("error", "structure")
 """Fields whose difference tells of the whole program: it ended, or was given another form than its own."""
 IN_HARNESS = "in the harness:"
+ALONE = "eager"
+AS_MUCH = "Dynamo alone, with eager behind it, fails in the same way"
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
@@ -162,11 +165,21 @@ class _Trial:
         named = named_samples(result)
         for sample in samples:
             if len(samples) == 1:
-                self.tally.judged(result)
+                self.tally.judged(self._explained(samples, result))
             elif sample.name in named:
                 self._judge_alone(sample, result)
             else:
                 self.tally.judged(Result(self._name((sample,)), self.batch.mode, self.how.backend, "same"))
+
+    def _explained(self, samples: tuple[Sample, ...], result: Result) -> Result:
+        """The row of a sample that is not as eager's, which says where Dynamo with nothing behind it fails as much."""
+        if result.verdict == "same" or self.how.backend.split(",")[0] == ALONE:
+            return result
+        flags = [flag for flag in self.how.backend.split(",")[1:] if "=" not in flag]
+        alone = self._run(samples, backends.resolve(",".join([ALONE, *flags])))
+        if alone.verdict == "same" or not kind_of(alone).includes(kind_of(result)):
+            return result
+        return dataclasses.replace(result, detail=f"{result.detail}\n{AS_MUCH}".strip())
 
     def _judge_alone(self, sample: Sample, among: Result) -> None:
         """Judges a sample that differed among others. One that does not differ alone differs all the same."""

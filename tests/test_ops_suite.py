@@ -11,8 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from harness.batch import IN_EAGER, How, Tally, run_batch
-from harness.batch_report import Found, document
+from harness.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
+from harness.batch_report import Found, document, judged
 from harness.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
 from harness.cli import commands
 from harness.outcome import Result
@@ -62,6 +62,17 @@ def test_batch_of_which_eager_rejects_one_judges_all() -> None:
         tally = tally_of(batch, backend)
         assert dict(tally.verdicts) == {"same": 3}, failing(tally)
     assert failing(tally_of(batch, f"{TOYS}:wrong_in_difference")) == {"2 shifted": "diverged"}
+
+
+def test_batch_says_where_dynamo_alone_fails_as_much() -> None:
+    def named(x: torch.Tensor) -> torch.Tensor:
+        return x + (2 if torch.compiler.is_compiling() else 1)
+
+    batch = Batch("toys.forward", "toys", "infer", samples(plus, named), front="torch.compile")
+    (ours,) = tally_of(batch, "assay").failures
+    assert ours.case.endswith("[1 named]") and ours.detail.endswith(AS_MUCH) and judged(ours, ()).passes
+    (theirs,) = tally_of(ALL, f"{TOYS}:wrong_in_difference").failures
+    assert not theirs.detail and not judged(theirs, ()).passes
 
 
 def test_batch_of_random_samples_draws_as_eager() -> None:
