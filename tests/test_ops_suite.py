@@ -154,3 +154,9 @@ def test_report_counts_forward_and_backward_nodes_by_caller() -> None:
 def test_run_of_batches_refuses_what_makes_no_sense(options: list[str], told: str) -> None:
     done = CliRunner().invoke(commands, ["run", TOYS, *options])
     assert done.exit_code == 2 and told in done.output
+
+
+def test_list_of_batches_shows_groups_and_forms() -> None:
+    done = CliRunner().invoke(commands, ["list", TOYS, "--filter", "toys"])
+    assert done.exit_code == 0 and "toys.float32" in done.output and "forward infer" in done.output
+    assert "more.float32" not in done.output
