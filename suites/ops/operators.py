@@ -41,7 +41,7 @@ UNINITIALISED = (
     *("resize_", "resize_as_"),
 )
 """Operators whose results hold whatever the memory held."""
-MOST, SOME = 12, 1
+MOST, SOME = 6, 1
 """How many samples of the first dtype, and of any other, run with dynamic shapes."""
 
 
