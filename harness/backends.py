@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
-from torch import nn
+from torch import fx, nn
 
 OWN = {
     "assay": "compiler.fx:assay",
@@ -116,6 +116,16 @@ def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Ca
     """The callable through `aot_function`, or `aot_module` for a module; the reference runs its graphs."""
     compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.aot:aot_{_kind(function)}")
     return compile_ahead(function, _attribute(WITHOUT_DYNAMO, "harness.stages:as_recorded"), **settings)  # type: ignore[no-any-return]
+
+
+def ahead_of_time(module: str) -> Wrap:
+    """The `aot_function` and `aot_module` of a module, with graphs that run as they are recorded."""
+
+    def as_recorded(graph: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        return boxed(graph.forward)
+
+    boxed = _attribute(module, f"{module}:make_boxed_func")
+    return lambda function: _attribute(module, f"{module}:aot_{_kind(function)}")(function, as_recorded)  # type: ignore[no-any-return]
 
 
 def _kind(function: Callable[..., Any]) -> str:

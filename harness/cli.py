@@ -22,10 +22,10 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import drive, ledger, progress, report, triage
+from harness import drive, ledger, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
 from harness.batch_options import BATCHES, Batches, batches_table
-from harness.bench_worker import EAGER
+from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
 from harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from harness.environment import environment
@@ -229,36 +229,81 @@ commands.command("show-environment", hidden=True)(show_environment)
 
 @commands.command()
 @CHOOSE_CASES
-@click.option("--against", default="inductor", show_default=True, metavar="NAME[,NAME]",
-              help="What to time against; `eager` is the program without torch.compile.")  # fmt: skip
+@click.option("--against", metavar="NAME[,NAME]",
+              help="What to time against (default: inductor; see above); `eager` compiles nothing.")  # fmt: skip
 @click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
+@click.option("--steady-only", is_flag=True, help="Leave cold compile time and peak memory out.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
               show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
 def bench(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    against: str, backend: str, size: str, rounds: int, timeout_s: float,
+    against: str | None, backend: str, size: str, rounds: int, steady_only: bool, timeout_s: float,
 ) -> None:  # fmt: skip
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
-    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases.
+    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
+    how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
+    `overhead` is also timed as `aot_function`, against torch's own.
     """
     check_writable(json_path, None)
     check_device(device)
-    rivals = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
-    if not rivals:
-        raise click.UsageError("--against names no backend; for example --against inductor,eager")
-    check_backends((backend, *(name for name in rivals if name != EAGER)))
-    pieces = plan(find_cases(names or ("zoo", "overhead"), text), modes_of(mode), (backend,), size)
+    rivals = rivals_of(against, default_rivals(names))
+    check_backends((backend, *(name for name in rivals if name not in (EAGER, AHEAD))))
+    if names == ("scaling",):
+        grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
+        sys.exit(bench_scaling(grow, json_path))
+    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
+    is_warm = names[:1] == ("warm",)
+    chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
+    pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
+    if is_warm:
+        sys.exit(bench_warm(subjects_of(pieces), settings, json_path))
     console = progress.terminal()
-    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s)
     done = benching.run_bench(console, subjects_of(pieces), settings)
     facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
     if json_path is not None:
         report.write_json(json_path, benching.document(done, facts))
     benching.show(console, done)
     sys.exit(INTERRUPTED if done.interrupted else 0 if done.passes else 1)
+
+
+def default_rivals(names: Sequence[str]) -> tuple[str, ...]:
+    """What is timed against where the user does not say."""
+    if tuple(names) == ("scaling",):
+        return ()
+    return ("inductor", AHEAD) if tuple(names) == ("overhead",) else ("inductor",)
+
+
+def rivals_of(against: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The backends to time against, each once. Raises: click.UsageError where the option names none."""
+    if against is None:
+        return default
+    rivals = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
+    if not rivals:
+        raise click.UsageError("--against names no backend; for example --against inductor,eager")
+    return rivals
+
+
+def bench_warm(subjects: Sequence[benching.Subject], settings: benching.Settings, json_path: Path | None) -> int:
+    """`assay bench warm`; its exit code."""
+    console = progress.terminal()
+    done = warm.run_warm(console, subjects, settings)
+    if json_path is not None:
+        report.write_json(json_path, warm.document(done, environment(settings.device)))
+    warm.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+def bench_scaling(wanted: scaling.Plan, json_path: Path | None) -> int:
+    """`assay bench scaling`; its exit code."""
+    console = progress.terminal()
+    done = scaling.run_scaling(console, wanted)
+    if json_path is not None:
+        report.write_json(json_path, scaling.document(done, environment("cpu")))
+    scaling.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 
 @commands.command()

@@ -11,6 +11,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from compiler.ir.loops import Expr
 from compiler.ir.rewrite import call, constant, convert, widened
+from compiler.ops.division import integer_division
 from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
 
 ON_BOOL = {
@@ -89,7 +90,7 @@ for _name in FLOAT_UNARY.split():
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
 for _name in ("neg", "abs", "bitwise_not"):
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
-for _name in ("mul", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor"):
+for _name in ("mul", "bitwise_and", "bitwise_or", "bitwise_xor"):
     record(Kind.pointwise, arithmetic(_name, "self", "other"), f"{_name}.Tensor", f"{_name}.Scalar")
 for _name in ("maximum", "minimum", "fmax", "fmin", "atan2"):
     record(Kind.pointwise, arithmetic(_name, "self", "other"), _name)
@@ -101,13 +102,10 @@ for _name in ("logical_and", "logical_or", "logical_xor"):
 record(Kind.pointwise, logical("logical_not", "self"), "logical_not")
 del _name
 
-_lower_fmod = arithmetic("fmod", "self", "other")
-
 
 @rule(Kind.pointwise, "fmod.Tensor", "fmod.Scalar")
 def fmod(operation: Operation) -> Result:
-    needs_floats(operation)
-    return _lower_fmod(operation)
+    return divided(operation, "fmod", "fmod")
 
 
 def needs_floats(operation: Operation) -> None:
@@ -157,8 +155,8 @@ record(Kind.pointwise, floating_test("isfinite", True), "isfinite")
 @rule(Kind.pointwise, "signbit")
 def signbit(operation: Operation) -> Result:
     dtype = operation.tensor("self").dtype
-    if not dtype.is_floating_point:
-        raise Declined("sign bit of integers")
+    if dtype in (torch.bool, torch.uint8):
+        return (constant(False, torch.bool),)
     return (call("signbit", operation.value("self", widened(dtype)), dtype=torch.bool),)
 
 
@@ -195,17 +193,16 @@ def div(operation: Operation) -> Result:
     mode = operation.arguments.get("rounding_mode")
     if mode == "floor":
         return floor_divide(operation)
-    needs_floats(operation)
     dtype = compute_dtype(operation)
+    if mode == "trunc" and is_integer(dtype):
+        return divided(operation, "div", "truncdiv_int")
+    needs_floats(operation)
     quotient = call("div", operation.value("self", dtype), operation.value("other", dtype))
     return finish(operation, quotient if mode is None else call("trunc", quotient))
 
 
-def nonzero_divisor(operation: Operation) -> None:
-    """Raises: Declined where an integer divisor may be 0, which eager rejects."""
-    divisor = operation["other"]
-    if not isinstance(divisor, int) or divisor == 0:
-        raise Declined("integer division by a tensor")
+def is_integer(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and dtype is not torch.bool
 
 
 @rule(Kind.pointwise, "floor_divide", "floor_divide.Scalar")
@@ -213,7 +210,7 @@ def floor_divide(operation: Operation) -> Result:
     return divided(operation, "floor_div_float", "floordiv_int")
 
 
-@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar")
+@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(operation: Operation) -> Result:
     return divided(operation, "remainder_float", "mod_int")
 
@@ -223,10 +220,8 @@ def divided(operation: Operation, on_floats: str, on_integers: str) -> Result:
     dtype = compute_dtype(operation)
     if dtype is torch.bool:
         raise Declined("division of booleans")
-    if not dtype.is_floating_point:
-        nonzero_divisor(operation)
-    op = on_floats if dtype.is_floating_point else on_integers
-    return finish(operation, call(op, operation.value("self", dtype), operation.value("other", dtype)))
+    a, b = operation.value("self", dtype), operation.value("other", dtype)
+    return finish(operation, integer_division(on_integers, a, b) if is_integer(dtype) else call(on_floats, a, b))
 
 
 POWERS: dict[float, Callable[[Expr], Expr]] = {
@@ -250,15 +245,16 @@ def pow_scalar(operation: Operation) -> Result:
     if dtype is torch.bool:
         raise Declined("power of booleans")
     special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
-    if special is None and not dtype.is_floating_point:
-        raise Declined("integer power")
+    if not dtype.is_floating_point and exponent < 0:
+        raise Declined("a negative power of integers")
     return finish(operation, special(base) if special else call("pow", base, constant(exponent, dtype)))
 
 
 @rule(Kind.pointwise, "pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(operation: Operation) -> Result:
-    needs_floats(operation)
     dtype = compute_dtype(operation)
+    if dtype is torch.bool:
+        raise Declined("power of booleans")
     return finish(operation, call("pow", operation.value("self", dtype), operation.value("exponent", dtype)))
 
 
@@ -412,6 +408,12 @@ class Formula:
     def __ge__(self, other: Formula | float) -> Formula:
         return self._with("ge", other)
 
+    def is_equal(self, other: Formula | float) -> Formula:
+        return self._with("eq", other)
+
+    def __neg__(self) -> Formula:
+        return self.of("neg")
+
     def __and__(self, other: Formula) -> Formula:
         return self._with("logical_and", other)
 
@@ -428,8 +430,14 @@ class Formula:
         arms = (arm.expr if isinstance(arm, Formula) else constant(arm, dtype) for arm in (yes, no))
         return Formula(call("where", self.expr, *arms, dtype=dtype))
 
+    def maximum(self, other: Formula | float) -> Formula:
+        return self._with("maximum", other)
+
+    def minimum(self, other: Formula | float) -> Formula:
+        return self._with("minimum", other)
+
     def clamp(self, low: float, high: float) -> Formula:
-        return self._with("maximum", low)._with("minimum", high)
+        return self.maximum(low).minimum(high)
 
 
 def formula(*tensors: str, kind: Kind = Kind.pointwise, targets: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -459,8 +467,8 @@ def relu(operation: Operation) -> Result:
 
 
 def normal_distribution(x: Formula) -> Formula:
-    """`P(N < x)`."""
-    return 0.5 * (1.0 + (x * math.sqrt(0.5)).of("erf"))
+    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail."""
+    return x.of("normal_cdf")
 
 
 def gelu_inner(x: Formula) -> Formula:
@@ -616,13 +624,6 @@ def addcdiv(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula
 def lerp(operation: Operation, start: Formula, end: Formula, weight: Formula) -> Formula:
     near_start = weight.of("abs") < 0.5
     return near_start.where(start + weight * (end - start), end - (end - start) * (1.0 - weight))
-
-
-@formula("self", "other", targets=("xlogy.Tensor",))
-def xlogy(operation: Operation, x: Formula, y: Formula) -> Formula:
-    return y.of("isnan").where(
-        math.nan, (Formula(call("eq", x.expr, constant(0, x.expr.dtype)))).where(0.0, x * y.of("log"))
-    )
 
 
 @formula("self", targets=("frac",))
