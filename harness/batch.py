@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from harness import backends, outcome
 from harness.backends import Backend
 from harness.case import Case, Made
 from harness.direct import without_dynamo
+from harness.generated import kind_of
 from harness.outcome import Result
 from harness.run import BOTH_RAISE, run_case
 from harness.sample import Batch, Sample
@@ -28,6 +30,11 @@ from harness.sample import Batch, Sample
 TOGETHER = 24
 """How many samples share a compile."""
 PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
+ENDS = ("error", "structure")
+"""Fields whose difference tells of the whole program: it ended, or was given another form than its own."""
+IN_HARNESS = "in the harness:"
+ALONE = "eager"
+AS_MUCH = "Dynamo alone, with eager behind it, fails in the same way"
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
@@ -138,12 +145,15 @@ class _Trial:
             yield self._run(samples, backends.resolve(strict))
 
     def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
+        """The row of the samples as one program. What the harness itself trips over is a crash of that row."""
         self.tally.compiles += 1
         self.how.said([sample.name for sample in samples])
-        case = Case(self._name(samples), lambda: together(samples), (self.batch.mode,), (), ("tiny",))
-        result = run_case(
-            case, self.batch.mode, backend, seed=self.how.seed, timed=False, steps=1, quick=True, is_poked=False
-        )
+        name, mode = self._name(samples), self.batch.mode
+        case = Case(name, lambda: together(samples), (mode,), (), ("tiny",))
+        try:
+            result = run_case(case, mode, backend, seed=self.how.seed, timed=False, steps=1, quick=True, is_poked=False)
+        except Exception:
+            return Result(name, mode, self.how.backend, "crash", detail=f"{IN_HARNESS}\n{traceback.format_exc()}")
         return dataclasses.replace(result, backend=self.how.backend)
 
     def _name(self, samples: tuple[Sample, ...]) -> str:
@@ -155,11 +165,21 @@ class _Trial:
         named = named_samples(result)
         for sample in samples:
             if len(samples) == 1:
-                self.tally.judged(result)
+                self.tally.judged(self._explained(samples, result))
             elif sample.name in named:
                 self._judge_alone(sample, result)
             else:
                 self.tally.judged(Result(self._name((sample,)), self.batch.mode, self.how.backend, "same"))
+
+    def _explained(self, samples: tuple[Sample, ...], result: Result) -> Result:
+        """The row of a sample that is not as eager's, which says where Dynamo with nothing behind it fails as much."""
+        if result.verdict == "same" or self.how.backend.split(",")[0] == ALONE:
+            return result
+        flags = [flag for flag in self.how.backend.split(",")[1:] if "=" not in flag]
+        alone = self._run(samples, backends.resolve(",".join([ALONE, *flags])))
+        if alone.verdict == "same" or not kind_of(alone).includes(kind_of(result)):
+            return result
+        return dataclasses.replace(result, detail=f"{result.detail}\n{AS_MUCH}".strip())
 
     def _judge_alone(self, sample: Sample, among: Result) -> None:
         """Judges a sample that differed among others. One that does not differ alone differs all the same."""
@@ -182,7 +202,7 @@ def is_conclusive(result: Result, count: int) -> bool:
     """Whether a run of `count` samples tells the verdict of each. An error ends it, and says nothing of the others."""
     if count > 1 and result.detail.startswith(BOTH_RAISE):
         return False
-    if result.verdict in ("crash", "unsupported") or any(one.field == "error" for one in result.differences):
+    if result.verdict in ("crash", "unsupported") or any(one.field in ENDS for one in result.differences):
         return False
     return count == 1 or all(places(difference.path) for difference in result.differences)
 

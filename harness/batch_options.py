@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Table
 
-from harness import ledger
+from harness import ledger, progress
 from harness.batch_report import run_batches
 from harness.batch_run import TIMEOUT_S, Settings, Shard, StoreError, plan
 from harness.case import SHAPES
@@ -60,6 +61,18 @@ class Batches:
             return run_batches(units, settings, facts, shard, self.resume, json_path, html)
         except (StoreError, ledger.LedgerError) as error:
             raise click.UsageError(str(error)) from error
+
+
+def batches_table(module: str, text: str) -> Table:
+    """Each group of a suite of batches of which a batch's name contains the text, with its forms."""
+    groups: dict[str, dict[str, None]] = {}
+    for batch in importlib.import_module(module).batches():
+        if text in batch.name:
+            groups.setdefault(batch.group, {})[f"{batch.form} {batch.mode}"] = None
+    table = progress.table(("batches", "forms"), ())
+    for group, forms in groups.items():
+        table.add_row(group, ", ".join(forms))
+    return table
 
 
 def shard_of(text: str) -> Shard:

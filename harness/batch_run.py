@@ -84,10 +84,7 @@ class Ended:
 
 
 def run_units(units: Sequence[Unit], settings: Settings) -> Iterator[Ended]:
-    """Runs the units, `jobs` groups at a time, and gives each as it ends.
-
-    Raises: RuntimeError for a unit whose samples cannot be made, which is a fault of the suite.
-    """
+    """Runs the units, `jobs` groups at a time, and gives each as it ends; samples that cannot be made are a crash."""
     inbox: queue.Queue[Ended | Exception | None] = queue.Queue()
     waiting = deque(_by_group(units))
     lines = [_Line(settings, waiting, inbox) for _ in range(settings.jobs)]
@@ -146,7 +143,9 @@ class _Line(threading.Thread):
             excluded = [_sample_of(result) for result in lost]
             event = self._ask(unit, together, excluded)
             if event["event"] == "error":
-                raise RuntimeError(f"{unit.key}: {event['detail']}")
+                tally = Tally()
+                tally.judged(_unmade(unit, event["detail"], self._settings.suite))
+                return Ended(unit, tally, time.monotonic() - began)
             if event["event"] == "end":
                 tally = Tally.read(event["tally"])
                 for result in lost:
@@ -174,6 +173,11 @@ class _Line(threading.Thread):
 
 def _sample_of(result: Result) -> str:
     return result.case.partition("[")[2].removesuffix("]")
+
+
+def _unmade(unit: Unit, detail: str, suite: str) -> Result:
+    """The row of a batch whose samples could not be made."""
+    return Result(f"{suite}.{unit.batch.name}[*]", unit.batch.mode, unit.backend, "crash", detail=detail)
 
 
 def _lost(unit: Unit, event: Event, suite: str) -> Result:

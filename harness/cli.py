@@ -24,7 +24,7 @@ from rich.console import Console
 from harness import bench as benching
 from harness import drive, ledger, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
-from harness.batch_options import BATCHES, Batches
+from harness.batch_options import BATCHES, Batches, batches_table
 from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
 from harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
@@ -214,8 +214,11 @@ def write_reports(
 @click.argument("names", nargs=-1, metavar="[SUITE|FILE]...")
 @click.option("--filter", "text", default="", metavar="TEXT", help="Only cases whose name contains TEXT.")
 def list_cases(names: tuple[str, ...], text: str) -> None:
-    """List cases with their modes, sizes and tags."""
+    """List cases with their modes, sizes and tags; of `ops` the operators with their dtypes and forms."""
     console = progress.terminal()
+    if (module := alone(names, discover_batches)) is not None:
+        console.print(batches_table(module, text))
+        return
     table = progress.table(("case", "modes", "sizes", "tags", "from"), ())
     for case in find_cases(names or ("zoo",), text):
         table.add_row(case.name, " ".join(case.modes), " ".join(case.sizes), " ".join(case.tags), case.origin)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from harness.batch import IN_EAGER, How, Tally, run_batch
-from harness.batch_report import Found, document
+from harness.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
+from harness.batch_report import Found, document, judged
 from harness.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
 from harness.cli import commands
 from harness.outcome import Result
@@ -62,6 +62,17 @@ def test_batch_of_which_eager_rejects_one_judges_all() -> None:
         tally = tally_of(batch, backend)
         assert dict(tally.verdicts) == {"same": 3}, failing(tally)
     assert failing(tally_of(batch, f"{TOYS}:wrong_in_difference")) == {"2 shifted": "diverged"}
+
+
+def test_batch_says_where_dynamo_alone_fails_as_much() -> None:
+    def named(x: torch.Tensor) -> torch.Tensor:
+        return x + (2 if torch.compiler.is_compiling() else 1)
+
+    batch = Batch("toys.forward", "toys", "infer", samples(plus, named), front="torch.compile")
+    (ours,) = tally_of(batch, "assay").failures
+    assert ours.case.endswith("[1 named]") and ours.detail.endswith(AS_MUCH) and judged(ours, ()).passes
+    (theirs,) = tally_of(ALL, f"{TOYS}:wrong_in_difference").failures
+    assert not theirs.detail and not judged(theirs, ()).passes
 
 
 def test_batch_of_random_samples_draws_as_eager() -> None:
@@ -143,3 +154,9 @@ def test_report_counts_forward_and_backward_nodes_by_caller() -> None:
 def test_run_of_batches_refuses_what_makes_no_sense(options: list[str], told: str) -> None:
     done = CliRunner().invoke(commands, ["run", TOYS, *options])
     assert done.exit_code == 2 and told in done.output
+
+
+def test_list_of_batches_shows_groups_and_forms() -> None:
+    done = CliRunner().invoke(commands, ["list", TOYS, "--filter", "toys"])
+    assert done.exit_code == 0 and "toys.float32" in done.output and "forward infer" in done.output
+    assert "more.float32" not in done.output

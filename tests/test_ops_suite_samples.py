@@ -51,7 +51,7 @@ def test_first_dtype_comes_in_every_layout_and_others_in_one_more() -> None:
 
 def test_dynamic_shapes_take_some_samples_once() -> None:
     dynamic = [name.split()[0] for name in names("add.float32.forward infer dynamic")]
-    assert len(set(dynamic)) == len(dynamic) == min(operators.MOST, 11) and dynamic == sorted(dynamic, key=int)
+    assert len(set(dynamic)) == len(dynamic) == operators.MOST and dynamic == sorted(dynamic, key=int)
     assert len(names("add.float64.forward infer dynamic")) == operators.SOME
     assert "add.float64.out infer dynamic" not in BATCHES and "add.float32.out infer dynamic" in BATCHES
 

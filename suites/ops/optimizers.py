@@ -17,6 +17,8 @@ from harness.sample import Batch, Sample
 from suites.ops.database import configurations, optim_db
 
 SHAPES = ((3, 4), (5,), (2, 1, 3))
+MATRICES = ((3, 4), (2, 5))
+"""For Muon, which takes no others."""
 STEPS = 2
 
 
@@ -32,7 +34,8 @@ def _samples(info: Any, seed: int) -> list[Sample]:
     found = []
     for number, given in enumerate(configurations("cpu", torch.float32, info)):
         seed_all(seed)
-        parameters = [_parameter(shape, info.only_supports_sparse_grads) for shape in SHAPES]
+        shapes = MATRICES if info.optim_cls is torch.optim.Muon else SHAPES
+        parameters = [_parameter(shape, info.only_supports_sparse_grads) for shape in shapes]
         for parameter in parameters if given.kwargs.get("differentiable") else ():
             parameter.requires_grad_(False)  # it is written with gradients on, which autograd refuses for a leaf
         optimizer = info.optim_cls(parameters, **given.kwargs)

@@ -5,7 +5,6 @@ The whole is `assay run ops`.
 
 from __future__ import annotations
 
-import datetime
 import zlib
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ import pytest
 
 from harness import ledger
 from harness.batch import How, run_batch
+from harness.batch_report import judged
 from harness.batch_run import Shard, Unit, plan
 from harness.case import MODES, SHAPES
 from harness.sample import Sample
@@ -44,8 +44,7 @@ def test_ops_are_as_eager(unit: Unit) -> None:
     tally = run_batch(batch, How(unit.backend, 0, "ops", only=slice_of))
     replay = f"assay run ops --filter {batch.name} --mode {batch.mode} --shapes {batch.shapes[0]}"
     for result in tally.failures:
-        judged = ledger.judge(result, KNOWN, datetime.date.today())
-        assert judged.passes, (replay, result.case, result.verdict, result.detail, result.differences)
+        assert judged(result, KNOWN).passes, (replay, result.case, result.verdict, result.detail, result.differences)
 
 
 def test_ops_slice_is_of_every_form() -> None:
