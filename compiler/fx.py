@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._guards import TracingContext, detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from compiler.capture.decompositions import DECOMPOSITIONS
@@ -18,6 +18,7 @@ from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
+from compiler.passes import CHOICES, PASSES
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime.launch import load_kernels
@@ -114,7 +115,10 @@ def compile_graph(
         generate = target_of(options) != "aten"
         decompositions = DECOMPOSITIONS if generate else {}
         write = functools.partial(write_in_place, generate=generate)
-        compilers = Compilers(build_graph, build_graph, build_graph, write=write, decompositions=decompositions)
+        passes = (*PASSES, *CHOICES) if generate and options.numerics == "fast" else PASSES
+        compilers = Compilers(
+            build_graph, build_graph, build_graph, decompositions=decompositions, write=write, passes=passes
+        )
         return _unboxed(compile(call, compilers, journal), spec)
     except Unsupported as reason:
         if options.fallback == "error":
@@ -142,6 +146,8 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
         fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None))  # type: ignore[arg-type]
         for index, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True))
     )
+    for node, leaf in zip(placeholders, leaves, strict=True):
+        _remember_number(node.meta.get("example_value"), leaf.fake)
     interpreter = fx.Interpreter(gm)
 
     spec: list[pytree.TreeSpec] = []
@@ -153,6 +159,13 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
         return results
 
     return Call(run, leaves, fake_mode), spec
+
+
+def _remember_number(traced: object, fake: object) -> None:
+    """A Python float that Dynamo hands over as a tensor is, when it is read, the number that Dynamo guards on."""
+    number = traced.item_memo if isinstance(traced, FakeTensor) and traced.dim() == 0 else None
+    if number is not None and isinstance(fake, FakeTensor):
+        fake.item_memo = number
 
 
 def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:

@@ -38,7 +38,7 @@ from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.options import Options
-from compiler.passes import PASSES
+from compiler.passes import PASSES, Pass
 from compiler.runtime.build import find_compiler
 from compiler.runtime.launch import load_kernels
 from compiler.runtime.specialize import Specialized
@@ -63,6 +63,7 @@ class Compilers:
     partition: Callable[[Program], Split] = default_split
     decompositions: Decompositions = field(default_factory=lambda: DECOMPOSITIONS)
     write: Callable[[Program], Program] | None = None
+    passes: tuple[Pass, ...] = PASSES
 
 
 def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
@@ -75,11 +76,11 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     versions = captured.needs_gradient or any(leaf.requires_grad for leaf in call.leaves)
     again = Specialized(functools.partial(specialize, call, compilers, journal.options, versions), call.eager, versions)
     if not captured.needs_gradient:
-        program = _written(optimize(captured.finish(), journal, "captured"), compilers, journal)
+        program = _written(optimize(captured.finish(), compilers.passes, journal, "captured"), compilers, journal)
         return link(program, compilers.inference(program), call, again, journal)
     with journal.stage("differentiate"):
         joint = differentiate(captured)
-    joint = optimize(joint, journal, "joint")
+    joint = optimize(joint, compilers.passes, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
     functional = unwritten(split.backward)
@@ -131,10 +132,10 @@ def target_of(options: Options) -> str:
     return options.target
 
 
-def optimize(program: Program, journal: Journal, name: str) -> Program:
-    """Runs every pass, in order."""
+def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: str) -> Program:
+    """Runs the passes, in order."""
     journal.state(name, lambda: program.module.print_readable(print_output=False))
-    for step in PASSES:
+    for step in passes:
         with journal.stage(step.name):
             changed = step.run(program)
         if changed:

@@ -117,7 +117,7 @@ OPERATORS: dict[str, Op] = {}
 def record(kind: Kind, rule: Rule | None, *targets: str) -> None:
     """Adds the record of each target, written `add.Tensor` for `aten.add.Tensor`."""
     for target in targets:
-        name = target if target.startswith("prims.") else f"aten.{target}"
+        name = target if target.startswith(("prims.", "mkldnn.")) else f"aten.{target}"
         name = name.removesuffix(".default")
         OPERATORS[name] = Op(name, kind, rule)
 
