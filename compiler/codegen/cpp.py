@@ -470,7 +470,7 @@ class _Emitter:
     def _own_loops(self, group: Sequence[Reduce]) -> tuple[tuple[Loop, ...], list[Expr]]:
         """The loops, contiguous one last, and the bodies; under other names where an open loop has a name of theirs."""
         loops, bodies = group[0].loops, [r.body for r in group]
-        clash = {loop.var: self.fresh("q") for loop in loops if loop.var in self.bound}
+        clash = {loop.var: self.fresh("q") for loop in loops if loop.var in self.bound or loop.var in self.ranges}
         if clash:
             loops = tuple(Loop(clash.get(loop.var, loop.var), loop.extent) for loop in loops)
             self.loop_names |= set(clash.values())

@@ -535,14 +535,15 @@ SHORTEST_PEELED = 16
 
 
 def segments(loop: Loop, stores: Sequence[Store]) -> list[tuple[int, int]]:
-    """The ranges of a loop between the points at which a `Min` or `Max` of an index changes sides.
+    """The ranges of a loop between the points at which a `Min` or `Max` of an index, or a comparison, changes sides.
 
     In the longest one the indices of padded windows, slices and concatenations are linear, and so vectorise.
     """
     if not isinstance(loop.extent, Int):
         return []
-    found = [*indices(store.expr for store in stores), *(store.index for store in stores)]
-    cuts = sorted({cut for index in found for cut in _cuts(index, loop)})
+    exprs = subexpressions(store.expr for store in stores)
+    found = [*indices(exprs), *(store.index for store in stores)]
+    cuts = sorted({cut for index in found for cut in _cuts(index, loop)} | set(_cuts_of_comparisons(exprs, loop)))
     ends = [0, *cuts, loop.extent.value]
     pairs = list(itertools.pairwise(ends))
     longest = max(pairs, key=lambda pair: pair[1] - pair[0])
@@ -559,14 +560,26 @@ def _cuts(index: Index, loop: Loop) -> Iterator[int]:
         if not isinstance(part, Min | Max):
             continue
         for a, b in itertools.product(_sides(part.a), _sides(part.b)):
-            gap = a - b
-            step = affine.stride(gap, loop.var)
-            rest = gap - step * Symbol(loop.var) if step is not None else gap
-            if isinstance(step, Int) and step.value and isinstance(rest, Int):
-                is_early = isinstance(part, Max) == (step.value > 0)
-                cut = -(rest.value // step.value) if is_early else (-rest.value) // step.value + 1
-                if 0 < cut < loop.extent.value:  # type: ignore[union-attr]
-                    yield cut
+            yield from _cut(a - b, loop, isinstance(part, Max))
+
+
+def _cuts_of_comparisons(exprs: Iterable[Expr], loop: Loop) -> Iterator[int]:
+    for expr in exprs:
+        if isinstance(expr, Call) and expr.op in ("lt", "ge"):
+            a, b = (_index_of(arg) for arg in expr.args)
+            if a is not None and b is not None:
+                yield from _cut(a - b, loop, True)
+
+
+def _cut(gap: Index, loop: Loop, counts_zero: bool) -> Iterator[int]:
+    """The first iteration in which a gap, linear in the loop, changes its sign; 0 is positive if it `counts_zero`."""
+    step = affine.stride(gap, loop.var)
+    rest = gap - step * Symbol(loop.var) if step is not None else gap
+    if isinstance(step, Int) and step.value and isinstance(rest, Int) and isinstance(loop.extent, Int):
+        is_early = counts_zero == (step.value > 0)
+        cut = -(rest.value // step.value) if is_early else (-rest.value) // step.value + 1
+        if 0 < cut < loop.extent.value:
+            yield cut
 
 
 def _sides(index: Index) -> list[Index]:

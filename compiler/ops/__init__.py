@@ -12,6 +12,7 @@ from compiler.ops import (
     resampling,
     scans,
     scatter,
+    unfolding,
     views,
     windows,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "resampling",
     "scans",
     "scatter",
+    "unfolding",
     "views",
     "windows",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.index import ZERO, Index, as_index, maximum, minimum
+from compiler.ir.index import ZERO, Index, Int, as_index, maximum, minimum
 from compiler.ir.loops import AsValue, Expr
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, constant, convert
@@ -49,6 +49,20 @@ def _chosen(pieces: list[Tensor], dim: int, start: Index, output: Tensor) -> Exp
         return value
     inside = compared("lt", own[dim], start + extent)
     return call("where", inside, value, _chosen(rest, dim, start + extent, output), dtype=output.dtype)
+
+
+@rule(Kind.indexing, "stack")
+def stack(operation: Operation) -> Result:
+    output, pieces = operation.output, operation["tensors"]
+    if not 0 < len(pieces) <= MOST_PIECES:
+        raise Declined(f"{len(pieces)} pieces")
+    own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
+    values = [element(piece, (*own[:dim], *own[dim + 1 :]), output.dtype) for piece in pieces]
+    chosen = values[-1]
+    for number, value in reversed(list(enumerate(values[:-1]))):
+        is_here = compared("lt", own[dim], Int(number + 1))
+        chosen = call("where", is_here, value, chosen, dtype=output.dtype)
+    return (chosen,)
 
 
 @rule(Kind.indexing, "constant_pad_nd")
@@ -179,7 +193,7 @@ record(
     Kind.indexing,
     None,
     *(
-        "masked_scatter masked_select nonzero stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
-        " upsample_bicubic2d col2im repeat_interleave.Tensor"
+        "masked_scatter masked_select nonzero sort topk _unique2 bincount one_hot searchsorted.Tensor"
+        " upsample_bicubic2d repeat_interleave.Tensor"
     ).split(),
 )
