@@ -62,7 +62,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _from_math(math.erf),
-    "erfc": _from_math(math.erfc), "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)), "pow": np.power,
+    "erfc": _from_math(math.erfc),
+    "normal_cdf": _from_math(lambda x: math.erfc(-x / math.sqrt(2)) / 2),
+    "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)), "pow": np.power,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "maximum": np.maximum,
     "minimum": np.minimum, "fmax": np.fmax, "fmin": np.fmin, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "logical_and": np.logical_and,
@@ -71,7 +73,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "bitwise_not": np.bitwise_not, "shl": np.left_shift, "shr": np.right_shift,
     "where": lambda condition, yes, no: yes if condition else no, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite, "fma": lambda a, b, c: type(a)(float(a) * float(b) + float(c)), "copysign": np.copysign,
-    "signbit": np.signbit,
+    "signbit": np.signbit, "hypot": np.hypot, "nextafter": np.nextafter,
 }  # fmt: skip
 START: dict[str, Any] = {
     "sum": 0,

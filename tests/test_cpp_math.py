@@ -1,10 +1,11 @@
-"""Accuracy of the inline float32 math: the worst distance to float64 over all of the range."""
+"""Accuracy of the inline math: the worst distance of float32 to float64, and of float64 to 80 bits."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,12 @@ from compiler.runtime.build import FLAGS, find_compiler
 from tests import kernel_ir as ir
 
 ULPS = {"exp": 1.1, "exp2": 1, "expm1": 2, "log": 1, "log1p": 1.7, "log2": 1, "log10": 1, "tanh": 1.6, "sigmoid": 1.2,
-        "erf": 1.4, "sin": 1.8, "cos": 1.8}  # fmt: skip
+        "erf": 1.4, "sin": 1.8, "cos": 1.8, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "asinh": 1,
+        "acosh": 1, "atanh": 1, "erfc": 1}  # fmt: skip
+ULPS_64 = {"exp": 1, "exp2": 1.5, "expm1": 2, "log": 1, "log1p": 1, "log2": 1, "log10": 1, "tanh": 2.5, "sinh": 2,
+           "cosh": 1.5, "asin": 2.5, "acos": 1.5, "atan": 2, "asinh": 2, "acosh": 2, "atanh": 2}  # fmt: skip
+NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
+         "atanh": "arctanh"}  # fmt: skip
 EDGES = (0.0, -0.0, 1.0, -1.0, 2.0, 8.0, float("inf"), float("-inf"), float("nan"), 1e-45, -1e-45, 3.4e38, -3.4e38)
 
 
@@ -59,8 +65,41 @@ def test_math_is_within_its_ulps(op: str, results: dict[str, tuple[torch.Tensor,
     assert worst <= ULPS[op], (
         f"{op}({x[at].item()!r}) = {got[at].item()!r}, exactly {exact[at].item()!r}: {worst:.2f} ulp"
     )
-    zeros = x == 0
+    zeros = (x == 0) & (got == got)
     assert torch.equal(got[zeros].signbit(), exact[zeros].signbit())
+
+
+@pytest.fixture(scope="module")
+def results_64(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**63), 2**63 - 1, (60_000,), generator=generator).view(torch.float64)
+    middle = torch.linspace(-745, 712, 40_001, dtype=torch.float64), torch.linspace(-1.3, 1.3, 40_001).double()
+    x = torch.cat([bits, *middle, torch.tensor(EDGES, dtype=torch.float64)])
+    dtype, runs = torch.float64, {}
+    for op in ULPS_64:
+        stores = [ir.store("y", ir.i, Call(op, (ir.load("x", ir.i, dtype),), dtype))]
+        runs[op] = ir.make_run(ir.loops(i=x.numel()), stores, {"x": x}, {"y": x})
+    functions = ir.load_runs(list(runs.values()), tmp_path_factory.mktemp("cache"))
+    return {op: (x, ir.launch(functions[run.kernel.name], run)["y"]) for op, run in runs.items()}
+
+
+@pytest.mark.parametrize("op", ULPS_64)
+def test_math_float64_is_within_its_ulps(op: str, results_64: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
+    x, got = (tensor.numpy() for tensor in results_64[op])
+    if np.finfo(np.longdouble).nmant < 60:
+        pytest.skip("no wider type here")
+    with np.errstate(all="ignore"):
+        exact = getattr(np, NUMPY.get(op, op))(x.astype(np.longdouble))
+        rounded = exact.astype(np.float64)
+        unit = np.spacing(np.maximum(np.abs(rounded), np.finfo(np.float64).tiny))
+        error = np.abs(got - exact) / unit
+    special = ~np.isfinite(rounded) | ~np.isfinite(got)
+    agrees = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    error = np.where(special, np.where(agrees, 0.0, np.inf), error)
+    at = int(error.argmax())
+    assert error[at] <= ULPS_64[op], f"{op}({x[at]!r}) = {got[at]!r}, exactly {exact[at]!r}: {error[at]:.2f} ulp"
+    zeros = (x == 0) & (got == got)
+    assert np.array_equal(np.signbit(got[zeros]), np.signbit(rounded[zeros]))
 
 
 def test_math_pow_is_within_an_ulp(tmp_path: Path) -> None:
@@ -91,8 +130,8 @@ def test_math_loops_are_vectorised(tmp_path: Path) -> None:
     if compiler is None or "Free Software Foundation" not in compiler.version:
         pytest.skip("the report is asked of gcc")
     x = torch.zeros(4096)
-    for op in (*ULPS, "sqrt", "floor", "round", "maximum"):
-        args = tuple(ir.load("x", ir.i) for _ in range(2 if op == "maximum" else 1))
+    for op in (*ULPS, "sqrt", "floor", "round", "normal_cdf", "maximum", "pow", "atan2", "hypot"):
+        args = tuple(ir.load("x", ir.i) for _ in range(2 if op in ("maximum", "pow", "atan2", "hypot") else 1))
         run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, Call(op, args, ir.F32))], {"x": x}, {"y": x})
         source = tmp_path / "unit.cpp"
         source.write_text(prelude() + emit_kernel(run.kernel))

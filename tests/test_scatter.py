@@ -89,6 +89,23 @@ def test_scatter_dtypes(dtype: torch.dtype) -> None:
         check(PROGRAMS[name], x, s, *OPERANDS[2:])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_of_halves_round_where_eager_rounds(dtype: torch.dtype) -> None:
+    """Bitwise; eager rounds once in `scatter_add`, `scatter_reduce` and `index_add` of rows, else after each update."""
+    rows = torch.tensor([4, 0, 4, 2, 4])
+    cells = rows[:, None].expand(5, 5).contiguous()
+
+    def every(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sums = x.index_add(0, rows, s), x.scatter_add(0, cells, s), x.scatter_reduce(0, cells, s, "prod")
+        return (*sums, x.index_put((rows,), s, True), aten.embedding_dense_backward(s, rows, 6, -1, False))
+
+    for _ in range(5):
+        x, s = (torch.randn(size, 5, generator=GENERATOR).to(dtype) for size in (6, 5))
+        run = executable(planned(traced(every, x, s)))
+        for number, (ours, theirs) in enumerate(zip(run([x, s]), every(x, s), strict=True)):
+            assert torch.equal(ours, theirs), number
+
+
 def test_scatter_of_nan_and_booleans() -> None:
     x, s = TABLE.clone(), SOURCE.clone()
     x[0, 0] = s[1, 1] = float("nan")

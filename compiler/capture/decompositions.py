@@ -10,6 +10,9 @@ import torch
 from torch._decomp import get_decompositions
 
 from compiler.capture.batch_norm import BATCH_NORM
+from compiler.capture.copies import COPIES
+from compiler.capture.foreach import FOREACH
+from compiler.capture.group_norm import GROUP_NORM
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -39,4 +42,4 @@ CHOSEN = [
     aten.native_dropout_backward,
 ]
 
-DECOMPOSITIONS: Decompositions = {**get_decompositions(CHOSEN), **BATCH_NORM}  # type: ignore[dict-item]
+DECOMPOSITIONS: Decompositions = {**get_decompositions(CHOSEN), **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES}  # type: ignore[dict-item]

@@ -49,7 +49,7 @@ COMPARISONS = {
 
 _FLOAT_UNARY = (
     "abs sign sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc sigmoid floor ceil trunc round signbit isinf isfinite"
+    "erf erfc normal_cdf sigmoid floor ceil trunc round signbit isinf isfinite"
 ).split()
 _FLOAT_BINARY = {
     "maximum": "maximum",
@@ -59,6 +59,8 @@ _FLOAT_BINARY = {
     "pow": "pow",
     "atan2": "atan2",
     "copysign": "copysign",
+    "hypot": "hypot",
+    "nextafter": "nextafter",
     "fmod": "fmod",
     "floor_div_float": "floor_div",
     "remainder_float": "remainder",
@@ -136,7 +138,7 @@ INTEGER_DIVISIONS = ("floordiv_int", "mod_int", "truncdiv_int", "fmod")
 
 COSTLY: frozenset[str] = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc "
-    "sigmoid pow fmod remainder_float floor_div_float".split()
+    "normal_cdf hypot sigmoid pow fmod remainder_float floor_div_float".split()
 )
 """Operators that are worth keeping the value of, rather than computing it again."""
 

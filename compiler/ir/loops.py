@@ -227,12 +227,16 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel; `arguments` are tensors in the order of `kernel.buffers`, `sizes` of `kernel.symbols`."""
+    """Runs a kernel; `arguments` are tensors in the order of `kernel.buffers`, `sizes` of `kernel.symbols`.
+
+    `offsets` says how many elements behind the first of each argument its buffer begins; empty where all do there.
+    """
 
     kernel: Kernel
     arguments: tuple[str, ...]
     sizes: tuple[Index, ...]
     origins: tuple[str, ...]
+    offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,14 @@ from compiler.ir.loops import Expr, Loop, Reduce
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, constant, convert, widened
 from compiler.ops.pointwise import finish
-from compiler.ops.reduction import Axes, divided
+from compiler.ops.reduction import Axes, dims_of, divided
 from compiler.ops.registry import Declined, Kind, Operation, Result, element, record, rule
 
 
 def row(operation: Operation, name: str, unique: str) -> Axes:
     """The loops over dimension `dim` of an argument, for each coordinate of the output."""
     tensor = operation.tensor(name)
-    rank = len(tensor.shape)
-    if rank == 0:
-        raise Declined("a scalar")
-    return Axes(tensor, (operation["dim"] % rank,), True, f"{operation.name}_{unique}")
+    return Axes(tensor, dims_of(operation["dim"], len(tensor.shape)), True, f"{operation.name}_{unique}")
 
 
 def shifted(operation: Operation) -> tuple[Expr, Expr]:
@@ -110,7 +107,7 @@ def layer_norm(operation: Operation) -> Result:
     y: Expr = call("mul", call("sub", element(source, at, dtype), mean), rstd)
     weight, bias = affine(operation, "weight", at, dtype), affine(operation, "bias", at, dtype)
     y = y if weight is None else call("mul", y, weight)
-    y = y if bias is None else call("add", y, bias)
+    y = call("add", y, constant(0, dtype) if bias is None else bias)  # a sum of zeros is +0
     dtypes = [output.dtype if output else source.dtype for output in operation.outputs]
     return convert(y, dtypes[0]), convert(mean, dtypes[1]), convert(rstd, dtypes[2])
 
@@ -166,6 +163,6 @@ UNDECOMPOSED = (
     "native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit.no_stats"
     " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _batch_norm_with_update"
     " batch_norm_backward native_group_norm native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward"
-    " nll_loss_forward nll_loss_backward logsumexp"
+    " nll_loss_forward nll_loss_backward"
 )
 record(Kind.composite, None, *UNDECOMPOSED.split())

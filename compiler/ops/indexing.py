@@ -158,6 +158,8 @@ def roll(operation: Operation) -> Result:
     source = operation.tensor("self")
     if not operation["dims"] or len(set(operation["dims"])) != len(operation["dims"]):
         raise Declined("roll of the flattened tensor")
+    if is_empty(source):
+        raise Declined("an empty tensor")
     at = list(coordinates(len(source.shape)))
     for shift, dim in zip(operation["shifts"], operation["dims"], strict=True):
         extent = source.shape[dim % len(at)]

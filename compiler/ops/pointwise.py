@@ -155,8 +155,8 @@ record(Kind.pointwise, floating_test("isfinite", True), "isfinite")
 @rule(Kind.pointwise, "signbit")
 def signbit(operation: Operation) -> Result:
     dtype = operation.tensor("self").dtype
-    if not dtype.is_floating_point:
-        raise Declined("sign bit of integers")
+    if dtype in (torch.bool, torch.uint8):
+        return (constant(False, torch.bool),)
     return (call("signbit", operation.value("self", widened(dtype)), dtype=torch.bool),)
 
 
@@ -210,7 +210,7 @@ def floor_divide(operation: Operation) -> Result:
     return divided(operation, "floor_div_float", "floordiv_int")
 
 
-@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar")
+@rule(Kind.pointwise, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(operation: Operation) -> Result:
     return divided(operation, "remainder_float", "mod_int")
 
@@ -245,15 +245,16 @@ def pow_scalar(operation: Operation) -> Result:
     if dtype is torch.bool:
         raise Declined("power of booleans")
     special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
-    if special is None and not dtype.is_floating_point:
-        raise Declined("integer power")
+    if not dtype.is_floating_point and exponent < 0:
+        raise Declined("a negative power of integers")
     return finish(operation, special(base) if special else call("pow", base, constant(exponent, dtype)))
 
 
 @rule(Kind.pointwise, "pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(operation: Operation) -> Result:
-    needs_floats(operation)
     dtype = compute_dtype(operation)
+    if dtype is torch.bool:
+        raise Declined("power of booleans")
     return finish(operation, call("pow", operation.value("self", dtype), operation.value("exponent", dtype)))
 
 
@@ -407,6 +408,12 @@ class Formula:
     def __ge__(self, other: Formula | float) -> Formula:
         return self._with("ge", other)
 
+    def is_equal(self, other: Formula | float) -> Formula:
+        return self._with("eq", other)
+
+    def __neg__(self) -> Formula:
+        return self.of("neg")
+
     def __and__(self, other: Formula) -> Formula:
         return self._with("logical_and", other)
 
@@ -423,8 +430,14 @@ class Formula:
         arms = (arm.expr if isinstance(arm, Formula) else constant(arm, dtype) for arm in (yes, no))
         return Formula(call("where", self.expr, *arms, dtype=dtype))
 
+    def maximum(self, other: Formula | float) -> Formula:
+        return self._with("maximum", other)
+
+    def minimum(self, other: Formula | float) -> Formula:
+        return self._with("minimum", other)
+
     def clamp(self, low: float, high: float) -> Formula:
-        return self._with("maximum", low)._with("minimum", high)
+        return self.maximum(low).minimum(high)
 
 
 def formula(*tensors: str, kind: Kind = Kind.pointwise, targets: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -454,8 +467,8 @@ def relu(operation: Operation) -> Result:
 
 
 def normal_distribution(x: Formula) -> Formula:
-    """`P(N < x)`."""
-    return 0.5 * (1.0 + (x * math.sqrt(0.5)).of("erf"))
+    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail."""
+    return x.of("normal_cdf")
 
 
 def gelu_inner(x: Formula) -> Formula:
@@ -611,13 +624,6 @@ def addcdiv(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula
 def lerp(operation: Operation, start: Formula, end: Formula, weight: Formula) -> Formula:
     near_start = weight.of("abs") < 0.5
     return near_start.where(start + weight * (end - start), end - (end - start) * (1.0 - weight))
-
-
-@formula("self", "other", targets=("xlogy.Tensor",))
-def xlogy(operation: Operation, x: Formula, y: Formula) -> Formula:
-    return y.of("isnan").where(
-        math.nan, (Formula(call("eq", x.expr, constant(0, x.expr.dtype)))).where(0.0, x * y.of("log"))
-    )
 
 
 @formula("self", targets=("frac",))

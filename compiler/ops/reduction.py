@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from compiler.ir.index import Index, Int, Symbol, maximum, product
+from compiler.ir.index import Index, Int, Symbol, maximum, minimum, product
 from compiler.ir.loops import Expr, Loop, Reduce, ReduceOp
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, constant, convert, widened
@@ -103,13 +103,11 @@ def mean(operation: Operation) -> Result:
 
 
 def truth(op: ReduceOp) -> Callable[[Operation], Result]:
-    """A rule: any or all."""
+    """A rule: any or all. Of uint8 the result is uint8 too."""
 
     def lower(operation: Operation) -> Result:
-        if operation.output.dtype is not torch.bool:
-            raise Declined("uint8 truth")
         loops = axes(operation)
-        return (loops.reduce(op, loops.element(torch.bool)),)
+        return (convert(loops.reduce(op, loops.element(torch.bool)), operation.output.dtype),)
 
     return lower
 
@@ -135,15 +133,13 @@ record(Kind.reduction, position("argmin"), "argmin")
 
 
 def with_position(op: ReduceOp, where: ReduceOp) -> Callable[[Operation], Result]:
-    """A rule: the extremum along one dimension, and its first position."""
+    """A rule: the extremum along one dimension, and its first position; booleans as the numbers 0 and 1."""
 
     def lower(operation: Operation) -> Result:
         loops = axes(operation)
-        if loops.tensor.dtype is torch.bool:
-            raise Declined("position in booleans")
-        body = loops.element(widened(loops.tensor.dtype))
-        value = convert(loops.reduce(op, body), loops.tensor.dtype)
-        return value, loops.reduce(where, body, torch.int64)
+        dtype = loops.tensor.dtype
+        body = loops.element(torch.uint8 if dtype is torch.bool else widened(dtype))
+        return convert(loops.reduce(op, body), dtype), loops.reduce(where, body, torch.int64)
 
     return lower
 
@@ -173,33 +169,121 @@ def degrees_of_freedom(operation: Operation, count: Index, dtype: torch.dtype) -
     return number_of(maximum(count - correction, Int(0)), dtype)
 
 
-@rule(Kind.reduction, "var.correction")
-def var(operation: Operation) -> Result:
-    return (convert(moments(operation)[0], operation.output.dtype),)
+def spread(op: str, with_mean: bool, *targets: str) -> None:
+    """Records the variance or its square root, by itself or with the mean."""
+
+    def lower(operation: Operation) -> Result:
+        variance, average = moments(operation)
+        value = call("sqrt", variance) if op == "std" else variance
+        dtype = operation.output.dtype
+        return (convert(value, dtype), convert(average, dtype)) if with_mean else (convert(value, dtype),)
+
+    record(Kind.reduction, lower, *targets)
 
 
-@rule(Kind.reduction, "std.correction")
-def std(operation: Operation) -> Result:
-    return (convert(call("sqrt", moments(operation)[0]), operation.output.dtype),)
+spread("var", False, "var.correction")
+spread("std", False, "std.correction")
+spread("var", True, "var_mean.correction")
+spread("std", True, "std_mean.correction")
 
 
-@rule(Kind.reduction, "var_mean.correction")
-def var_mean(operation: Operation) -> Result:
-    variance, average = moments(operation)
-    return convert(variance, operation.output.dtype), convert(average, operation.output.dtype)
+# ---- norms -----------------------------------------------------------------------------------------------------------
 
 
-@rule(Kind.reduction, "linalg_vector_norm")
-def vector_norm(operation: Operation) -> Result:
-    order, loops = operation.number("ord"), axes(operation)
-    dtype = widened(operation.output.dtype)
-    x = loops.element(dtype)
+def norm_of(body: Expr, order: float, reduce: Callable[[ReduceOp, Expr], Expr]) -> Expr:
+    """`(sum |x|^p)^(1/p)`; for 0 the number of those that are not 0, for infinities the extremes."""
+    size = call("abs", body)
+    if order in (math.inf, -math.inf):
+        return reduce("max" if order > 0 else "min", size)
+    if order == 0:
+        return reduce("sum", convert(call("ne", body, constant(0, body.dtype)), body.dtype))
+    if order == 1:
+        return reduce("sum", size)
     if order == 2:
-        norm: Expr = call("sqrt", loops.reduce("sum", call("mul", x, x)))
-    elif order == 1:
-        norm = loops.reduce("sum", call("abs", x))
-    elif order == math.inf:
-        norm = loops.reduce("max", call("abs", x))
-    else:
-        raise Declined(f"norm of order {order}")
-    return (convert(norm, operation.output.dtype),)
+        return call("sqrt", reduce("sum", call("mul", body, body)))
+    powers = reduce("sum", call("pow", size, constant(order, body.dtype)))
+    return call("pow", powers, constant(1 / order, body.dtype))
+
+
+def norm(name: str, otherwise: float | None, *targets: str) -> None:
+    """Records a norm over dimensions, its order by argument `name`, `otherwise` where that is None."""
+
+    def lower(operation: Operation) -> Result:
+        order = otherwise if operation[name] is None else float(operation.number(name))
+        loops, output = axes(operation), operation.output
+        if order is None or not output.dtype.is_floating_point:
+            raise Declined(f"norm of order {order}")
+        value = norm_of(loops.element(widened(output.dtype)), order, loops.reduce)
+        return (convert(value, output.dtype),)
+
+    record(Kind.reduction, lower, *targets)
+
+
+norm("ord", None, "linalg_vector_norm")
+norm("p", 2.0, "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")
+
+
+@rule(Kind.reduction, "renorm")
+def renorm(operation: Operation) -> Result:
+    """Each slice along `dim`, scaled down to norm `maxnorm` where it is longer."""
+    tensor, dtype = operation.tensor("self"), widened(operation.output.dtype)
+    kept = operation["dim"] % len(tensor.shape)
+    others = tuple(dim for dim in range(len(tensor.shape)) if dim != kept)
+    loops = Axes(tensor, others, True, f"{operation.name}_r")
+    size = norm_of(loops.element(dtype), float(operation.number("p")), loops.reduce)
+    limit, one = constant(operation.number("maxnorm"), dtype), constant(1, dtype)
+    shrink = call("div", limit, call("add", size, constant(1e-7, dtype)))
+    factor = call("where", call("gt", size, limit), shrink, one, dtype=dtype)
+    return (convert(call("mul", operation.value("self", dtype), factor), operation.output.dtype),)
+
+
+# ---- counts, sums of some, extremes of both kinds --------------------------------------------------------------------
+
+
+@rule(Kind.reduction, "count_nonzero", "count_nonzero.dim_IntList")
+def count_nonzero(operation: Operation) -> Result:
+    loops = axes(operation)
+    return (loops.reduce("sum", convert(loops.element(torch.bool), torch.int64)),)
+
+
+@rule(Kind.reduction, "nansum")
+def nansum(operation: Operation) -> Result:
+    """The sum without the NaNs, which are judged in the dtype of the input."""
+    loops, output = axes(operation), operation.output
+    value = loops.element(widened(output.dtype))
+    if loops.tensor.dtype.is_floating_point and output.dtype.is_floating_point:
+        value = call("where", call("isnan", value), constant(0, value.dtype), value, dtype=value.dtype)
+    return (convert(loops.reduce("sum", value), output.dtype),)
+
+
+@rule(Kind.reduction, "aminmax")
+def aminmax(operation: Operation) -> Result:
+    loops = axes(operation)
+    dtype = loops.tensor.dtype
+    is_bool = dtype is torch.bool
+    low, high = (
+        loops.reduce(op, loops.element(widened(dtype))) for op in (("all", "any") if is_bool else ("min", "max"))
+    )
+    return convert(low, dtype), convert(high, dtype)
+
+
+@rule(Kind.reduction, "logsumexp")
+def logsumexp(operation: Operation) -> Result:
+    """`log(sum exp(x - m)) + m`, with m the largest value, or 0 where that is infinite."""
+    dtype = widened(operation.output.dtype)
+    first, second = axes(operation, "m"), axes(operation, "s")
+    if not operation.tensor("self").dtype.is_floating_point:
+        raise Declined("integers")
+    peak = first.reduce("max", first.element(dtype))
+    peak = call("where", call("isinf", peak), constant(0, dtype), peak, dtype=dtype)
+    total = second.reduce("sum", call("exp", call("sub", second.element(dtype), peak)))
+    return (convert(call("add", call("log", total), peak), operation.output.dtype),)
+
+
+@rule(Kind.reduction, "trace")
+def trace(operation: Operation) -> Result:
+    tensor, output = operation.tensor("self"), operation.output
+    loop = Loop(f"{operation.name}_t", minimum(tensor.shape[0], tensor.shape[1]))
+    at = (Symbol(loop.var), Symbol(loop.var))
+    value = Reduce("sum", (loop,), element(tensor, at, widened(output.dtype)), widened(output.dtype))
+    return (convert(value, output.dtype),)

@@ -118,7 +118,7 @@ class _Planner:
             self.kernels[key] = dataclasses.replace(bound.kernel, name=f"kernel_{len(self.kernels)}")
         kernel = self.kernels[key]
         sizes: tuple[Index, ...] = tuple(Symbol(name) for name in kernel.symbols)
-        return Launch(kernel, bound.arguments, sizes, bound.origins)
+        return Launch(kernel, bound.arguments, sizes, bound.origins, bound.offsets)
 
     # ---- views and calls
 
