@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 import pytest
 import torch
 
-from compiler.codegen import cpp
+from compiler.codegen import cpp, nest
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, maximum, minimum
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
+from compiler.ir.verify import verify
 from tests import kernel_ir as ir
 
 F64 = torch.float64
-COUNT = 40
+COUNT = 80
 SIZES = (1, 2, 3, 5, 16)
 
 
@@ -69,6 +70,14 @@ def evaluate(expr: Expr, data: Mapping[str, torch.Tensor], values: Mapping[str, 
             return OPERATORS[op](*(evaluate(a, data, values) for a in args))
         case Reduce(op, loops, body, _):
             return reduced(op, [evaluate(body, data, point) for point in points(loops, values)])
+        case Bind(loop, position, body, _):
+            at, extent = int(evaluate(position, data, values)), evaluate_index(loop.extent, values)
+            return evaluate(body, data, {**values, loop.var: at if 0 <= at < extent else 0})
+        case Check(inner, _, _, _):
+            return evaluate(inner, data, values)
+        case Scan(op, loop, last, body, _):
+            terms = [{**values, loop.var: at} for at in range(evaluate_index(last, values) + 1)]
+            return reduced(op, [evaluate(body, data, point) for point in terms])
     raise AssertionError(expr)
 
 
@@ -86,6 +95,7 @@ class Maker:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.names = 0
+        self.reduces = True
 
     def extent(self) -> int:
         return self.random.choice(SIZES)
@@ -115,7 +125,9 @@ class Maker:
             return AsValue(self.index(loops), F64)
         if roll < 0.32:
             return Const(self.random.choice((0.5, -2.0, 3.0)), F64)
-        if roll < 0.55:
+        if roll < 0.38:
+            return self.binding(loops, depth)
+        if roll < 0.57 and self.reduces:
             return self.reduction(loops, depth)
         if roll < 0.62:
             condition = Call("lt", (self.expr(loops, 0), self.expr(loops, 0)), torch.bool)
@@ -124,6 +136,29 @@ class Maker:
             return Call("exp", (Call("minimum", (self.expr(loops, depth - 1), Const(2.0, F64)), F64),), F64)
         op = self.random.choice(("add", "sub", "mul", "maximum", "minimum"))
         return Call(op, (self.expr(loops, depth - 1), self.expr(loops, depth - 1)), F64)
+
+    def binding(self, loops: list[Loop], depth: int) -> Expr:
+        """A value at a position that is data, now and then out of range, and checked with what always holds."""
+        self.names += 1
+        name = self.random.choice((f"b{self.names}", "b"))
+        loop = Loop(name, Int(self.extent()))
+        around = [each for each in loops if each.var != name]
+        position = Cast(Call("mul", (self.expr(around, depth - 1), Const(2.0, F64)), F64), torch.int64)
+        small = Call(
+            "minimum",
+            (Call("maximum", (position, Const(-3, torch.int64)), torch.int64), Const(20, torch.int64)),
+            torch.int64,
+        )
+        holds = Call("lt", (small, Const(99, torch.int64)), torch.bool)
+        checked = Check(small, holds, "index", torch.int64) if self.random.random() < 0.5 else small
+        return Bind(loop, checked, self.expr([*around, loop], depth - 1), F64)
+
+    def scan(self, loops: list[Loop], along: Loop) -> Expr:
+        """A running total along one loop of the kernel."""
+        self.names += 1
+        inner = Loop(f"c{self.names}", along.extent)
+        body = self.expr([inner if loop is along else loop for loop in loops], 2)
+        return Scan(self.random.choice(("sum", "max", "min")), inner, Symbol(along.var), body, F64)
 
     def reduction(self, loops: list[Loop], depth: int) -> Expr:
         own = []
@@ -142,15 +177,23 @@ class Maker:
 
     def run(self) -> ir.Run:
         over = [Loop(f"i{d}", Int(self.extent())) for d in range(self.random.randint(0, 3))]
+        scanned = self.random.choice(over) if over and self.random.random() < 0.4 else None
+        self.reduces = scanned is None
         stores = []
         for number in range(self.random.randint(1, 3)):
             mine = [loop for loop in over if self.random.random() < 0.8]
             index: Index = Int(0)
             for loop in self.random.sample(mine, len(mine)):
                 index = index * loop.extent + Symbol(loop.var)
-            stores.append(Store(f"out{number}", index, self.expr(mine, 3), "write"))
+            if scanned in mine and self.random.random() < 0.8:
+                expr: Expr = Call("add", (self.scan(mine, scanned), self.expr(mine, 0)), F64)
+            else:
+                expr = self.expr(mine, 3)
+            stores.append(Store(f"out{number}", index, expr, "write"))
         data = {name: torch.randn(self.SPAN, dtype=F64, generator=GENERATOR) for name in "xy"}
-        return self.expect(tuple(over), stores, data)
+        run = self.expect(tuple(over), stores, data)
+        verify(run.kernel)
+        return run
 
     def expect(self, over: tuple[Loop, ...], stores: list[Store], data: dict[str, torch.Tensor]) -> ir.Run:
         expected = {s.buffer: torch.full((self.SPAN,), 77.0, dtype=F64) for s in stores}
@@ -164,8 +207,11 @@ class Maker:
 GENERATOR = torch.Generator().manual_seed(0)
 
 
-LIMITS = {"as they are": {}, "small": {"PARALLEL_WORK": 0, "TILE": 4, "PARTS": 3, "LANES": 4, "SCRATCH_BYTES": 64}}
-"""With small limits, small kernels too run in parallel, in parts, in squares and in several tiles of lanes."""
+LIMITS = {
+    "as they are": {},
+    "small": {"PARALLEL_WORK": 0, "TILE": 4, "PARTS": 3, "LANES": 4, "SCRATCH_BYTES": 64, "SHORTEST_PEELED": 1},
+}
+"""With small limits, small kernels too run in parallel, in parts, in squares, in tiles of lanes, in segments."""
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +225,7 @@ def results(
 ) -> list[dict[str, torch.Tensor]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in LIMITS[request.param].items():
-            patch.setattr(cpp, name, value)
+            patch.setattr(cpp if hasattr(cpp, name) else nest, name, value)
         functions = ir.load_runs(made, tmp_path_factory.mktemp("cache"))
     return [ir.launch(functions[run.kernel.name], run) for run in made]
 

@@ -119,6 +119,19 @@ def test_compiled_windows_as_eager() -> None:
         assert_same(ours, theirs, f"result {number}")
 
 
+def test_compiled_windows_of_dynamic_sizes_as_eager() -> None:
+    """One compile for rows that are all ends, and for rows with a middle between them."""
+
+    def every(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(PROGRAMS[name](x)[0] for name in ("max", "average", "reflection", "replication", "cropped"))
+
+    compiled = torch.compile(every, backend=assay, dynamic=True)
+    for height, width in ((9, 11), (5, 5), (30, 41), (6, 70), (5, 6)):
+        x = image(2, 3, 30, 70)[:, :, :height, :width]
+        for number, (ours, theirs) in enumerate(zip(compiled(x), every(x), strict=True)):
+            assert_same(ours, theirs, f"result {number} of {height}x{width}")
+
+
 # ---- loops cut where clamps end --------------------------------------------------------------------------------------
 
 

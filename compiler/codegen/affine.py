@@ -180,9 +180,32 @@ def simplify(index: Index, extents: Extents) -> Index:
     return index
 
 
+def interval_of_gap(gap: Index, extents: Extents) -> Interval:
+    """The interval of a difference, in which sizes may cancel: i - n + 1 is at most 0 where i < n."""
+    low, high = interval(gap, extents)
+    if low > -UNBOUNDED and high < UNBOUNDED:
+        return low, high
+    ends = [_at_end(gap, extents, is_high) for is_high in (False, True)]
+    return (
+        max(low, ends[0].value) if isinstance(ends[0], Int) else low,
+        min(high, ends[1].value) if isinstance(ends[1], Int) else high,
+    )
+
+
+def _at_end(index: Index, extents: Extents, is_high: bool) -> Index | None:
+    """The least or greatest value over the loops of an index that is linear in them, with its sizes."""
+    values: dict[str, Index] = {}
+    for name in names(index) & extents.keys():
+        step = stride(index, name)
+        if not isinstance(step, Int):
+            return None
+        values[name] = extents[name] - 1 if (step.value > 0) == is_high else Int(0)
+    return substitute(index, values)
+
+
 def _clamped(a: Index, b: Index, extents: Extents, choose: Callable[[Index, Index], Index]) -> Index:
     """min(a, b) or max(a, b), decided where the interval of a - b decides it."""
-    low, high = interval(a - b, extents)
+    low, high = interval_of_gap(a - b, extents)
     is_minimum = choose is minimum
     if high <= 0:
         return a if is_minimum else b

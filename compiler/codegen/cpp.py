@@ -35,6 +35,7 @@ from compiler.codegen.nest import (
     apart_loops,
     cost,
     loops_of,
+    middle,
     normalize,
     operands,
     scanned_loop,
@@ -44,7 +45,7 @@ from compiler.codegen.nest import (
 )
 from compiler.errors import VerifyError
 from compiler.ir.failures import failures_of
-from compiler.ir.index import Index, Int, Symbol
+from compiler.ir.index import Index, Int, Symbol, as_index
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.rewrite import is_scattered, loops_bound_by
 
@@ -470,7 +471,7 @@ class _Emitter:
     def _own_loops(self, group: Sequence[Reduce]) -> tuple[tuple[Loop, ...], list[Expr]]:
         """The loops, contiguous one last, and the bodies; under other names where an open loop has a name of theirs."""
         loops, bodies = group[0].loops, [r.body for r in group]
-        clash = {loop.var: self.fresh("q") for loop in loops if loop.var in self.bound}
+        clash = {loop.var: self.fresh("q") for loop in loops if loop.var in self.bound or loop.var in self.ranges}
         if clash:
             loops = tuple(Loop(clash.get(loop.var, loop.var), loop.extent) for loop in loops)
             self.loop_names |= set(clash.values())
@@ -818,12 +819,30 @@ class _Emitter:
             self.nest = self._segment(nest, first, last)
             self._leaf_loop(depth, pragma)
         if self.nest is nest:
-            self._leaf_loop(depth, pragma)
+            self._leaf_in_three(depth, pragma, None if is_whole else middle(loop, nest.stores))
         self.nest = nest
 
-    def _segment(self, nest: Nest, first: int, last: int) -> Nest:
+    def _leaf_in_three(self, depth: int, pragma: str, inner: tuple[Index, Index] | None) -> None:
+        """A loop of symbolic extent, what is between its ends apart."""
+        if inner is None:
+            self._leaf_loop(depth, pragma)
+            return
+        nest, ranges, loop = self.nest, self.ranges, self.nest.loops[depth]
+        extent = self.index(loop.extent)
+        low, high = (self.index(end) for end in inner)
+        self.ranges = {**ranges, loop.var: ("0", f"m::least({low}, {extent})")}
+        self._leaf_loop(depth, pragma)
+        self.ranges = ranges
+        self.nest = self._segment(nest, *inner)
+        self._leaf_loop(depth, pragma)
+        self.nest = nest
+        self.ranges = {**ranges, loop.var: (f"m::greatest({high}, m::least({low}, {extent}))", extent)}
+        self._leaf_loop(depth, pragma)
+        self.ranges = ranges
+
+    def _segment(self, nest: Nest, first: Index | int, last: Index | int) -> Nest:
         """The nest for some iterations of its innermost loop, counted from the first of them."""
-        loop = Loop(nest.loops[-1].var, Int(last - first))
+        loop = Loop(nest.loops[-1].var, as_index(last) - first)
         extents = {**self.extents, loop.var: loop.extent}
         shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
         stores = tuple(with_expr(replace(s, index=shift.index(s.index)), shift(s.expr)) for s in nest.stores)

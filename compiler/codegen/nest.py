@@ -20,7 +20,7 @@ import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
-from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol
+from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol, floordiv
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.rewrite import bound_at_root, is_scattered, renamed_at_root
 
@@ -186,7 +186,7 @@ class Renamer:
                 return other if other.dtype is torch.bool else expr
             case Call("lt" | "ge", (first, second), _):
                 a, b = _index_of(first), _index_of(second)
-                low, high = affine.interval(a - b, self.extents) if a is not None and b is not None else (-1, 1)
+                low, high = affine.interval_of_gap(a - b, self.extents) if a is not None and b is not None else (-1, 1)
                 return Const((high < 0) == (expr.op == "lt"), torch.bool) if high < 0 or low >= 0 else expr
         return expr
 
@@ -535,14 +535,14 @@ SHORTEST_PEELED = 16
 
 
 def segments(loop: Loop, stores: Sequence[Store]) -> list[tuple[int, int]]:
-    """The ranges of a loop between the points at which a `Min` or `Max` of an index changes sides.
+    """The ranges of a loop between the points at which a `Min` or `Max` of an index, or a comparison, changes sides.
 
-    In the longest one the indices of padded windows, slices and concatenations are linear, and so vectorise.
+    In the longest one the indices of padded windows, slices and concatenations are linear, and so vectorise. None for
+    a loop of symbolic extent.
     """
     if not isinstance(loop.extent, Int):
         return []
-    found = [*indices(store.expr for store in stores), *(store.index for store in stores)]
-    cuts = sorted({cut for index in found for cut in _cuts(index, loop)})
+    cuts = sorted({c.value for c in _all_cuts(loop, stores) if isinstance(c, Int) and 0 < c.value < loop.extent.value})
     ends = [0, *cuts, loop.extent.value]
     pairs = list(itertools.pairwise(ends))
     longest = max(pairs, key=lambda pair: pair[1] - pair[0])
@@ -553,20 +553,51 @@ def segments(loop: Loop, stores: Sequence[Store]) -> list[tuple[int, int]]:
     return [(first, last) for first, last in pairs if first < last]
 
 
-def _cuts(index: Index, loop: Loop) -> Iterator[int]:
+def middle(loop: Loop, stores: Sequence[Store]) -> tuple[Index, Index] | None:
+    """The range of a loop of symbolic extent that is beyond all points near its start and before all near its end, at
+    which something changes sides; None where nothing does.
+    """
+    if isinstance(loop.extent, Int):
+        return None
+    cuts = _all_cuts(loop, stores)
+    low = max((cut.value for cut in cuts if isinstance(cut, Int) and cut.value < SHORTEST_PEELED), default=0)
+    behind = [loop.extent - cut for cut in cuts]
+    high = max((gap.value for gap in behind if isinstance(gap, Int)), default=0)
+    return (Int(max(low, 0)), loop.extent - max(high, 0)) if low > 0 or high > 0 else None
+
+
+def _all_cuts(loop: Loop, stores: Sequence[Store]) -> set[Index]:
+    exprs = subexpressions(store.expr for store in stores)
+    found = [*indices(exprs), *(store.index for store in stores)]
+    return {cut for index in found for cut in _cuts(index, loop)} | set(_cuts_of_comparisons(exprs, loop))
+
+
+def _cuts(index: Index, loop: Loop) -> Iterator[Index]:
     """The first iterations in which a clamp in the index takes its other side."""
     for part in affine.walk(index):
         if not isinstance(part, Min | Max):
             continue
         for a, b in itertools.product(_sides(part.a), _sides(part.b)):
-            gap = a - b
-            step = affine.stride(gap, loop.var)
-            rest = gap - step * Symbol(loop.var) if step is not None else gap
-            if isinstance(step, Int) and step.value and isinstance(rest, Int):
-                is_early = isinstance(part, Max) == (step.value > 0)
-                cut = -(rest.value // step.value) if is_early else (-rest.value) // step.value + 1
-                if 0 < cut < loop.extent.value:  # type: ignore[union-attr]
-                    yield cut
+            yield from _cut(a - b, loop, isinstance(part, Max))
+
+
+def _cuts_of_comparisons(exprs: Iterable[Expr], loop: Loop) -> Iterator[Index]:
+    for expr in exprs:
+        if isinstance(expr, Call) and expr.op in ("lt", "ge"):
+            a, b = (_index_of(arg) for arg in expr.args)
+            if a is not None and b is not None:
+                yield from _cut(a - b, loop, True)
+
+
+def _cut(gap: Index, loop: Loop, counts_zero: bool) -> Iterator[Index]:
+    """The first iteration in which a gap, linear in the loop, changes its sign; 0 is positive if it `counts_zero`."""
+    step = affine.stride(gap, loop.var)
+    rest = gap - step * Symbol(loop.var) if step is not None else gap
+    if not isinstance(step, Int) or step.value == 0:
+        return
+    ahead = rest if step.value > 0 else rest * -1
+    is_early, length = counts_zero == (step.value > 0), Int(abs(step.value))
+    yield floordiv(ahead, length) * -1 if is_early else floordiv(ahead * -1, length) + 1
 
 
 def _sides(index: Index) -> list[Index]:

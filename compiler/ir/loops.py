@@ -29,7 +29,7 @@ out of range, so that no access can be wrong whatever the data holds; in indices
 
 and `Check` makes the launch raise where eager would: at a position that is out of range, at an integer divisor of 0.
 A running total is a `Scan`, a reduction up to and with `last`: one of the kernel's loops, which then runs in order and
-carries the total along. No reduction has a scan in it.
+carries the total along. A kernel with scans has no reductions.
 
 A store whose expression is a `Bind` may have the variable in its index: it is scattered. It runs for every value of
 all loops, in their order as far as iterations may meet in one element:

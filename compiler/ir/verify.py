@@ -30,7 +30,16 @@ from compiler.ir.loops import (
     Schedule,
     Step,
 )
-from compiler.ir.rewrite import COMPARISONS, NARROW, bound_at_root, children, indices, loops_bound_by, nodes
+from compiler.ir.rewrite import (
+    COMPARISONS,
+    NARROW,
+    bound_at_root,
+    children,
+    free_variables,
+    indices,
+    loops_bound_by,
+    nodes,
+)
 
 
 def verify(kernel: Kernel) -> None:
@@ -81,15 +90,18 @@ def _scoped(kernel: Kernel, known: set[str]) -> Iterator[str]:
 
 
 def _scans(kernel: Kernel) -> Iterator[str]:
-    """Scans over what is no loop of the kernel, or over several, or inside of a reduction."""
+    """Scans over what is no loop of the kernel, or over several, or beside a reduction."""
     found = nodes(*(store.expr for store in kernel.stores))
     lasts: dict[Index, Index] = {Symbol(loop.var): loop.extent for loop in kernel.loops}
     outer = {node for node in found if isinstance(node, Scan) and lasts.get(node.last) is node.loop.extent}
-    reduced = set(nodes(*(node.body for node in found if isinstance(node, Reduce))))
     inner = set(nodes(*(node.body for node in outer)))
     for node in found:
-        if isinstance(node, Scan) and (node in reduced or (node not in outer and node not in inner)):
+        if isinstance(node, Scan) and node not in outer and node not in inner:
             yield f"a scan up to {node.last}, which is no loop of the kernel"
+    if outer and any(isinstance(node, Reduce) for node in found):
+        yield "a scan beside a reduction"
+    if any(symbols(node.last) & free_variables(node.body, {}) for node in outer):
+        yield "a scan whose elements depend on where it ends"
     if len({node.last for node in outer}) > 1:
         yield "scans over several loops"
 

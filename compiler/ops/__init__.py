@@ -15,6 +15,7 @@ from compiler.ops import (
     scans,
     scatter,
     special,
+    unfolding,
     views,
     windows,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "scans",
     "scatter",
     "special",
+    "unfolding",
     "views",
     "windows",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.index import ZERO, Index, as_index, maximum, minimum
+from compiler.ir.index import ONE, ZERO, Index, Int, as_index, maximum, minimum
 from compiler.ir.loops import AsValue, Expr
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, constant, convert
@@ -35,6 +35,8 @@ def cat(operation: Operation) -> Result:
     if not 0 < len(pieces) <= MOST_PIECES or any(len(piece.shape) != len(output.shape) for piece in pieces):
         raise Declined(f"{len(pieces)} pieces")
     dim = operation["dim"] % len(output.shape)
+    if len(pieces) > 1 and output.stride[dim] is ONE and not all(isinstance(piece.shape[dim], Int) for piece in pieces):
+        raise Declined("rows of symbolic parts")  # chosen at each element they take 30 times as long as ATen's copies
     return (_chosen(pieces, dim, ZERO, output),)
 
 
@@ -49,6 +51,20 @@ def _chosen(pieces: list[Tensor], dim: int, start: Index, output: Tensor) -> Exp
         return value
     inside = compared("lt", own[dim], start + extent)
     return call("where", inside, value, _chosen(rest, dim, start + extent, output), dtype=output.dtype)
+
+
+@rule(Kind.indexing, "stack")
+def stack(operation: Operation) -> Result:
+    output, pieces = operation.output, operation["tensors"]
+    if not 0 < len(pieces) <= MOST_PIECES:
+        raise Declined(f"{len(pieces)} pieces")
+    own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
+    values = [element(piece, (*own[:dim], *own[dim + 1 :]), output.dtype) for piece in pieces]
+    chosen = values[-1]
+    for number, value in reversed(list(enumerate(values[:-1]))):
+        is_here = compared("lt", own[dim], Int(number + 1))
+        chosen = call("where", is_here, value, chosen, dtype=output.dtype)
+    return (chosen,)
 
 
 @rule(Kind.indexing, "constant_pad_nd")
@@ -181,7 +197,7 @@ record(
     Kind.indexing,
     None,
     *(
-        "masked_scatter masked_select nonzero stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
-        " upsample_bicubic2d col2im repeat_interleave.Tensor"
+        "masked_scatter masked_select nonzero sort topk _unique2 bincount one_hot searchsorted.Tensor"
+        " upsample_bicubic2d repeat_interleave.Tensor"
     ).split(),
 )

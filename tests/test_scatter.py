@@ -1,0 +1,217 @@
+"""Scatters against eager: modes, dtypes, updates that meet, positions out of range, and what may run side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from compiler.codegen.nest import apart_loops
+from compiler.errors import VerifyError
+from compiler.fx import assay
+from compiler.ir.index import Index, Int, Symbol
+from compiler.ir.loops import Bind, Const, Kernel, Load, Loop, Store
+from compiler.ir.verify import verify
+from tests.lowering import assert_same, check, executable, planned, traced
+
+aten = torch.ops.aten
+GENERATOR = torch.Generator().manual_seed(0)
+TABLE = torch.randn(6, 5, generator=GENERATOR)
+SOURCE = torch.randn(4, 5, generator=GENERATOR)
+CELLS = torch.tensor([[0, 2, 1, 5, 0], [3, 3, 2, 0, 0], [1, 1, 1, 1, 4], [5, 0, 0, 2, 2]])
+ROWS = torch.tensor([4, 0, 4, 2])
+COLUMNS = torch.tensor([1, 3, 3])
+OPERANDS = (TABLE, SOURCE, CELLS, ROWS, COLUMNS)
+
+PROGRAMS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
+    "scatter": lambda x, s, k, r, c: (x.scatter(0, k, s), x.scatter(0, k, 2.5), x.scatter(1, k[:, :3] % 5, s)),
+    "scatter into part": lambda x, s, k, r, c: (x.scatter(0, k[:2, :3], s), x.t().scatter(1, k.t(), s.t())),
+    "scatter_add": lambda x, s, k, r, c: (
+        x.scatter_add(0, k, s),
+        x.scatter_add(1, k % 5, s),
+        x[0].scatter_add(0, c, s[0]),
+    ),
+    "reduced": lambda x, s, k, r, c: tuple(x.scatter_reduce(0, k, s, op) for op in ("sum", "prod", "amax", "amin")),
+    "index_add": lambda x, s, k, r, c: (x.index_add(0, r, s), x.index_add(1, c, x[:, :3], alpha=3)),
+    "index_add of one dimension": lambda x, s, k, r, c: (x[0].index_add(0, c, s[0, :3]),),
+    "index_copy": lambda x, s, k, r, c: (x.index_copy(0, r[1:], s[1:]), x.index_copy(1, c[:2], x[:, :2])),
+    "index_fill": lambda x, s, k, r, c: (x.index_fill(0, r, 2.0), x.index_fill(1, c - 5, s[0, 0])),
+    "index_put": lambda x, s, k, r, c: (x.index_put((r[1:],), s[1:]), x.index_put((r - 6,), s, True)),
+    "index_put of cells": lambda x, s, k, r, c: (
+        x.index_put((r, r), s[:, 0], True),
+        x.index_put((r[:, None], c), s[:, :3], True),
+    ),
+    "index_put broadcast": lambda x, s, k, r, c: (x.index_put((r,), s[0], True), x.index_put((k,), s[0, 0], True)),
+    "index_put apart": lambda x, s, k, r, c: (
+        aten.index_put(x, [None, c], x[:, :3], True),
+        aten.index_put(x.view(2, 3, 5), [c % 2, None, c], s[:3, :3], True),
+    ),
+    "embedding": lambda x, s, k, r, c: (
+        aten.embedding_dense_backward(s[:, :, None] * x[0] + 1, k, 7, 2, False),
+        aten.embedding_dense_backward(s, r - 1, 3, -1, False),
+    ),
+    "constant positions": lambda x, s, k, r, c: (
+        torch.zeros(9).index_add(0, torch.zeros(5, dtype=torch.long), torch.ones(5)),
+    ),
+    "around": lambda x, s, k, r, c: (
+        x.scatter_add(0, k, s * 2 + 1).relu().sum(1),
+        (x + 1).index_add(0, (r * 2) % 5, s.softmax(1)),
+        torch.zeros(6, 5).scatter_add(0, k, s.exp()) * x,
+    ),
+    "one after the other": lambda x, s, k, r, c: (x.index_add(0, r, s).index_add(0, r, s)[r], x.index_add(0, r, s) + x),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_scatter_as_eager(name: str) -> None:
+    schedule = check(PROGRAMS[name], *OPERANDS)
+    assert not schedule.counts.fallbacks
+    check(PROGRAMS[name], *OPERANDS, mode="symbolic")
+
+
+def test_what_needs_counts_is_left_to_aten() -> None:
+    schedule = check(
+        lambda x, k, s: (x.scatter_reduce(0, k, s, "mean"), x.scatter_reduce(0, k, s, "sum", include_self=False)),
+        TABLE,
+        CELLS,
+        SOURCE,
+    )
+    assert schedule.counts.fallbacks == {"aten.scatter_reduce.two": 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8])
+def test_scatter_dtypes(dtype: torch.dtype) -> None:
+    x, s = (TABLE.abs() * 4).to(dtype), (SOURCE.abs() * 4).to(dtype)
+    for name in ("scatter", "scatter_add", "reduced", "index_put of cells"):
+        check(PROGRAMS[name], x, s, *OPERANDS[2:])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_of_halves_round_where_eager_rounds(dtype: torch.dtype) -> None:
+    """Bitwise; eager rounds once in `scatter_add`, `scatter_reduce` and `index_add` of rows, else after each update."""
+    rows = torch.tensor([4, 0, 4, 2, 4])
+    cells = rows[:, None].expand(5, 5).contiguous()
+
+    def every(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sums = x.index_add(0, rows, s), x.scatter_add(0, cells, s), x.scatter_reduce(0, cells, s, "prod")
+        return (*sums, x.index_put((rows,), s, True), aten.embedding_dense_backward(s, rows, 6, -1, False))
+
+    for _ in range(5):
+        x, s = (torch.randn(size, 5, generator=GENERATOR).to(dtype) for size in (6, 5))
+        run = executable(planned(traced(every, x, s)))
+        for number, (ours, theirs) in enumerate(zip(run([x, s]), every(x, s), strict=True)):
+            assert torch.equal(ours, theirs), number
+
+
+def test_scatter_of_nan_and_booleans() -> None:
+    x, s = TABLE.clone(), SOURCE.clone()
+    x[0, 0] = s[1, 1] = float("nan")
+    check(PROGRAMS["reduced"], x, s, *OPERANDS[2:])
+    check(lambda x, s, k: (x.scatter(0, k, s), x.scatter_add(0, k, s)), x > 0, s > 0, CELLS)
+
+
+def test_compiled_scatters_as_eager() -> None:
+    def every(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(result for program in PROGRAMS.values() for result in program(*operands))
+
+    for number, (ours, theirs) in enumerate(
+        zip(torch.compile(every, backend=assay)(*OPERANDS), every(*OPERANDS), strict=True)
+    ):
+        assert_same(ours, theirs, f"result {number}")
+
+
+def test_updates_that_meet_are_in_the_order_of_the_index() -> None:
+    """Bitwise as eager, in sums that depend on their order, and the last of equal positions stays.
+
+    Eager itself adds in no certain order where `index_put` has more than 32768 elements.
+    """
+    x, s = torch.zeros(300, 300), torch.randn(300, 300, generator=GENERATOR)
+    k, r = (torch.randint(0, 9, shape, generator=GENERATOR) for shape in ((300, 300), (300,)))
+
+    def every(x: torch.Tensor, s: torch.Tensor, k: torch.Tensor, r: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sums = x.scatter_add(1, k, s), x.index_add(0, r, s), x[:, :90].index_put((r,), s[:, :90], True)
+        return (*sums, x.scatter(0, k, s), x.scatter(1, k, s))
+
+    compiled = torch.compile(every, backend=assay)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        for number, (ours, theirs) in enumerate(zip(compiled(x, s, k, r), every(x, s, k, r), strict=True)):
+            assert torch.equal(ours, theirs), number
+    torch.set_num_threads(1)
+
+
+def test_inputs_are_not_updated() -> None:
+    x = TABLE.clone()
+    torch.compile(lambda x, r, s: x.index_add(0, r, s), backend=assay)(x, ROWS, SOURCE)
+    assert torch.equal(x, TABLE)
+
+
+OUT_OF_RANGE: dict[str, Callable[..., Any]] = {
+    "scatter": lambda x, s, r: (x.scatter(0, r[:, None], s),),
+    "scatter_add": lambda x, s, r: (x.scatter_add(0, r[:, None], s),),
+    "scatter_reduce": lambda x, s, r: (x.scatter_reduce(0, r[:, None], s, "amax"),),
+    "index_add": lambda x, s, r: (x.index_add(0, r, s),),
+    "index_add of one dimension": lambda x, s, r: (x[:, 0].contiguous().index_add(0, r, s[:, 0].contiguous()),),
+    "index_copy": lambda x, s, r: (x.index_copy(0, r, s),),
+    "index_fill": lambda x, s, r: (x.index_fill(0, r, 1.0),),
+    "index_put": lambda x, s, r: (x.index_put((r,), s),),
+    "index_put accumulated": lambda x, s, r: (x.index_put((r,), s, True),),
+    "embedding": lambda x, s, r: (aten.embedding_dense_backward(s, r, 6, -1, False),),
+}
+
+
+def error_of(function: Callable[..., Any], *args: Any) -> type[Exception] | None:
+    try:
+        function(*args)
+    except Exception as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_position_out_of_range_raises_as_eager(name: str) -> None:
+    function = OUT_OF_RANGE[name]
+    run = executable(planned(traced(function, TABLE, SOURCE, ROWS)))
+    for wrong in (7, -7, 2**40):
+        rows = ROWS.clone()
+        rows[2] = wrong
+        assert error_of(run, [TABLE, SOURCE, rows]) is error_of(function, TABLE, SOURCE, rows), wrong
+    assert error_of(run, [TABLE, SOURCE, ROWS]) is None
+
+
+# ---- what may run side by side ---------------------------------------------------------------------------------------
+
+v, i, j = Symbol("v"), Symbol("i"), Symbol("j")
+
+
+def update(index: Index, extent: int = 4) -> Store:
+    body = Load("x", i * 5 + j, torch.float32)
+    position = Load("t", i, torch.int64)
+    return Store("y", index, Bind(Loop("v", Int(extent)), position, body, torch.float32), "accumulate")
+
+
+@pytest.mark.parametrize(
+    ("index", "apart"),
+    [
+        (v * 5 + j, {"j"}),  # rows at data: columns are apart
+        (i * 4 + v, {"i"}),  # cells of a row at data: rows are apart
+        (i * 3 + v, set()),  # rows that overlap
+        (v, set()),
+        (v * 15 + i * 5 + j, {"i", "j"}),
+        ((v + i) % 4, set()),
+    ],
+)
+def test_loops_are_apart_where_strides_prove_it(index: Index, apart: set[str]) -> None:
+    assert apart_loops(update(index), (Loop("i", Int(3)), Loop("j", Int(5)))) == apart
+
+
+def test_verify_wants_the_variable_of_a_store_bound() -> None:
+    kernel: Kernel = planned(traced(lambda x, r, s: (x.index_add(0, r, s),), TABLE, ROWS, SOURCE)).kernels[-1]
+    store = kernel.stores[0]
+    assert isinstance(store.expr, Bind)
+    broken = dataclasses.replace(store, expr=Const(1.0, torch.float32))
+    with pytest.raises(VerifyError, match="is not bound"):
+        verify(dataclasses.replace(kernel, stores=(broken,)))
