@@ -207,6 +207,8 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"m::to_{C_TYPES[target]}({cast(text, source, torch.float32)})"
     if target == torch.bool:
         return f"({text} != 0)"
+    if source == torch.bool and target.is_floating_point:  # gcc vectorises no conversion of bool
+        return f"({text} ? {constant(1, target)} : {constant(0, target)})"
     if target == torch.uint8 and source.is_floating_point:
         return f"(u8)(i64)({text})"
     return f"({C_TYPES[target]})({text})"

@@ -1,7 +1,7 @@
 // Scalar types and branch-free inline math of the generated kernels. No header is included: a unit compiles in ~0.1 s.
 //
 // Every function is straight-line code over selects, so that `#pragma omp simd` turns a loop that calls it into vector
-// code; only fmod, and sin, cos and tan of float64, are calls to libm. Accuracy and speed are measured by
+// code; only fmod, sin, cos and tan of float64 are calls to libm. Accuracy and speed are measured by
 // suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input, at most 4 in float64.
 // The polynomials interpolate at Chebyshev nodes of the stated intervals. NaN, infinities, signed zeros and subnormal
 // results are those of libm.
@@ -141,7 +141,30 @@ INLINE f64 hypot(f64 a, f64 b) {
 
 // ---- division that rounds down ----
 
+// What is left of r >= 0 without multiples of b, where r / b < 2^50: the quotient is off by at most 1.
+INLINE f64 modulo_step(f64 r, f64 b, f64 inverse) {
+  f64 left = mad(-__builtin_trunc(r * inverse), b, r);
+  left = left < 0.0 ? left + b : left;
+  return left >= b ? left - b : left;
+}
+
+// Quotients go up to 2^277: by b times powers of two first. Every product is exact, for it has 24 + 50 bits and cancels.
+#ifdef __FP_FAST_FMA
+INLINE f32 fmod(f32 a, f32 b) {
+  f64 r = abs(a), by = abs(b), inverse = 1.0 / by;
+  r = modulo_step(r, by * 0x1p240, inverse * 0x1p-240);
+  r = modulo_step(r, by * 0x1p192, inverse * 0x1p-192);
+  r = modulo_step(r, by * 0x1p144, inverse * 0x1p-144);
+  r = modulo_step(r, by * 0x1p96, inverse * 0x1p-96);
+  r = modulo_step(r, by * 0x1p48, inverse * 0x1p-48);
+  r = modulo_step(r, by, inverse);
+  f32 result = copysign((f32)r, a);
+  result = isinf(b) ? a : result;
+  return isfinite(a) & (b == b) & (b != 0.0f) ? result : __builtin_nanf("");
+}
+#else
 INLINE f32 fmod(f32 a, f32 b) { return __builtin_fmodf(a, b); }
+#endif
 INLINE f64 fmod(f64 a, f64 b) { return __builtin_fmod(a, b); }
 
 template <class T>
