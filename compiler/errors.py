@@ -7,7 +7,8 @@ AssayError
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
 ├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
 ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
-└── CacheError (also RuntimeError)       the cache directory cannot be used
+├── CacheError (also RuntimeError)       the cache directory cannot be used
+└── Unkeyed (also ValueError)            a compile that the cache cannot tell from all others; it is done afresh
 """
 
 from __future__ import annotations
@@ -128,3 +129,7 @@ class VerifyError(AssayError, AssertionError):
 
 class CacheError(AssayError, RuntimeError):
     """The cache directory cannot be used."""
+
+
+class Unkeyed(AssayError, ValueError):
+    """A compile that depends on something with no text, or whose result has none: the cache takes no part in it."""

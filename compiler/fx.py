@@ -9,17 +9,20 @@ from typing import Any
 import torch
 from torch import fx
 from torch._guards import TracingContext, detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from compiler import warm
 from compiler.capture.decompositions import DECOMPOSITIONS
-from compiler.capture.inputs import Call, check_inputs, fake_leaf
+from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
+from compiler.passes import CHOICES, PASSES
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
+from compiler.runtime.kept import Linked
 from compiler.runtime.launch import load_kernels
 from compiler.torch_compat import Decompositions
 
@@ -58,7 +61,7 @@ def compile_fx(
 
     def build_inner(program: Program) -> GraphCall:
         if inner_compile is None:
-            return build(program, options, journal)
+            return build(program, options, journal).load()
         return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
@@ -67,9 +70,9 @@ def compile_fx(
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
     compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
     run = compile(call, compilers, journal)
-    fakes = [leaf.fake for leaf in call.leaves]
+    fakes = [leaf.fake for leaf in call.leaves[: len(example_inputs_)]]
 
-    unboxed = _unboxed(run, spec)
+    unboxed = _with_held(model_, _unboxed(run, spec))
 
     def checked(*args: object) -> object:
         check_inputs(fakes, args)
@@ -89,7 +92,7 @@ def compile_fx_inner(
     inputs = tuple(UserInput(index) for index, _ in enumerate(example_inputs))
     returned = next(iter(reversed(gm.graph.nodes))).args[0]
     program = Program(gm, Signature(inputs, tuple(UserOutput(index) for index, _ in enumerate(returned))))  # type: ignore[arg-type]
-    run = build(program, options, Journal.open(options))
+    run = build(program, options, Journal.open(options)).load()
     fakes = [node.meta["val"] for node in program.placeholders]
 
     def checked(args: list[object]) -> Sequence[object]:
@@ -105,22 +108,54 @@ def compile_graph(
 ) -> Compiled:
     """Compiles a Dynamo graph. What the compiler cannot take runs in eager, counted and said once."""
     journal = Journal.open(options)
-
-    def build_graph(program: Program) -> GraphCall:
-        return build(program, options, journal, load_kernels)
-
     try:
         call, spec = _call(gm, example_inputs)
-        generate = target_of(options) != "aten"
-        decompositions = DECOMPOSITIONS if generate else {}
-        write = functools.partial(write_in_place, generate=generate)
-        compilers = Compilers(build_graph, build_graph, build_graph, write=write, decompositions=decompositions)
-        return _unboxed(compile(call, compilers, journal), spec)
+        keeper = warm.keeper(gm, call, options)
+        compilers = _compilers(options, journal, load_kernels, keeper, spec)
+        with journal.stage("restore"):
+            restored = warm.restore(keeper, call, compilers, journal)
+        if restored is not None:
+            return _with_held(gm, lambda *args: restored(list(args)))
+        return _with_held(gm, _unboxed(compile(call, compilers, journal), spec))
     except Unsupported as reason:
         if options.fallback == "error":
             raise
         count_eager(str(reason))
         return gm.forward
+
+
+def _compilers(
+    options: Options,
+    journal: Journal,
+    load_kernels: LoadKernels,
+    keeper: warm.Keeper,
+    spec: list[pytree.TreeSpec],
+) -> Compilers:
+    """Our own compiler for all graphs; what it makes is kept where the results are flat, as those of Dynamo are."""
+    generate = target_of(options) != "aten"
+
+    def build_graph(program: Program) -> GraphCall:
+        host = build(program, options, journal, load_kernels)
+        graph = host.load()
+        keeper.built(program, host, graph)
+        return graph
+
+    def keep(linked: Linked, programs: Mapping[str, Program]) -> None:
+        if not _is_flat(spec[0]):
+            keeper.forget("it returns a structure")
+        keeper.linked(linked, programs)
+
+    return Compilers(
+        build_graph, build_graph, build_graph,
+        decompositions=DECOMPOSITIONS if generate else {},
+        write=functools.partial(write_in_place, generate=generate),
+        keep=keep,
+        passes=(*PASSES, *CHOICES) if generate and options.numerics == "fast" else PASSES,
+    )  # fmt: skip
+
+
+def _is_flat(structure: pytree.TreeSpec) -> bool:
+    return structure.type in (tuple, list) and structure.num_children == structure.num_leaves
 
 
 def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
@@ -129,7 +164,7 @@ def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
     Dynamo's graphs return a flat tuple, which `run` returns already.
     """
     (structure,) = spec
-    if structure.type in (tuple, list) and structure.num_children == structure.num_leaves:
+    if _is_flat(structure):
         return lambda *args: run(list(args))
     return lambda *args: pytree.tree_unflatten(list(run(list(args))), structure)
 
@@ -137,22 +172,58 @@ def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
 def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, list[pytree.TreeSpec]]:
     """A graph as a call to record, and a list that will hold the structure of what it returns."""
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    own = _held_tensors(gm)
     fake_mode = _fake_mode(example_inputs)
     leaves = tuple(
         fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None))  # type: ignore[arg-type]
-        for index, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True))
+        for index, (node, value) in enumerate(zip([*placeholders, *own], [*example_inputs, *own.values()], strict=True))
     )
-    interpreter = fx.Interpreter(gm)
+    for node, leaf in zip(placeholders, leaves, strict=False):
+        _remember_number(node.meta.get("example_value"), leaf.fake)
 
     spec: list[pytree.TreeSpec] = []
 
     def run(args: list[object]) -> Sequence[object]:
+        state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
-            results, structure = pytree.tree_flatten(interpreter.boxed_run(args))
+            results, structure = pytree.tree_flatten(_Recorded(gm, state).run(*args[: len(placeholders)]))
         spec[:] = [structure]
         return results
 
     return Call(run, leaves, fake_mode), spec
+
+
+class _Recorded(fx.Interpreter):
+    """Runs a graph on what is recorded, its own tensors too."""
+
+    def __init__(self, gm: fx.GraphModule, state: Mapping[str, object]) -> None:
+        super().__init__(gm)
+        self._state = state
+
+    def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._state[str(target)] if target in self._state else super().get_attr(target, args, kwargs)
+
+
+def _held_tensors(gm: fx.GraphModule) -> dict[fx.Node, torch.Tensor]:
+    """The tensors that a graph holds itself, as Dynamo's graphs of optimizers do, by the first node that reads each."""
+    found: dict[str, fx.Node] = {}
+    for node in gm.graph.find_nodes(op="get_attr"):
+        if isinstance(held(gm, node), torch.Tensor):
+            found.setdefault(str(node.target), node)
+    return {node: held(gm, node) for node in found.values()}  # type: ignore[misc]
+
+
+def _with_held(gm: fx.GraphModule, run: Compiled) -> Compiled:
+    """`run`, given after its arguments the tensors that the graph holds, as they are at each call."""
+    own = list(_held_tensors(gm))
+    return (lambda *args: run(*args, *(held(gm, node) for node in own))) if own else run
+
+
+def _remember_number(traced: object, fake: object) -> None:
+    """A Python float that Dynamo hands over as a tensor is, when it is read, the number that Dynamo guards on."""
+    number = traced.item_memo if isinstance(traced, FakeTensor) and traced.dim() == 0 else None
+    if number is not None and isinstance(fake, FakeTensor):
+        fake.item_memo = number
 
 
 def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:

@@ -32,6 +32,8 @@ class Totals:
     nodes_generated: int = 0
     kernels: int = 0
     eager_graphs: int = 0
+    restored: int = 0
+    uncached: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -41,13 +43,19 @@ _serial = 0
 
 
 def totals() -> dict[str, object]:
-    """The counts so far: `nodes` are compute nodes (views and contractions apart), `seconds` are per stage."""
+    """The counts so far: `nodes` are compute nodes (views and contractions apart), `seconds` are per stage.
+
+    `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
+    their reasons.
+    """
     return {
         "compiles": _totals.compiles,
         "nodes": _totals.nodes,
         "nodes_generated": _totals.nodes_generated,
         "kernels": _totals.kernels,
         "eager_graphs": _totals.eager_graphs,
+        "restored": _totals.restored,
+        "uncached": dict(_totals.uncached),
         "fallbacks": dict(_totals.fallbacks),
         "seconds": dict(_totals.seconds),
     }
@@ -130,3 +138,13 @@ def count_eager(reason: str) -> None:
     """A whole graph was given back to eager; said once for each reason."""
     _totals.eager_graphs += 1
     say_once(f"assay: a graph runs in eager: {reason}")
+
+
+def count_restored() -> None:
+    """A compile was made from what the cache had kept."""
+    _totals.restored += 1
+
+
+def count_uncached(reason: str) -> None:
+    """A compile that no cache can answer."""
+    _totals.uncached[reason] += 1

@@ -2,7 +2,8 @@
 
 ASSAY_DEBUG=0..4      1 one line a compile; 2 kernels with their bytes; 3 every state as text; 4 the generated source
 ASSAY_DUMP=dir        every state in numbered files
-ASSAY_CACHE=dir       where compiled kernels are kept (default: ~/.cache/assay)
+ASSAY_CACHE=dir       where compiled kernels and calls are kept (default: ~/.cache/assay)
+ASSAY_WARM=0          compile every call afresh, whatever the cache keeps of it
 ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
 """
@@ -46,6 +47,8 @@ class Options:
     """A directory for every intermediate state, or empty."""
     cache: str = dataclasses.field(default_factory=_cache_default)
     """Where compiled kernels are kept."""
+    warm: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_WARM", "1") != "0")
+    """Whether a call that some process has compiled before is made from what the cache keeps of it."""
     cxx: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_CXX", ""))
     """The C++ compiler, or empty to look for one."""
     numerics: str = "fast"
@@ -78,5 +81,7 @@ class Options:
             raise OptionError(f"assay: option target is {self.target!r}; it takes one of {', '.join(TARGETS)}")
         if self.numerics not in ("fast", "cast"):
             raise OptionError(f"assay: option numerics is {self.numerics!r}; it takes one of fast, cast")
+        if not isinstance(self.warm, bool):
+            raise OptionError(f"assay: option warm is {self.warm!r}; it takes True or False")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:
             raise OptionError(f"assay: option debug is {self.debug!r}; it takes 0 to 4")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
@@ -24,7 +24,6 @@ from compiler.capture.inputs import Call
 from compiler.capture.overlap import overlap_test
 from compiler.codegen.convention import (
     AmbientNeeds,
-    Source,
     emit_call,
     emit_differentiable_call,
     partial_backward,
@@ -32,21 +31,24 @@ from compiler.codegen.convention import (
 )
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
+from compiler.ir.captured import Captured
 from compiler.ir.loops import Kernel
 from compiler.ir.roles import Gradient, GraphCall, Inference, Program, Signature, Tangent
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.options import Options
-from compiler.passes import PASSES
+from compiler.passes import PASSES, Pass
 from compiler.runtime.build import find_compiler
+from compiler.runtime.kept import Host, Linked
 from compiler.runtime.launch import load_kernels
+from compiler.runtime.partial_backward import PartialBackward
 from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse
 from compiler.schedule.order import plan
 from compiler.torch_compat import Decompositions
 
-LoadKernels = Callable[[Sequence[Kernel], Options], dict[str, Callable[..., None]]]
+LoadKernels = Callable[[Sequence[Kernel], Options], Mapping[str, Callable[..., None]]]
 """Kernels as callables by their names."""
 
 
@@ -54,7 +56,8 @@ LoadKernels = Callable[[Sequence[Kernel], Options], dict[str, Callable[..., None
 class Compilers:
     """Who builds the graphs of one compile. `assay` builds all three itself; `aot_function` lets its caller do so.
 
-    `write` makes writes in place; programs for a caller's own compilers stay functional.
+    `write` makes writes in place; programs for a caller's own compilers stay functional. `keep` is told of a call's
+    text, with the programs of its graphs by the names that the text gives them.
     """
 
     forward: Callable[[Program], GraphCall]
@@ -63,6 +66,8 @@ class Compilers:
     partition: Callable[[Program], Split] = default_split
     decompositions: Decompositions = field(default_factory=lambda: DECOMPOSITIONS)
     write: Callable[[Program], Program] | None = None
+    keep: Callable[[Linked, Mapping[str, Program]], None] | None = None
+    passes: tuple[Pass, ...] = PASSES
 
 
 def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
@@ -72,26 +77,66 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
     """
     with journal.stage("capture"):
         captured = capture(call, compilers.decompositions)
-    versions = captured.needs_gradient or any(leaf.requires_grad for leaf in call.leaves)
-    again = Specialized(functools.partial(specialize, call, compilers, journal.options, versions), call.eager, versions)
-    if not captured.needs_gradient:
-        program = _written(optimize(captured.finish(), journal, "captured"), compilers, journal)
-        return link(program, compilers.inference(program), call, again, journal)
+    if captured.needs_gradient:
+        return _compile_halves(call, _halve(captured, call, compilers, journal), compilers, journal)
+    program = _written(optimize(captured.finish(), compilers.passes, journal, "captured"), compilers, journal)
+    source, signature = emit_call(program, _needs(call, program.signature)), program.signature
+    linked = Linked(source.text, source.namespace, written_positions(signature), any(_required(call)))
+    graph = compilers.inference(program)
+    if compilers.keep is not None:
+        compilers.keep(linked, {"graph": program})
+    again = specialized(call, compilers, linked.versions, journal.options)
+    return load_call(linked, {"graph": graph}, again, journal)
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A call that records gradients: its forward and backward, the backwards without some of the tangents, its text."""
+
+    split: Split
+    partial: PartialBackward
+    linked: Linked
+
+
+def halves_of(call: Call, compilers: Compilers, journal: Journal) -> Halves:
+    """The halves of a call that records gradients; nothing is built yet."""
+    return _halve(capture(call, compilers.decompositions), call, compilers, journal)
+
+
+def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal) -> Halves:
     with journal.stage("differentiate"):
         joint = differentiate(captured)
-    joint = optimize(joint, journal, "joint")
+    joint = optimize(joint, compilers.passes, journal, "joint")
     with journal.stage("partition"):
         split = compilers.partition(joint)
     functional = unwritten(split.backward)
     split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
-    forward = compilers.forward(split.forward)
-    backward = lazily(compilers.backward, split.backward)
 
     def build_without(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
         program = _written(without(functional, missing), compilers, journal)
         return program, compilers.backward(program)
 
-    return link_differentiable(split, forward, backward, build_without, call, again, journal)
+    partial = partial_backward(split.forward, split.backward, build_without)
+    return Halves(split, partial, _link_differentiable(split, partial, call))
+
+
+def _compile_halves(call: Call, halves: Halves, compilers: Compilers, journal: Journal) -> GraphCall:
+    split = halves.split
+    forward, backward = compilers.forward(split.forward), lazily(lambda: compilers.backward(split.backward))
+    if compilers.keep is not None:
+        compilers.keep(halves.linked, {"forward_graph": split.forward, "backward_graph": split.backward})
+    graphs = {"forward_graph": forward, "backward_graph": backward, "partial_backward": halves.partial}
+    return load_call(halves.linked, graphs, specialized(call, compilers, True, journal.options), journal)
+
+
+def _required(call: Call) -> Iterator[bool]:
+    return (leaf.requires_grad for leaf in call.leaves)
+
+
+def specialized(call: Call, compilers: Compilers, versions: bool, options: Options) -> Specialized:
+    """The call for inputs that overlap, compiled for each way in which they do."""
+    own = replace(compilers, keep=None)
+    return Specialized(functools.partial(specialize, call, own, options, versions), call.eager, versions)
 
 
 def specialize(
@@ -101,7 +146,7 @@ def specialize(
     return compile(call.specialized(leaves, versions), compilers, Journal.open(options))
 
 
-def build(program: Program, options: Options, journal: Journal, load_kernels: LoadKernels = load_kernels) -> GraphCall:
+def build(program: Program, options: Options, journal: Journal, load_kernels: LoadKernels = load_kernels) -> Host:
     """A functional graph as one host function over generated kernels and calls to ATen."""
     target = target_of(options)
     with journal.stage("lower"):
@@ -119,7 +164,7 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
         kernels = load_kernels(schedule.kernels, options)
     journal.count(schedule.counts, len(schedule.kernels))
     journal.kernels(schedule)
-    return load(source, {**schedule.constants, **kernels}, "graph")
+    return Host(source, schedule.constants, kernels, schedule.counts)
 
 
 def target_of(options: Options) -> str:
@@ -131,10 +176,10 @@ def target_of(options: Options) -> str:
     return options.target
 
 
-def optimize(program: Program, journal: Journal, name: str) -> Program:
-    """Runs every pass, in order."""
+def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: str) -> Program:
+    """Runs the passes, in order."""
     journal.state(name, lambda: program.module.print_readable(print_output=False))
-    for step in PASSES:
+    for step in passes:
         with journal.stage(step.name):
             changed = step.run(program)
         if changed:
@@ -152,56 +197,39 @@ def _written(program: Program, compilers: Compilers, journal: Journal) -> Progra
     return program
 
 
-def lazily(build_graph: Callable[[Program], GraphCall], program: Program) -> GraphCall:
-    """Builds the graph when it is first called: many backwards never run."""
+def lazily(make: Callable[[], GraphCall]) -> GraphCall:
+    """Makes the graph when it is first called: many backwards never run."""
     lock = threading.Lock()
-    built: list[GraphCall] = []
+    made: list[GraphCall] = []
 
     def run(args: list[object]) -> Sequence[object]:
-        if not built:
+        if not made:
             with lock:
-                if not built:
-                    built.append(build_graph(program))
-        return built[0](args)
+                if not made:
+                    made.append(make())
+        return made[0](args)
 
     return run
 
 
-def link(program: Program, graph: GraphCall, call: Call, again: Specialized, journal: Journal) -> GraphCall:
-    """The calling convention around one graph."""
-    source = emit_call(program, _needs(call, program.signature))
-    return _load(source, program.signature, {"graph": graph}, again, journal)
-
-
-def link_differentiable(
-    split: Split,
-    forward: GraphCall,
-    backward: GraphCall,
-    build_without: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]],
-    call: Call,
-    again: Specialized,
-    journal: Journal,
-) -> GraphCall:
-    """The calling convention around a forward, a backward, and the backwards without some of the tangents."""
+def _link_differentiable(split: Split, partial: PartialBackward, call: Call) -> Linked:
+    """The text of the calling convention around a forward, a backward, and the backwards without some tangents."""
     signature = split.forward.signature
     reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
     apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
     source = emit_differentiable_call(split.forward, split.backward, _needs(call, signature), apart if reached else ())
-    partial = partial_backward(split.forward, split.backward, build_without)
-    graphs: dict[str, object] = {"forward_graph": forward, "backward_graph": backward, "partial_backward": partial}
-    return _load(source, signature, graphs, again, journal)
+    return Linked(source.text, source.namespace, written_positions(signature), True, partial)
 
 
-def _load(
-    source: Source, signature: Signature, graphs: dict[str, object], again: Specialized, journal: Journal
-) -> GraphCall:
-    journal.state("source_call", lambda: source.text)
+def load_call(linked: Linked, graphs: Mapping[str, object], again: Specialized, journal: Journal) -> GraphCall:
+    """The call, with its graphs and its guard against inputs that overlap."""
+    journal.state("source_call", lambda: linked.text)
     guard = {
-        "is_overlapping": overlap_test(written_positions(signature), again.versions),
+        "is_overlapping": overlap_test(linked.written, again.versions),
         "elsewhere": again,
         "eager": again.eager,
     }
-    return load(source.text, {**source.namespace, **graphs, **guard}, "call")
+    return load(linked.text, {**linked.namespace, **graphs, **guard}, "call", linked.code)
 
 
 def _needs(call: Call, signature: Signature) -> AmbientNeeds:

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
-from torch import nn
+from torch import fx, nn
 
 OWN = {
     "assay": "compiler.fx:assay",
@@ -83,6 +83,19 @@ def resolve(name: str) -> Backend:
     return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
 
 
+def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
+    """What torch.compile would hand a graph and its inputs to under that name, and whether sizes are symbols there.
+
+    Raises: BackendError if there is no such backend.
+    """
+    bare, *settings = name.split(",")
+    target, given = _target(bare), _settings(name, settings)
+    compiler: Callable[..., Any] = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
+    if "options" in given:
+        compiler = functools.partial(compiler, options=given["options"])
+    return compiler, given.get("dynamic", False)
+
+
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
     given: dict[str, Any] = {setting: True for setting in settings if setting in FLAGS}
@@ -103,6 +116,16 @@ def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Ca
     """The callable through `aot_function`, or `aot_module` for a module; the reference runs its graphs."""
     compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.aot:aot_{_kind(function)}")
     return compile_ahead(function, _attribute(WITHOUT_DYNAMO, "harness.stages:as_recorded"), **settings)  # type: ignore[no-any-return]
+
+
+def ahead_of_time(module: str) -> Wrap:
+    """The `aot_function` and `aot_module` of a module, with graphs that run as they are recorded."""
+
+    def as_recorded(graph: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        return boxed(graph.forward)
+
+    boxed = _attribute(module, f"{module}:make_boxed_func")
+    return lambda function: _attribute(module, f"{module}:aot_{_kind(function)}")(function, as_recorded)  # type: ignore[no-any-return]
 
 
 def _kind(function: Callable[..., Any]) -> str:

@@ -10,28 +10,19 @@ with empty caches, where peak memory is measured too.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from harness import progress
-from harness.bench_worker import EAGER, Request, rival
+from harness import progress, worker
+from harness.bench_worker import AHEAD, EAGER, Request, rival
 from harness.case import Case
 from harness.measure import geometric_mean, memory_ratio, ratio
-from harness.report import SCHEMA, finite, milliseconds, seconds, times
-
-COLD_ENVIRONMENT = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+from harness.report import SCHEMA, finite, milliseconds, percent, seconds, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +44,14 @@ class Settings:
     device: str
     rounds: int
     timeout_s: float
+    steady_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One case in one mode against one other. `speed_spread` are the quartiles of the ratios of single rounds."""
+    """One case in one mode against one other. `speed_spread` are the quartiles of the ratios of single rounds;
+    `copy_share` is how near a memory-bound case comes to the speed of a copy of as many bytes, `dynamo_ms` Dynamo's own
+    share of a call whose overhead is measured."""
 
     case: str
     mode: str
@@ -72,6 +66,8 @@ class BenchRow:
     compile_ratio: float | None
     memory_ratio: float | None
     verdict: str
+    copy_share: float | None = None
+    dynamo_ms: float | None = None
 
     @property
     def counts(self) -> bool:
@@ -100,6 +96,8 @@ class Summary:
     compile_ratio: float | None
     total_compile_ratio: float | None
     memory_ratio: float | None
+    copy_shares: tuple[float, ...] = ()
+    """Those of the memory-bound rows that count, the smallest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +161,12 @@ def steady_request(subject: Subject, settings: Settings) -> Request:
 
 
 def cold_requests(subject: Subject, settings: Settings) -> Iterator[Request]:
-    """One for each mode of each backend."""
+    """One for each mode of each backend; none where only the steady state is asked for."""
+    if settings.steady_only:
+        return
     request = dataclasses.replace(steady_request(subject, settings), kind="cold", against=(), rounds=0)
     for mode in subject.modes:
-        for backend in dict.fromkeys((settings.backend, *map(rival, settings.against))):
+        for backend in dict.fromkeys((settings.backend, *(rival(name) for name in settings.against if name != AHEAD))):
             yield dataclasses.replace(request, backend=backend, modes=(mode,))
 
 
@@ -179,11 +179,14 @@ def assemble(
     pair = said.get("pairs", {}).get(against, {})
     ours, theirs = (answered(cold.get((name, mode)), mode) for name in (settings.backend, rival(against)))
     compile_s, against_compile_s = ours.get("compile_s"), None if against == EAGER else theirs.get("compile_s")
+    if against == AHEAD:
+        ours, theirs, compile_s = {}, {}, None
     memory = memory_ratio(theirs.get("peak_bytes"), ours.get("peak_bytes"))
     row = BenchRow(
         case, mode, settings.backend, against,
         pair.get("ms"), pair.get("against_ms"), pair.get("speed_ratio"), pair.get("speed_spread"),
-        compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict,
+        compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict, pair.get("copy_share"),
+        pair.get("dynamo_ms"),
     )  # fmt: skip
     return row, f"{verdict}: {detail}" if verdict != "same" else pair.get("error", "")
 
@@ -202,47 +205,13 @@ def asked(shown: progress.Progress, request: Request, timeout_s: float) -> Answe
 
 
 def ask(request: Request, timeout_s: float) -> Answer:
-    """Runs one worker to its end, or to the limit; its whole process group goes with it."""
-    with tempfile.TemporaryDirectory(prefix="assay-bench-") as name:
-        folder = Path(name)
-        (folder / "request").write_text(json.dumps(dataclasses.asdict(request)))
-        (folder / "answer").touch()
-        failure = run_worker(folder, request, timeout_s)
-        lines = (folder / "answer").read_text().splitlines()
-        return Answer({answer["mode"]: answer for answer in map(json.loads, lines)}, failure)
-
-
-def run_worker(folder: Path, request: Request, timeout_s: float) -> tuple[str, str] | None:
-    """None if the worker ended well, else `timeout` or `crash` and a sentence."""
-    extra = {**COLD_ENVIRONMENT, "ASSAY_CACHE": str(folder / "cache")} if request.kind == "cold" else {}
-    command = [sys.executable, "-m", "harness.bench_worker", str(folder / "request"), str(folder / "answer")]
-    with (folder / "log").open("w") as log:
-        worker = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **extra}, start_new_session=True
-        )
-        try:
-            code = worker.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return "timeout", f"no answer within {timeout_s:g} s (--timeout)"
-        finally:
-            end_group(worker)
-    return None if code == 0 else ("crash", f"{ending(code)}: {last_line(folder / 'log')}")
-
-
-def end_group(worker: subprocess.Popen[bytes]) -> None:
-    """Ends the worker and what it started, such as the compile workers of a backend."""
-    with suppress(ProcessLookupError):
-        os.killpg(worker.pid, signal.SIGKILL)
-    worker.wait()
-
-
-def ending(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
+    """Runs one worker to its end, or to the limit; a cold one with empty caches."""
+    environment: AbstractContextManager[dict[str, str]] = nullcontext({})
+    if request.kind == "cold":
+        environment = worker.cold_environment()
+    with environment as extra:
+        said = worker.ask("harness.bench_worker", dataclasses.asdict(request), timeout_s, extra)
+    return Answer({answer["mode"]: answer for answer in said.lines}, said.failure)
 
 
 def answer_line(request: Request, answer: Answer) -> Text:
@@ -290,6 +259,7 @@ def _summary(against: str, rows: Sequence[BenchRow]) -> Summary:
             sum(row.against_compile_s or 0.0 for row in compiled), sum(row.compile_s or 0.0 for row in compiled)
         ),
         memory_ratio=geometric_mean(row.memory_ratio for row in counted),
+        copy_shares=tuple(sorted(row.copy_share for row in counted if row.copy_share is not None)),
     )
 
 
@@ -311,7 +281,7 @@ def show(console: Console, done: Bench) -> None:
     """The table, the means, and what is in no mean and why."""
     table = progress.table(
         ("case", "mode", "against", "verdict"),
-        ("ms", "against ms", "speed", "spread", "compile s", "against s", "compile", "memory"),
+        ("ms", "against ms", "speed", "spread", "compile s", "against s", "compile", "memory", "of copy", "Dynamo ms"),
     )
     for row in done.rows:
         table.add_row(row.case, row.mode, row.against, progress.verdict_text(row.verdict), *numbers(row))
@@ -330,6 +300,7 @@ def numbers(row: BenchRow) -> tuple[str, ...]:
     return (
         milliseconds(row.ms), milliseconds(row.against_ms), times(row.speed_ratio), spread(row.speed_spread),
         seconds(row.compile_s), seconds(row.against_compile_s), times(row.compile_ratio), times(row.memory_ratio),
+        percent(row.copy_share), milliseconds(row.dynamo_ms),
     )  # fmt: skip
 
 
@@ -342,6 +313,15 @@ def summary_line(summary: Summary) -> Text:
     return Text(
         f"Against {summary.against}, geometric means over {summary.counted} of {summary.rows} rows: "
         f"speed {times(summary.speed_ratio)}, compile {times(summary.compile_ratio)} "
-        f"(of the totals {times(summary.total_compile_ratio)}), memory {times(summary.memory_ratio)}",
+        f"(of the totals {times(summary.total_compile_ratio)}), memory {times(summary.memory_ratio)}{_copies(summary)}",
         style="bold",
+    )
+
+
+def _copies(summary: Summary) -> str:
+    shares = summary.copy_shares
+    if not shares:
+        return ""
+    return (
+        f"; the {len(shares)} memory-bound ones reach {percent(shares[0])} to {percent(shares[-1])} of a copy's speed"
     )

@@ -21,15 +21,21 @@ from typing import Any
 import torch
 
 from harness import measure
-from harness.backends import resolve
+from harness.backends import ahead_of_time, resolve
 from harness.case import Case
 from harness.discover import discover
 from harness.outcome import Result
-from harness.run import run_case
+from harness.run import made_call, run_case
 from harness.steps import Wrap, make_step
 
 EAGER = "eager"
 """As what is timed against, the program without `torch.compile`; not Dynamo's backend of that name."""
+
+
+AHEAD = "aot_function"
+"""As what is timed against, torch's `aot_function`, beside ours: neither knows Dynamo, and graphs run as recorded."""
+OVERHEAD = "overhead"
+"""The tag of cases that show what a call costs: Dynamo's own share of it is told beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Ours beside one other in one mode; all None but `error` where the other did not run."""
+    """Ours beside one other in one mode; all None but `error` where the other did not run.
+
+    `copy_share`: the time of copying as many bytes as the program must move, over ours; of memory-bound cases.
+    `dynamo_ms`: the same under Dynamo with eager operators; of cases about overhead.
+    """
 
     ms: float | None = None
     against_ms: float | None = None
     speed_ratio: float | None = None
     speed_spread: tuple[float, float] | None = None
+    copy_share: float | None = None
+    dynamo_ms: float | None = None
     error: str = ""
 
 
@@ -94,11 +106,11 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
     torch._dynamo.reset()
     gc.collect()
     try:
-        ours, theirs = (
-            make_step(case, mode, wrap, size=request.size, seed=request.seed, device=request.device)
-            for wrap in (resolve(request.backend).wrap, resolve(rival(against)).wrap)
-        )
+        ours, theirs = (stepped(request, case, mode, wrap) for wrap in wraps_of(request.backend, against))
         rounds = measure.alternate(ours, theirs, rounds=request.rounds, device=request.device)
+        share = copy_share(request, case, ours) if measure.MEMORY_BOUND in case.tags else None
+        is_shown = OVERHEAD in case.tags and against != AHEAD
+        dynamo_ms = median_under_dynamo(request, case, mode) if is_shown else None
     except Exception as error:
         return Pair(error=said(error))
     return Pair(
@@ -106,7 +118,32 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
         against_ms=rounds.theirs_ms,
         speed_ratio=rounds.ratio,
         speed_spread=rounds.spread,
+        copy_share=share,
+        dynamo_ms=dynamo_ms,
     )
+
+
+def stepped(request: Request, case: Case, mode: str, wrap: Wrap) -> measure.Step:
+    return make_step(case, mode, wrap, size=request.size, seed=request.seed, device=request.device)
+
+
+def wraps_of(backend: str, against: str) -> tuple[Wrap, Wrap]:
+    """Ours and the other; against `aot_function` it is ours too that stands in the backend's place."""
+    if against == AHEAD:
+        return ahead_of_time("compiler.aot"), ahead_of_time("torch._functorch.aot_autograd")
+    return resolve(backend).wrap, resolve(rival(against)).wrap
+
+
+def median_under_dynamo(request: Request, case: Case, mode: str) -> float:
+    step = stepped(request, case, mode, resolve("eager").wrap)
+    return measure.median_ms(step, rounds=request.rounds, device=request.device)
+
+
+def copy_share(request: Request, case: Case, step: measure.Step) -> float:
+    """The step beside a copy of as much memory as it must move, in alternating rounds of this process."""
+    call = made_call(case, request.size, request.seed, request.device)
+    copy = measure.copy_step(measure.moved_bytes(call.args, call.kwargs, step()), request.device)
+    return measure.alternate(step, copy, rounds=request.rounds, device=request.device).ratio
 
 
 def cold(request: Request, case: Case, mode: str) -> dict[str, Any]:

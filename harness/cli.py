@@ -22,11 +22,12 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import drive, ledger, progress, report, triage
+from harness import drive, ledger, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
-from harness.bench_worker import EAGER
+from harness.batch_options import BATCHES, Batches
+from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
-from harness.discover import DiscoverError, discover, discover_generator, suite_names
+from harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from harness.environment import environment
 from harness.hunt import Settings
 from harness.hunt_report import run_hunt
@@ -108,24 +109,32 @@ HUNT_STORE = Path(".assay/programs")
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 @HUNTING
+@BATCHES
 @drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    html_directory: Path | None, examples: int, first: int, oracles: str, **driving: Any,
+    html_directory: Path | None, examples: int, first: int, oracles: str, shard: str, resume: Path | None,
+    **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
     SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
     machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
-    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic.
+    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic. `ops` is every
+    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it.
     """
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends)
     if names == ("machine",):
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
-    if (generator := generator_of(names)) is not None:
+    if (module := alone(names, discover_batches)) is not None:
+        batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume)
+        sys.exit(
+            batches.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
+        )
+    if (generator := alone(names, discover_generator)) is not None:
         more = tuple(name for name in oracles.split(",") if name)
         wanted = with_oracles(backends, more)
         store = HUNT_STORE if driving["store"] == str(drive.STORE) else Path(driving["store"])
@@ -217,36 +226,81 @@ commands.command("show-environment", hidden=True)(show_environment)
 
 @commands.command()
 @CHOOSE_CASES
-@click.option("--against", default="inductor", show_default=True, metavar="NAME[,NAME]",
-              help="What to time against; `eager` is the program without torch.compile.")  # fmt: skip
+@click.option("--against", metavar="NAME[,NAME]",
+              help="What to time against (default: inductor; see above); `eager` compiles nothing.")  # fmt: skip
 @click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
+@click.option("--steady-only", is_flag=True, help="Leave cold compile time and peak memory out.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
               show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
 def bench(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    against: str, backend: str, size: str, rounds: int, timeout_s: float,
+    against: str | None, backend: str, size: str, rounds: int, steady_only: bool, timeout_s: float,
 ) -> None:  # fmt: skip
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
-    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases.
+    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
+    how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
+    `overhead` is also timed as `aot_function`, against torch's own.
     """
     check_writable(json_path, None)
     check_device(device)
-    rivals = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
-    if not rivals:
-        raise click.UsageError("--against names no backend; for example --against inductor,eager")
-    check_backends((backend, *(name for name in rivals if name != EAGER)))
-    pieces = plan(find_cases(names or ("zoo", "overhead"), text), modes_of(mode), (backend,), size)
+    rivals = rivals_of(against, default_rivals(names))
+    check_backends((backend, *(name for name in rivals if name not in (EAGER, AHEAD))))
+    if names == ("scaling",):
+        grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
+        sys.exit(bench_scaling(grow, json_path))
+    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
+    is_warm = names[:1] == ("warm",)
+    chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
+    pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
+    if is_warm:
+        sys.exit(bench_warm(subjects_of(pieces), settings, json_path))
     console = progress.terminal()
-    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s)
     done = benching.run_bench(console, subjects_of(pieces), settings)
     facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
     if json_path is not None:
         report.write_json(json_path, benching.document(done, facts))
     benching.show(console, done)
     sys.exit(INTERRUPTED if done.interrupted else 0 if done.passes else 1)
+
+
+def default_rivals(names: Sequence[str]) -> tuple[str, ...]:
+    """What is timed against where the user does not say."""
+    if tuple(names) == ("scaling",):
+        return ()
+    return ("inductor", AHEAD) if tuple(names) == ("overhead",) else ("inductor",)
+
+
+def rivals_of(against: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The backends to time against, each once. Raises: click.UsageError where the option names none."""
+    if against is None:
+        return default
+    rivals = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
+    if not rivals:
+        raise click.UsageError("--against names no backend; for example --against inductor,eager")
+    return rivals
+
+
+def bench_warm(subjects: Sequence[benching.Subject], settings: benching.Settings, json_path: Path | None) -> int:
+    """`assay bench warm`; its exit code."""
+    console = progress.terminal()
+    done = warm.run_warm(console, subjects, settings)
+    if json_path is not None:
+        report.write_json(json_path, warm.document(done, environment(settings.device)))
+    warm.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+def bench_scaling(wanted: scaling.Plan, json_path: Path | None) -> int:
+    """`assay bench scaling`; its exit code."""
+    console = progress.terminal()
+    done = scaling.run_scaling(console, wanted)
+    if json_path is not None:
+        report.write_json(json_path, scaling.document(done, environment("cpu")))
+    scaling.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 
 @commands.command()
@@ -281,14 +335,14 @@ def shapes_of(shapes: str | None) -> tuple[str, ...] | None:
     return None if shapes is None else SHAPES if shapes == "both" else (shapes,)
 
 
-def generator_of(names: Sequence[str]) -> str | None:
-    """The generating suite that alone was asked for; None where cases were.
+def alone(names: Sequence[str], find: Callable[[str], str | None]) -> str | None:
+    """The suite of a kind that alone was asked for, by what finds that kind; None where cases were.
 
-    Raises: click.UsageError for a generating suite beside others.
+    Raises: click.UsageError for such a suite beside others.
     """
-    found = [generator for name in names if (generator := discover_generator(name)) is not None]
+    found = [module for name in names if (module := find(name)) is not None]
     if found and len(names) > 1:
-        raise click.UsageError(f"{found[0]} generates its programs, and runs alone; it was asked for with others")
+        raise click.UsageError(f"{found[0]} has programs of its own kind, and runs alone; it was asked for with others")
     return found[0] if found else None
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 Convert = Callable[[Tensor], Tensor]
-WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
+WIDE = {dtype: torch.complex128 for dtype in (torch.complex32, torch.complex64, torch.complex128)}
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 SHUT = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.BuiltinFunctionType)
 
@@ -60,9 +60,8 @@ def copy_call(call: Call, convert: Convert | None = None, device: str | None = N
 
 def widened(flat: Tensor) -> Tensor:
     """The same numbers in float64 (complex128)."""
-    return (
-        flat.to(WIDE.get(flat.dtype, torch.float64)) if flat.is_floating_point() or flat.is_complex() else flat.clone()
-    )
+    is_number = flat.is_floating_point() or flat.is_complex()
+    return flat.to(WIDE.get(flat.dtype, torch.float64), copy=True) if is_number else flat.clone()
 
 
 def nudged(seed: int) -> Convert:
@@ -70,6 +69,8 @@ def nudged(seed: int) -> Convert:
     generator = torch.Generator().manual_seed(seed)
 
     def convert(flat: Tensor) -> Tensor:
+        if flat.is_complex():
+            return torch.view_as_complex(convert(torch.view_as_real(flat)))
         if not flat.is_floating_point() or torch.finfo(flat.dtype).bits < 16:
             return flat.clone()
         up = torch.randint(0, 2, flat.shape, generator=generator).to(flat.device).bool()

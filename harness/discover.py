@@ -52,10 +52,23 @@ def discover_generator(name: str) -> str | None:
 
     Raises: DiscoverError if it exists and its import fails.
     """
+    return _module_with("draw", name)
+
+
+def discover_batches(name: str) -> str | None:
+    """The dotted name of the module, if its cases are batches of samples: it has a function `batches`.
+
+    Raises: DiscoverError if it exists and its import fails.
+    """
+    return _module_with("batches", name)
+
+
+def _module_with(attribute: str, name: str) -> str | None:
+    """The dotted name of the module, if it has a function of that name."""
     if name.endswith(".py") or "/" in name:
         return None
     module = _module_named(name)
-    return module.__name__ if module is not None and callable(getattr(module, "draw", None)) else None
+    return module.__name__ if module is not None and callable(getattr(module, attribute, None)) else None
 
 
 def suite_names() -> tuple[str, ...]:

@@ -43,7 +43,13 @@ def OPTIONS(command: Any) -> Any:
         click.option(
             "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="machine: steps a run."
         ),
-        click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="machine: processes."),
+        click.option(
+            "--jobs",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="machine, programs, ops: processes.",
+        ),
         click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
         click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
         click.option("--subjects", default="", metavar="NAME[,NAME]", help="machine: only these callables."),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.utils import _pytree as pytree
 
 Step = Callable[[], object]
 
@@ -25,6 +26,8 @@ SAMPLE_S = 0.02
 BATCH_S = 0.001
 """The least that one batch of a sample lasts on the CPU: shorter than the slices that other processes take away, so
 that a slice spoils one batch and not the median of them. On a GPU a sample is one batch, as waiting for it costs."""
+MEMORY_BOUND = "memory-bound"
+"""The tag of a case that nothing but moving its inputs and outputs should take time of."""
 MEMORY_FLOOR_BYTES = 1 << 20
 """Peaks under this are allocator noise; no ratio is made of them."""
 
@@ -133,6 +136,22 @@ def median_ms(step: Step, *, rounds: int, device: str = "cpu", sample_s: float =
     """The median over `rounds` samples of one step alone."""
     sampling = calibrate(step, device, sample_s)
     return statistics.median(sample_ms(step, sampling, device) for _ in range(rounds))
+
+
+def moved_bytes(*values: object) -> int:
+    """What a program must move at least: each distinct piece of memory of its inputs and results once."""
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    pieces: dict[tuple[int, int], int] = {}
+    for tensor in tensors:
+        place = tensor.untyped_storage().data_ptr(), int(tensor.storage_offset())
+        pieces[place] = max(pieces.get(place, 0), tensor.numel() * tensor.itemsize)
+    return sum(pieces.values())
+
+
+def copy_step(moved: int, device: str = "cpu") -> Step:
+    """A copy that reads and writes `moved` bytes in all: half of them each."""
+    source, target = (torch.ones(max(moved // 8, 1), dtype=torch.float32, device=device) for _ in range(2))
+    return lambda: target.copy_(source)
 
 
 def first_call_s(step: Step, device: str = "cpu") -> float:

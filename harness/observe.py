@@ -136,11 +136,14 @@ def observe(
     seed: int,
     compiled: Callable[..., Any] | None = None,
     scenario: Callable[..., Any] | None = None,
+    is_poked: bool = True,
+    moved: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Observation, ...]:
     """Runs the steps, one for each call of `calls` (the same call, as a rule), and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
-    watched either way. A `scenario` is given the one or the other, and the arguments.
+    watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last step's
+    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent.
 
     The random state is reset to `seed` before the first step. The objects of the calls are left as the program
     leaves them. Raises: KeyboardInterrupt only; whatever else the program raises is observed.
@@ -150,10 +153,10 @@ def observe(
     earlier: Tree = Tree()
     seen = []
     for index, call in enumerate(calls):
-        is_last = index == len(calls) - 1
+        pokes = is_poked and index == len(calls) - 1
         function = call.function if compiled is None else compiled
         function = function if scenario is None else functools.partial(scenario, function)
-        observation, earlier = _observed_step(call, function, mode, seed, earlier, is_last)
+        observation, earlier = _observed_step(call, function, mode, seed, earlier, pokes, moved)
         seen.append(observation)
     return tuple(seen)
 
@@ -206,15 +209,16 @@ def grad_mode(mode: str) -> contextlib.AbstractContextManager[Any]:
     return torch.enable_grad() if mode == "train" else torch.no_grad()
 
 
-def backward(output: Tree, seed: int) -> None:
-    """Backward from the loss, or from every differentiable output with its cotangent."""
+def backward(output: Tree, seed: int, moved: Callable[[Tensor], Tensor] | None = None) -> None:
+    """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it."""
     loss = output.tensors.get("output.loss")
     if loss is not None and loss.requires_grad and loss.numel() == 1:
         loss.backward()
         return
     ends = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
     if ends:
-        torch.autograd.backward(list(ends.values()), [cotangent(path, end, seed) for path, end in ends.items()])
+        cotangents = [cotangent(path, end, seed) for path, end in ends.items()]
+        torch.autograd.backward(list(ends.values()), [moved(one) if moved else one for one in cotangents])
 
 
 def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
@@ -307,7 +311,13 @@ def _has_bits(seen: Seen | None, value: Tensor) -> bool:
 
 
 def _observed_step(
-    call: Call, function: Callable[..., Any], mode: str, seed: int, earlier: Tree, is_last: bool
+    call: Call,
+    function: Callable[..., Any],
+    mode: str,
+    seed: int,
+    earlier: Tree,
+    pokes: bool,
+    moved: Callable[[Tensor], Tensor] | None,
 ) -> tuple[Observation, Tree]:
     before = walk_call(call.function, call.args, call.kwargs)
     leaves = leaves_of(call, before) if mode == "train" else {}
@@ -316,7 +326,7 @@ def _observed_step(
     versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
     numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
     random_before = random_state(before.generators)
-    step = _run_step(call, function, mode, seed, before, leaves)
+    step = _run_step(call, function, functools.partial(backward, seed=seed, moved=moved), mode, before, leaves)
     random_after = random_state(before.generators)
     after = walk_call(call.function, call.args, call.kwargs)
     names = _names(before.tensors)
@@ -338,14 +348,19 @@ def _observed_step(
         ambient=step.ambient,
         uses_random=random_before != random_after,
         hooks=tuple(step.hooks),
-        pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_last else {},
+        pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if pokes else {},
         seconds=step.seconds,
     )
     return observation, step.tree
 
 
 def _run_step(
-    call: Call, function: Callable[..., Any], mode: str, seed: int, before: Tree, leaves: dict[str, Tensor]
+    call: Call,
+    function: Callable[..., Any],
+    go_back: Callable[[Tree], None],
+    mode: str,
+    before: Tree,
+    leaves: dict[str, Tensor],
 ) -> _Step:
     step = _Step()
     during = "call"
@@ -357,7 +372,7 @@ def _run_step(
             during = "backward"
             if mode == "train":
                 with _recorded_arrivals(leaves, step.hooks), timed():
-                    backward(step.tree, seed)
+                    go_back(step.tree)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit too: whatever the program does, it does not end the run

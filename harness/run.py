@@ -41,6 +41,8 @@ from harness.oracle import Oracle, Run, takes_path_of
 from harness.outcome import Difference, Result
 from harness.tree import walk_call
 
+BOTH_RAISE = "both raise"
+"""How the detail of a row begins where eager raises too."""
 ROUNDS = 5
 SAMPLE_S = 0.01
 
@@ -66,11 +68,13 @@ def run_case(
     timed: bool = True,
     steps: int = STEPS,
     quick: bool = False,
+    is_poked: bool = True,
 ) -> Result:
     """One case in one mode on one backend, observed over `steps` steps and held against eager.
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
-    only ever excuse a difference, are made when something differs.
+    only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
+    step, which takes time by the square of their number.
 
     Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
     Whatever the case or the backend raises is a verdict.
@@ -82,7 +86,7 @@ def run_case(
     counters.clear()
     try:
         call = made_call(case, size, seed, device)
-        return _Trial(case, mode, resolved, call, seed, steps).result(timed, quick)
+        return _Trial(case, mode, resolved, call, seed, steps, is_poked).result(timed, quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:
@@ -136,6 +140,7 @@ class _Trial:
     call: Call
     seed: int
     steps: int
+    is_poked: bool
 
     def result(self, timed: bool, quick: bool) -> Result:
         eager = self._observed(self._copies())
@@ -144,7 +149,7 @@ class _Trial:
         with self.backend.ambient():
             calls = self._copies()
             compiled = _compiled(self.backend, calls[0].function)
-            ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario)
+            ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
             timed = timed and not self._is_about_meaning() and _is_timable(eager, ours, calls)
             timing = self._timing(calls[-1], compiled) if timed else _Timing()
         if quick and is_identical(eager, ours):
@@ -203,7 +208,7 @@ class _Trial:
         torch.set_default_dtype(torch.float64)
         try:
             with Float64(_narrow_dtype(self.call)):
-                wide = self._observed(calls)
+                wide = self._observed(calls, is_poked=False)
         finally:
             torch.set_default_dtype(default)
         for got, reference in zip(wide, eager, strict=True):
@@ -212,11 +217,13 @@ class _Trial:
         return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
 
     def _nudged(self, index: int) -> Run:
-        return self._observed(self._copies(nudged(self.seed + index + 1)))
+        move = nudged(self.seed + index + 1)
+        return self._observed(self._copies(move), is_poked=False, moved=move)
 
-    def _observed(self, calls: tuple[Call, ...]) -> Run:
+    def _observed(self, calls: tuple[Call, ...], is_poked: bool = True, moved: Convert | None = None) -> Run:
         """An eager run."""
-        return observe(calls, self.mode, self.seed, scenario=self.case.scenario)
+        is_poked = is_poked and self.is_poked
+        return observe(calls, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
 
     def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
         """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh.
@@ -277,7 +284,7 @@ def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
         if got.error is not None and reference.error is None:
             return _verdict_of_error(index, got.error)
     if comparison.different:
-        return "diverged", ""
+        return "diverged", _said_by_eager(eager)
     if comparison.unstable:
         return "reference-unstable", "eager differs from itself"
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
@@ -293,7 +300,7 @@ def _verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
 
 def _said_by_eager(eager: Run) -> str:
     raised = next((step.error for step in eager if step.error is not None), None)
-    return f"both raise {name_of(raised.error)}" if raised else ""
+    return f"{BOTH_RAISE} {name_of(raised.error)}" if raised else ""
 
 
 def _first_lines(error: BaseException) -> str:

@@ -19,9 +19,9 @@ a million is seen. The smaller envelope keeps a large element's error from excus
 another order of summation, which draws another error of the same size; 4 ulps is for eager being exact by luck.
 
 *Sampled.* Where eager is lucky on few elements (a gradient that is zero but for rounding; a scalar), its one error says
-little about the size of the error. So a difference is said only after up to four more eager runs, each with every input
-and parameter moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs change by that,
-or whose numbers move further than the reach below, took another path, and is not counted.
+little about the size of the error. So a difference is said only after up to four more eager runs, each with every
+input, parameter and cotangent moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs
+change by that, or whose numbers move further than the reach below, took another path, and is not counted.
 
 *Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
 (its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the

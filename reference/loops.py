@@ -15,8 +15,25 @@ from typing import Any
 import numpy as np
 import torch
 
+from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.index import Index, evaluate, symbols
-from compiler.ir.loops import AsValue, Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce
+from compiler.ir.loops import (
+    AsValue,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from compiler.ir.rewrite import is_scattered
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
@@ -44,6 +61,7 @@ def _from_torch(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
     "floordiv_int": np.floor_divide, "mod_int": np.mod, "floor_div_float": np.floor_divide,
+    "truncdiv_int": lambda a, b: (a - np.fmod(a, b)) // b,
     "remainder_float": np.mod,
     "fmod": np.fmod, "sign": lambda x: type(x)(int(x > 0) - int(x < 0)),
     "reciprocal": lambda x: type(x)(1) / x, "sqrt": np.sqrt,
@@ -68,9 +86,26 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "lgamma": _from_torch(torch.lgamma), "digamma": _from_torch(torch.digamma),
     "trigamma": _from_torch(lambda x: torch.polygamma(1, x)), "zeta": _from_torch(torch.special.zeta),
 }  # fmt: skip
-START: dict[str, Any] = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
+START: dict[str, Any] = {
+    "sum": 0,
+    "prod": 1,
+    "max": -math.inf,
+    "min": math.inf,
+    "any": False,
+    "all": True,
+    "logaddexp": -math.inf,
+}
 STEP = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
-        "any": np.logical_or, "all": np.logical_and}  # fmt: skip
+        "any": np.logical_or, "all": np.logical_and, "logaddexp": np.logaddexp}  # fmt: skip
+
+
+MODES: dict[str, Callable[[Any, Any], Any]] = {
+    "write": lambda old, new: new,
+    "accumulate": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
 
 
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
@@ -87,6 +122,7 @@ class Evaluation:
         self.tensors = tensors
         self.sizes = dict(sizes)
         self.reduced: dict[tuple[Any, ...], Any] = {}
+        self.failed: set[str] = set()
 
     def points(self, loops: tuple[Loop, ...], at: Mapping[str, int]) -> Iterator[dict[str, int]]:
         """Every assignment of the loop variables, the last loop fastest."""
@@ -98,14 +134,18 @@ class Evaluation:
         """Executes every store. Values are computed first: a store never feeds a load of its own kernel."""
         for store in kernel.stores:
             mentioned = symbols(store.index)
-            loops = tuple(loop for loop in kernel.loops if loop.var in mentioned)
-            points = self.points(loops, self.sizes)
-            values = [(evaluate(store.index, at), self.value(store.expr, at, {})) for at in points]
-            for offset, value in values:
-                old = self.tensors[store.buffer][offset].item() if store.mode == "accumulate" else 0
-                self.tensors[store.buffer][offset] = (
-                    (value + old).item() if store.mode == "accumulate" else value.item()
-                )
+            loops = tuple(loop for loop in kernel.loops if loop.var in mentioned or is_scattered(store))
+            target = self.tensors[store.buffer]
+            for offset, value in [self.stored(store, at) for at in self.points(loops, self.sizes)]:
+                old = as_dtype(target[offset].item(), store.expr.dtype)
+                target[offset] = MODES[store.mode](old, value).item()
+
+    def stored(self, store: Store, at: Mapping[str, int]) -> tuple[int, Any]:
+        """Where a store goes at a point, and what it stores."""
+        expr = store.expr
+        while isinstance(expr, Bind):
+            at, expr = self.inside(expr, at, {}), expr.body
+        return self.offset(store.index, at), self.value(expr, at, {})
 
     def value(self, expr: Expr, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
         """The value of an expression at a point; `known` are those computed there already."""
@@ -124,8 +164,35 @@ class Evaluation:
             return as_dtype(evaluate(expr.index, at), expr.dtype)
         if isinstance(expr, Call):
             return as_dtype(OPERATORS[expr.op](*(self.value(arg, at, known) for arg in expr.args)), expr.dtype)
+        if isinstance(expr, Bind):
+            return self.bound(expr, at, known)
+        if isinstance(expr, Check):
+            if not self.value(expr.condition, at, known):
+                self.failed.add(expr.failure)
+            return self.value(expr.expr, at, known)
+        if isinstance(expr, Scan):
+            return self.scanned(expr, at)
         assert isinstance(expr, Reduce), f"no kernel holds {expr}"
         return self.reduction(expr, at)
+
+    def bound(self, expr: Bind, at: Mapping[str, int], known: dict[Expr, Any]) -> Any:
+        """The body at the position."""
+        return self.value(expr.body, self.inside(expr, at, known), {})
+
+    def inside(self, expr: Bind, at: Mapping[str, int], known: dict[Expr, Any]) -> dict[str, int]:
+        """The point with the position, or 0 where that is out of range, as generated code has it."""
+        extent = evaluate(expr.loop.extent, at)
+        assert extent > 0, f"{expr.loop} has no position"
+        position = int(self.value(expr.position, at, known))
+        return {**at, expr.loop.var: position if 0 <= position < extent else 0}
+
+    def scanned(self, expr: Scan, at: Mapping[str, int]) -> Any:
+        """The fold of the elements up to and with the last, one after the other."""
+        total = as_dtype(START[expr.op], expr.dtype) if expr.op not in ("max", "min") else None
+        for point in range(evaluate(expr.last, at) + 1):
+            value = self.value(expr.body, {**at, expr.loop.var: point}, {})
+            total = value if total is None else as_dtype(STEP[expr.op](total, value), expr.dtype)
+        return total
 
     def offset(self, index: Index, at: Mapping[str, int]) -> int:
         found = evaluate(index, at)
@@ -156,10 +223,15 @@ def reduce_values(expr: Reduce, values: list[Any]) -> Any:
 
 
 def run_kernel(kernel: Kernel, tensors: list[torch.Tensor], sizes: list[int]) -> None:
-    """Runs a kernel on flat tensors in the order of its buffers, writing into them."""
+    """Runs a kernel on flat tensors in the order of its buffers, writing into them; raises what its checks found."""
     named = {buffer.name: tensor for buffer, tensor in zip(kernel.buffers, tensors, strict=True)}
+    evaluation = Evaluation(named, dict(zip(kernel.symbols, sizes, strict=True)))
     with np.errstate(all="ignore"):
-        Evaluation(named, dict(zip(kernel.symbols, sizes, strict=True))).run(kernel)
+        evaluation.run(kernel)
+    for name in failures_of(kernel):
+        if name in evaluation.failed:
+            error, message = FAILURES[name]
+            raise error(message)
 
 
 def tensor_at(address: int, buffer: Buffer, sizes: Mapping[str, int]) -> torch.Tensor:

@@ -116,7 +116,7 @@ def compiled(case: Case, share: Share, is_checked: bool) -> GraphCall:
 
     def count(program: Program) -> GraphCall:
         if is_checked:
-            return build(program, options, journal)
+            return build(program, options, journal).load()
         return lambda args: []
 
     def split(joint: Program) -> Split:

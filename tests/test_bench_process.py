@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from harness import bench
+from harness import worker
 from harness.cli import commands
 
 CASES = """
@@ -84,8 +84,8 @@ def test_bench_interrupted_ends_its_worker_and_reports(
             return super().wait()
 
     names = {"Popen": Interrupted, "STDOUT": subprocess.STDOUT, "TimeoutExpired": subprocess.TimeoutExpired}
-    monkeypatch.setattr(bench, "subprocess", SimpleNamespace(**names))
+    monkeypatch.setattr(worker, "subprocess", SimpleNamespace(**names))
     path = tmp_path / "bench.json"
     result = invoke(cases, "--filter", "hang", "--backend", "eager", "--against", "eager", "--json", str(path))
-    assert result.exit_code == 130 and [worker.returncode for worker in workers] == [-9]
+    assert result.exit_code == 130 and [each.returncode for each in workers] == [-9]
     assert json.loads(path.read_text())["interrupted"] is True

@@ -17,6 +17,7 @@ SETTINGS = Settings("assay", ("inductor", "eager"), seed=0, device="cpu", rounds
 KEYS = [
     "case", "mode", "backend", "against", "ms", "against_ms", "speed_ratio", "speed_spread", "compile_s",
     "against_compile_s", "compile_ratio", "memory_ratio", "verdict",
+    "copy_share", "dynamo_ms",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from harness import bench_worker, measure
 from harness.bench_worker import Request
+from harness.discover import discover
 from harness.outcome import Difference, Result
 
 CASES = """
@@ -138,3 +139,25 @@ def test_pair_runs_each_side_on_its_own_backend_though_they_share_code(tmp_path:
     (answer,) = answers(tmp_path, modes=("infer",), backend=f"{place}ours_backend", against=(f"{place}theirs_backend",))
     (pair,) = answer["pairs"].values()
     assert pair["error"] == "" and CALLS["ours"] >= 3 and CALLS["theirs"] >= 3
+
+
+def test_overhead_is_told_beside_dynamos_and_as_aot_function() -> None:
+    case = next(case for case in discover(["overhead"]) if case.name == "overhead.two_inputs")
+    request = Request("steady", case.origin, case.name, ("train",), "eager", ("eager",), "tiny", 0, "cpu", 2)
+    pair = bench_worker.pair(request, case, "train", "eager")
+    assert pair.dynamo_ms and pair.dynamo_ms > 0 and pair.copy_share is None
+    pair = bench_worker.pair(request, case, "train", bench_worker.AHEAD)
+    assert pair.speed_ratio and pair.speed_ratio > 0 and pair.dynamo_ms is None and not pair.error
+
+
+def test_memory_bound_kernels_are_told_beside_a_copy() -> None:
+    case = next(case for case in discover(["kernels"]) if case.name == "kernels.relu_residual")
+    request = Request("steady", case.origin, case.name, ("infer",), "eager", ("eager",), "tiny", 0, "cpu", 2)
+    pair = bench_worker.pair(request, case, "infer", "eager")
+    assert pair.copy_share and 0 < pair.copy_share < 1, "16 x 64 elements, four tensors: a copy is one call"
+
+
+def test_moved_bytes_counts_each_piece_of_memory_once() -> None:
+    x = torch.zeros(8)
+    assert measure.moved_bytes((x, x), {"y": x[:4]}, [torch.zeros(2, dtype=torch.int64)]) == 32 + 16
+    assert measure.copy_step(64)() is not None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import weakref
 from typing import Any
+from unittest import mock
 
 import torch
 
-from compiler.codegen.host import emit, load
+from compiler.codegen.host import LARGE_BYTES, emit, load
 from compiler.ir.loops import Free, Launch
+from compiler.runtime import huge_pages
 from reference.loops import as_function
 from tests.lowering import assert_same, check, executable, planned, traced
 
@@ -136,3 +139,17 @@ def test_launches_name_their_origins() -> None:
     schedule = planned(traced(lambda x: (x.exp() + 1,), torch.randn(3)))
     (launch,) = (step for step in schedule.steps if isinstance(step, Launch))
     assert launch.origins == ("add",)
+
+
+def test_large_results_are_asked_for_in_huge_pages() -> None:
+    width = 1024
+    enough = LARGE_BYTES // (4 * width)
+    compiled = torch.compile(lambda x: x * 2, backend="assay", dynamic=False)
+    for rows, wanted in ((enough - 1, 0), (enough, 1)):
+        x = torch.ones(rows, width)
+        with mock.patch.object(huge_pages, "_advise", return_value=0) as advise:
+            assert torch.equal(compiled(x), torch.full((rows, width), 2.0))
+        assert advise.call_count == wanted
+    ((first, extent, advice), _) = advise.call_args
+    assert first % mmap.PAGESIZE == extent % mmap.PAGESIZE == 0 and advice == mmap.MADV_HUGEPAGE
+    assert LARGE_BYTES - 2 * mmap.PAGESIZE <= extent <= LARGE_BYTES

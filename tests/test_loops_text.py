@@ -12,7 +12,7 @@ import torch
 
 from compiler.errors import VerifyError
 from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Buffer, Call, Cast, Const, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import Bind, Buffer, Call, Cast, Check, Const, Element, Expr, Kernel, Load, Loop, Reduce, Store
 from compiler.ir.text import parse, show
 from compiler.ir.verify import verify
 from reference.loops import run_kernel
@@ -69,6 +69,7 @@ def test_parse_rejects_other_text() -> None:
         parse("def kernel(): pass")
 
 
+ONE = Const(1.0, f32)
 BROKEN: dict[str, tuple[Expr, str]] = {
     "unbound variable": (Load("in0", Symbol("k"), f32), "k in an index is not bound"),
     "variable of another reduction": (Load("in0", r0, f32), "r0_0 in an index is not bound"),
@@ -81,6 +82,15 @@ BROKEN: dict[str, tuple[Expr, str]] = {
     ),
     "mixed operands": (Call("add", (Const(1.0, f32), Const(1, torch.int64)), f32), "operands of"),
     "element": (Element("x", (i0,), f32), "has no layout"),
+    "variable outside its binding": (
+        Bind(
+            Loop("b0", Int(2)), Call("neg", (Cast(Load("in0", Symbol("b0"), f32), torch.int64),), torch.int64), ONE, f32
+        ),
+        "b0 in an index is not bound",
+    ),
+    "position of another dtype": (Bind(Loop("b0", Int(2)), ONE, ONE, f32), "a position of torch.float32"),
+    "check of an unknown failure": (Check(ONE, Const(True, torch.bool), "whim", f32), "fails with 'whim'"),
+    "check of a number": (Check(ONE, ONE, "index", f32), "a check of torch.float32"),
 }
 
 

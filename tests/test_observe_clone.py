@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -122,3 +123,18 @@ def test_clone_says_what_cannot_be_copied() -> None:
         assert "lock" in str(error)
     else:
         raise AssertionError("a lock was copied")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+def test_observe_clone_widened_shares_nothing_and_keeps_every_number(dtype: torch.dtype) -> None:
+    given = torch.randn(3, dtype=dtype)
+    (made,) = copy_call(Call(torch.neg, (given,), {}), widened).args
+    assert made.dtype == (torch.complex128 if dtype.is_complex else torch.float64)
+    assert torch.equal(made, given.to(made.dtype)) and made.untyped_storage()._cdata != given.untyped_storage()._cdata
+
+
+def test_observe_clone_nudged_moves_complex_numbers_by_one_rounding() -> None:
+    given = torch.randn(50, dtype=torch.complex64)
+    (made,) = copy_call(Call(torch.neg, (given,), {}), nudged(1)).args
+    off = (torch.view_as_real(made) - torch.view_as_real(given)).abs() / torch.view_as_real(given).abs()
+    assert bool((off > 0).all()) and bool((off < 3e-7).all())

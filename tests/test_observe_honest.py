@@ -12,6 +12,8 @@ from torch.nn import functional
 
 from harness.case import Made
 from harness.case import case as declare
+from harness.clone import Call, nudged
+from harness.observe import observe
 from harness.run import run_case
 
 Make = Callable[[], Made]
@@ -222,3 +224,15 @@ def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
     result = run_case(declare()(view_made_without_grad), "train", "aot_eager", timed=False)
     assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error"}
     assert run_case(declare()(view_made_without_grad), "train", "eager", timed=False).verdict == "same"
+
+
+def test_observe_moved_cotangents_reach_the_gradients() -> None:
+    def gradient(moved: Callable[[Tensor], Tensor] | None) -> Tensor:
+        leaf = torch.ones(64, requires_grad=True)
+        (step,) = observe((Call(torch.neg, (leaf,), {}),), "train", 0, moved=moved)
+        seen = step.gradients["input[0]"]
+        assert seen is not None
+        return seen.value
+
+    plain, moved = gradient(None), gradient(nudged(3))
+    assert not torch.equal(plain, moved) and torch.allclose(plain, moved, rtol=1e-6)

@@ -329,11 +329,39 @@ def test_unsupported_dtype_is_left_to_aten(dtype: torch.dtype) -> None:
     hold(lambda x: (x * 2, x + 1), torch.randn(3).to(dtype), generated=False, rtol=1e-6, atol=1e-6)
 
 
-def test_integer_division_by_a_tensor_keeps_eagers_error() -> None:
-    schedule = planned(traced(lambda a, b: (a // b,), torch.tensor([4, 6]), torch.tensor([2, 3])))
-    assert schedule.counts.fallbacks == {"aten.floor_divide": 1}
+def quotients(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        a // b,
+        a % b,
+        torch.fmod(a, b),
+        torch.div(a, b, rounding_mode="trunc"),
+        aten.div(a, b, rounding_mode="floor"),
+    )
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integer_division_as_eager(dtype: torch.dtype) -> None:
+    low = 0 if dtype is torch.uint8 else -7
+    a = torch.arange(low, 9).to(dtype)[:, None]
+    b = torch.tensor([d for d in range(low, 6) if d], dtype=dtype)
+    hold(quotients, a, b)
+    hold(lambda a: quotients(a, 3), a)
+
+
+def test_integer_division_by_zero_raises_as_eager() -> None:
+    a, b = torch.tensor([4, 6]), torch.tensor([2, 3])
+    for which in range(5):
+        run = executable(planned(traced(lambda a, b: (quotients(a, b)[which],), a, b)))  # noqa: B023
+        run([a, b])
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run([a, torch.tensor([2, 0])])
+
+
+def test_integer_division_by_zero_of_what_nobody_reads_raises_as_eager() -> None:
+    a, b = torch.tensor([4, 6]), torch.tensor([2, 3])
+    run = executable(planned(traced(lambda a, b: ((a // b)[:1] * 2,), a, b)))
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        executable(schedule)([torch.tensor([4, 6]), torch.tensor([2, 0])])
+        run([a, torch.tensor([2, 0])])
 
 
 def test_kinds_of_operators() -> None:

@@ -30,6 +30,23 @@ class Ambient:
             torch.are_deterministic_algorithms_enabled(),
         )
 
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """While it is open, gradients and autocast are as they were, and afterwards as they are now."""
+        with preserved():
+            torch.set_grad_enabled(self.grad)
+            dtypes = dict(self.autocast)
+            now = {device: torch.get_autocast_dtype(device) for device in dtypes}
+            for device in ("cpu", "cuda"):
+                torch.set_autocast_enabled(device, device in dtypes)
+            try:
+                for device, dtype in dtypes.items():
+                    torch.set_autocast_dtype(device, dtype)
+                yield
+            finally:
+                for device, dtype in now.items():
+                    torch.set_autocast_dtype(device, dtype)
+
 
 @contextmanager
 def preserved() -> Iterator[None]:

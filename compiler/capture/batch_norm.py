@@ -44,7 +44,14 @@ def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: 
     """`x * alpha + beta`, as eager's kernel has it."""
     scale = rstd if weight is None else rstd * _wide(weight)
     shift = -mean * scale if bias is None else _wide(bias) - mean * scale
-    return (_wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype)
+    return _laid_out((_wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype), x)
+
+
+def _laid_out(value: Tensor, x: Tensor) -> Tensor:
+    """The value as eager's kernels lay out what has the shape of `x`: by channels if `x` is so, else in rows."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    wanted = formats.get(x.dim())
+    return value if wanted and x.is_contiguous(memory_format=wanted) else value.contiguous()
 
 
 def normalized_by_batch(
@@ -110,7 +117,7 @@ def batch_norm_gradients(
         slope = (dot * rstd.double() * rstd / _count(x)).to(wide.dtype)
         average = (total / _count(x)).to(wide.dtype)
         centered = wide - per_channel(average, x) - gap * per_channel(slope, x)
-    to_x = (centered * per_channel(scale, x)).to(x.dtype)
+    to_x = _laid_out((centered * per_channel(scale, x)).to(x.dtype), x)
     kept = (weight if weight is not None else x).dtype
     to_weight = (dot * rstd).to(kept) if output_mask[1] else None
     return (to_x if output_mask[0] else None, to_weight, total.to(kept) if output_mask[2] else None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
@@ -138,6 +139,8 @@ def _bind_tensor(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
         plain = _outside(trace, fake)
+    if isinstance(plain, FakeTensor) and isinstance(fake, FakeTensor) and fake.dim() == 0:
+        plain.item_memo = fake.item_memo
     wrapped = trace.wrap(trace.add_input(name, plain), requires_grad)
     return wrapped, trace.as_non_leaf(wrapped) if requires_grad and not is_leaf else wrapped
 

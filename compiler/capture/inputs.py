@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,11 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
     return CallLeaf(role, fake, value.requires_grad, is_leaf, value.is_inference())
+
+
+def held(module: torch.nn.Module, node: torch.fx.Node) -> object:
+    """What a `get_attr` node of a graph module refers to."""
+    return functools.reduce(getattr, str(node.target).split("."), module)
 
 
 def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:

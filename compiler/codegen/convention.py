@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
@@ -76,6 +77,8 @@ METHODS = {
 """Views that are a method of the tensor, with the operator's own arguments."""
 
 LITERALS = (int, float, bool, str, type(None))
+
+Made = TypeVar("Made", bound=Callable[..., object])
 
 
 @dataclass(slots=True)
@@ -603,8 +606,20 @@ def _tangents(backward: Program) -> dict[OutputRole, torch.fx.Node]:
 
 def zeros_like(expected: torch.Tensor) -> Callable[[torch.Size], torch.Tensor]:
     """Zeros of a shape, in the dtype and on the device of a tangent."""
-    dtype, device = expected.dtype, expected.device
-    return lambda shape: torch.zeros(shape, dtype=dtype, device=device)
+    return _zeros_of(expected.dtype, expected.device)
+
+
+def _zeros_of(dtype: torch.dtype, device: torch.device) -> Callable[[torch.Size], torch.Tensor]:
+    def zeros(shape: torch.Size) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    return _made_by(zeros, _zeros_of, dtype, device)
+
+
+def _made_by(function: Made, maker: Callable[..., object], *arguments: object) -> Made:
+    """The function with a note of how to make it again, for whoever keeps a call beyond its process."""
+    function.made_by = maker, arguments  # type: ignore[attr-defined]
+    return function
 
 
 def copy_as_it_lies(value: torch.Tensor) -> torch.Tensor:
@@ -626,9 +641,15 @@ def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor
     """A function that gives a tangent the strides that the backward graph was recorded with."""
     strides: tuple[int | torch.SymInt, ...] = expected.stride()
     order = sorted(range(expected.dim()), key=lambda dim: (-_hint(strides[dim]), dim))
-    inverse = [order.index(dim) for dim in range(expected.dim())]
-    ordered = order == list(range(expected.dim()))
-    stride = None if any(isinstance(s, torch.SymInt) for s in strides) else tuple(strides)
+    return _laid_out_by(tuple(order), None if any(isinstance(s, torch.SymInt) for s in strides) else tuple(strides))
+
+
+def _laid_out_by(
+    order: tuple[int, ...], stride: tuple[int | torch.SymInt, ...] | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`order` are the dimensions, the slowest in memory first; `stride` is None where it depends on symbols."""
+    inverse = [order.index(dim) for dim in range(len(order))]
+    ordered = order == tuple(range(len(order)))
 
     def laid_out(tangent: torch.Tensor) -> torch.Tensor:
         if stride is not None and tangent.stride() == stride:
@@ -637,7 +658,7 @@ def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor
             return tangent.contiguous()
         return tangent.permute(order).contiguous().permute(inverse)
 
-    return laid_out
+    return _made_by(laid_out, _laid_out_by, order, stride)
 
 
 def _hint(size: int | torch.SymInt) -> int:

@@ -2,6 +2,8 @@
 
     extern "C" void name(f32* y, const f32* x, i64 n)      buffers in order, then symbols
 
+A kernel that checks something returns u64: bit k is set where a check of the k-th of `failures_of(kernel)` failed.
+
 Each nest of the kernel is written in one of two ways. By rows: a reduction runs along its own innermost loop with
 `omp simd reduction`, and the innermost kernel loop is the simd loop of the stores. By lanes: a tile of the lane loop
 runs side by side through the reductions, which keep an array of accumulators. In both, whatever does not depend on a
@@ -26,10 +28,25 @@ import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
-from compiler.codegen.nest import Interner, Nest, Renamer, cost, loops_of, normalize, operands, subexpressions
+from compiler.codegen.nest import (
+    Interner,
+    Nest,
+    Renamer,
+    apart_loops,
+    cost,
+    loops_of,
+    normalize,
+    operands,
+    scanned_loop,
+    segments,
+    subexpressions,
+    with_expr,
+)
 from compiler.errors import VerifyError
+from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
+from compiler.ir.rewrite import is_scattered, loops_bound_by
 
 PARALLEL_WORK = 1 << 16
 """Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""
@@ -52,6 +69,9 @@ TILE = 64
 SCRATCH_BYTES = 1 << 17
 """The longest row of scratch, which is on the stack."""
 
+UPDATES = {"accumulate": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
+"""What joins an update with the element that is there."""
+
 _KEYWORDS = frozenset(
     "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
     "explicit export extern false float for friend goto if inline int long main namespace new not operator or private "
@@ -59,7 +79,9 @@ _KEYWORDS = frozenset(
     "typedef typename union unsigned using virtual void volatile while xor m f16 f32 f64 bf16 i8 i16 i32 i64 u8 u32 "
     "u64 bits".split()
 )
-_OURS = re.compile(r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|r\d+")
+_OURS = re.compile(
+    r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|failed|[gr]\d+"
+)
 
 
 def identifier(name: str) -> str:
@@ -88,10 +110,15 @@ def emit_kernel(kernel: Kernel) -> str:
     ]
     arguments = [*pointers, *(f"i64 {identifier(symbol)}" for symbol in kernel.symbols)]
     intern, nests = normalize(_with_identifiers(kernel))
-    with writer.block(f'extern "C" void {kernel.name}({", ".join(arguments)})'):
+    failures = failures_of(kernel)
+    with writer.block(f'extern "C" {"u64" if failures else "void"} {kernel.name}({", ".join(arguments)})'):
+        if failures:
+            writer.line("u64 failed = 0;")
         for nest in nests:
             with writer.block("") if len(nests) > 1 else _nothing():
-                _Emitter(writer, intern, nest).run()
+                _Emitter(writer, intern, nest, failures).run()
+        if failures:
+            writer.line("return failed;")
     return writer.text()
 
 
@@ -120,6 +147,14 @@ def _with_identifiers(kernel: Kernel) -> Kernel:
                 return replace(expr, expr=walk(expr.expr))
             case Reduce():
                 return replace(expr, loops=_rename_loops(expr.loops, symbols), body=walk(expr.body))
+            case Bind():
+                loop = _rename_loops((expr.loop,), symbols)[0]
+                return replace(expr, loop=loop, position=walk(expr.position), body=walk(expr.body))
+            case Check():
+                return replace(expr, expr=walk(expr.expr), condition=walk(expr.condition))
+            case Scan():
+                loop = _rename_loops((expr.loop,), symbols)[0]
+                return replace(expr, loop=loop, last=rename(expr.last), body=walk(expr.body))
         return expr
 
     stores = tuple(
@@ -139,12 +174,22 @@ class _Writer:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._depth = 0
+        self._pragmas: list[tuple[int, int]] = []
 
     def line(self, text: str) -> None:
         self._lines.append("  " * self._depth + text)
 
     def pragma(self, text: str) -> None:
+        """An OpenMP pragma over the loop that is written next."""
+        self._pragmas.append((self._depth, len(self._lines)))
         self.line(f"#pragma omp {text}")
+
+    def check(self, condition: str, bit: int) -> None:
+        """Notes that a condition does not hold; the loops around join what they found."""
+        self.line(f"failed |= (u64)!{condition} << {bit};")
+        for depth, number in self._pragmas:
+            if depth < self._depth and "failed" not in self._lines[number]:
+                self._lines[number] += " reduction(|:failed)"
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -152,6 +197,7 @@ class _Writer:
         self._depth += 1
         yield
         self._depth -= 1
+        self._pragmas = [(depth, number) for depth, number in self._pragmas if depth < self._depth]
         self.line("}")
 
     def text(self) -> str:
@@ -178,6 +224,8 @@ def _operator(op: str, dtype: torch.dtype) -> _Operator:
     if op in ("sum", "prod"):
         sign = "+" if op == "sum" else "*"
         return _Operator("0" if op == "sum" else "1", f"{{0}} {sign}= {{1}}", sign)
+    if op == "logaddexp":
+        return _Operator(_extreme(dtype, True), "{0} = m::logaddexp({0}, {1})", "")
     name = "maximum" if op == "max" else "minimum"
     return _Operator(_extreme(dtype, op == "max"), f"{{0}} = m::{name}({{1}}, {{0}})", name)
 
@@ -206,8 +254,9 @@ class _Accumulator:
 class _Emitter:
     """Writes one nest. `names` maps an expression's id to the text of its value in the scopes that are open."""
 
-    def __init__(self, writer: _Writer, intern: Interner, nest: Nest) -> None:
+    def __init__(self, writer: _Writer, intern: Interner, nest: Nest, failures: tuple[str, ...] = ()) -> None:
         self.writer, self.intern, self.nest = writer, intern, nest
+        self.failures = failures
         self.names: list[dict[int, str]] = [{}]
         self.kept: list[Expr] = []  # so that the ids in `names` stay taken
         self.bound: frozenset[str] = frozenset()
@@ -216,9 +265,16 @@ class _Emitter:
         self.count = itertools.count()
         self.parallel = False
         self.tile: _Tile | None = None
-        self.independent = all(_is_injective(store, nest.loops, intern) for store in nest.stores)
-        self.reductions = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Reduce)]
-        self.loop_names = frozenset(self.extents).union(*({v.var for v in r.loops} for r in self.reductions))
+        self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in nest.stores))
+        self.independent = self.apart >= set(self.extents)
+        found = subexpressions(s.expr for s in nest.stores)
+        self.reductions = [e for e in found if isinstance(e, Reduce)]
+        self.bindings = [e for e in found if isinstance(e, Bind)]
+        self.scans = [e for e in found if isinstance(e, Scan)]
+        self.scanned = scanned_loop(nest.stores)
+        self.totals: dict[int, str] = {}
+        self.checks = any(isinstance(e, Check) for e in found)
+        self.loop_names = frozenset(self.extents) | _names_bound(found)
 
     # ---- scopes ----
 
@@ -259,11 +315,37 @@ class _Emitter:
             return constant(expr.value, expr.dtype)
         known = self.known(expr)
         if known is None:
-            known = self.fresh("t")
-            text = self._text(expr)
-            self.writer.line(f"const {C_TYPES[expr.dtype]} {known} = {text};")
+            known = self._made(expr)
             self.name(expr, known)
         return known
+
+    def _made(self, expr: Expr) -> str:
+        """The text of a value that was not made yet, after the lines that make it."""
+        if isinstance(expr, Bind):
+            self.declare(expr)
+            self.ready([expr.body])
+            return self.value(expr.body)
+        if isinstance(expr, Check):
+            bit = self.failures.index(expr.failure)
+            self.writer.check(self.value(expr.condition), bit)
+            return self.value(expr.expr)
+        if isinstance(expr, Scan):
+            total, operator = self.totals[id(expr)], _operator(expr.op, expr.dtype)
+            self.writer.line(operator.take.format(total, self.value(expr.body)) + ";")
+            return total
+        name, text = self.fresh("t"), self._text(expr)
+        self.writer.line(f"const {C_TYPES[expr.dtype]} {name} = {text};")
+        return name
+
+    def declare(self, expr: Bind) -> None:
+        """Makes the variable of a binding, in range whatever the position is."""
+        var, extent = expr.loop.var, expr.loop.extent
+        if var not in self.bound:
+            self.ready([expr.position])
+            position, size = self.value(expr.position), self.index(extent)
+            self.writer.line(f"const i64 {var} = (u64)({position}) < (u64)({size}) ? {position} : 0;")
+            self.bound |= {var}
+            self.extents = {**self.extents, var: extent}
 
     def _text(self, expr: Expr) -> str:
         match expr:
@@ -279,10 +361,42 @@ class _Emitter:
 
     def hoist(self, roots: Iterable[Expr]) -> None:
         """Makes, here, the largest values under the roots that no further loop changes."""
-        self.reduce(roots)
+        roots = list(roots)
+        self.ready(roots)
         for expr in self._settled(roots):
             if not isinstance(expr, Const):
                 self.value(expr)
+
+    def ready(self, roots: Iterable[Expr]) -> None:
+        """Makes, here, the reductions under the roots and the variables of bindings, which others may wait for."""
+        roots = list(roots)
+        self.reduce(roots)
+        if not self.bindings:
+            return
+        settled = [e for e in self._settled_bindings(roots) if e.loop.var not in self.bound]
+        for expr in settled:
+            self.declare(expr)
+        if settled:
+            self.ready(roots)
+
+    def _settled_bindings(self, roots: Iterable[Expr]) -> list[Bind]:
+        """The bindings under the roots whose positions no further loop changes, inner ones first."""
+        found: list[Bind] = []
+        seen: set[tuple[int, frozenset[str]]] = set()
+
+        def visit(expr: Expr, hidden: frozenset[str]) -> None:
+            if (id(expr), hidden) in seen or self.known(expr) is not None:
+                return
+            seen.add((id(expr), hidden))
+            inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
+            for operand in operands(expr):
+                visit(operand, inner)
+            if isinstance(expr, Bind) and self.is_bound(expr.position, hidden):
+                found.append(expr)
+
+        for root in roots:
+            visit(root, frozenset())
+        return found
 
     def _settled(self, roots: Iterable[Expr]) -> list[Expr]:
         found: list[Expr] = []
@@ -363,6 +477,7 @@ class _Emitter:
             environment = {old: Symbol(new) for old, new in clash.items()}
             extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
             bodies = [Renamer(self.intern, environment, extents)(body) for body in bodies]
+            self.loop_names |= _names_bound(subexpressions(bodies))
         return _contiguous_last(loops, bodies), bodies
 
     def _accumulator(self, reduce: Reduce, loops: Sequence[Loop]) -> _Accumulator:
@@ -467,7 +582,7 @@ class _Emitter:
         reductions = " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
         self.writer.pragma(f"simd {reductions}")
         with self.writer.block(self.head(loop)), self.scope(loop):
-            self.reduce(bodies)
+            self.ready(bodies)
             for row, expr in shared:
                 self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
             for accumulator, body in takes:
@@ -609,7 +724,7 @@ class _Emitter:
         with self.writer.block(self.head(loop)), self.scope(loop):
             self.hoist(bodies)
             with self.lanes():
-                self.reduce(bodies)
+                self.ready(bodies)
                 for accumulator, body in takes:
                     taken = self._taken(accumulator, body)
                     self.writer.line(accumulator.operator.take.format(f"{accumulator.name}[lane]", taken) + ";")
@@ -617,7 +732,16 @@ class _Emitter:
     # ---- kernel loops ----
 
     def run(self) -> None:
-        self.level(0)
+        sizes = dict.fromkeys(b.loop.extent for b in self.bindings if not isinstance(b.loop.extent, Int))
+        if not sizes or not self.checks:
+            self.level(0)
+            return
+        is_empty = " | ".join(f"({self.index(size)} < 1)" for size in sizes)
+        iterations = " & ".join(f"({self.index(loop.extent)} > 0)" for loop in self.nest.loops)
+        with self.writer.block(f"if (({is_empty}) & {iterations or 'true'})"):
+            self.writer.line("failed |= 1;  // there is nothing to read at any position")
+        with self.writer.block("else"):
+            self.level(0)
 
     def depth_of(self, needed: frozenset[str]) -> int:
         """How many of the loops, from the outermost, must be open for these variables to be bound."""
@@ -638,7 +762,7 @@ class _Emitter:
         stores = self.stores_at(depth)
         if stores and self.tile is not None:
             with self.lanes():
-                self.reduce(s.expr for s in stores)
+                self.ready(s.expr for s in stores)
                 self.store(stores)
         else:
             self.store(stores)
@@ -656,19 +780,21 @@ class _Emitter:
         values = [self.value(store.expr) for store in stores]
         for store, text in zip(stores, values, strict=True):
             place = f"{store.buffer}[{self.index(store.index)}]"
-            if store.mode == "accumulate":
-                text = self._accumulated(place, text, store.expr.dtype)
+            if store.mode != "write":
+                text = self._updated(UPDATES[store.mode], place, text, store.expr.dtype)
             self.writer.line(f"{place} = {text};")
 
-    def _accumulated(self, place: str, text: str, dtype: torch.dtype) -> str:
+    def _updated(self, op: str, place: str, text: str, dtype: torch.dtype) -> str:
         held = Const(0, dtype)
         present = f"({place} != 0)" if dtype == torch.bool else place
-        return call(Call("add", (held, held), dtype), [present, text])
+        return call(Call(op, (held, held), dtype), [present, text])
 
     def descend(self, depth: int) -> None:
         """The next loops, in parallel where nothing outside is."""
         loop = self.nest.loops[depth]
-        if self._is_transposing(depth):
+        if loop.var == self.scanned:
+            self._descend_scan(depth)
+        elif self._is_transposing(depth):
             self._descend_by_squares(depth)
         elif loop.var == self.nest.lane:
             self._descend_by_tile(depth, self._pragma_of(depth, 1))
@@ -685,11 +811,46 @@ class _Emitter:
         return all(self.depth_of(self.intern.free(r)) != len(loops) for r in self.reductions)
 
     def _leaf(self, depth: int) -> None:
-        if self.independent:
-            self.writer.pragma(self._pragma_of(depth, 1, "simd") or "simd")
+        loop, nest = self.nest.loops[depth], self.nest
+        pragma = self._pragma_of(depth, 1, "simd") or "simd"
+        is_whole = loop.var in self.ranges or loop.var not in self.apart
+        for first, last in [] if is_whole else segments(loop, nest.stores):
+            self.nest = self._segment(nest, first, last)
+            self._leaf_loop(depth, pragma)
+        if self.nest is nest:
+            self._leaf_loop(depth, pragma)
+        self.nest = nest
+
+    def _segment(self, nest: Nest, first: int, last: int) -> Nest:
+        """The nest for some iterations of its innermost loop, counted from the first of them."""
+        loop = Loop(nest.loops[-1].var, Int(last - first))
+        extents = {**self.extents, loop.var: loop.extent}
+        shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
+        stores = tuple(with_expr(replace(s, index=shift.index(s.index)), shift(s.expr)) for s in nest.stores)
+        self.loop_names |= _names_bound(subexpressions(s.expr for s in stores))
+        return replace(nest, loops=(*nest.loops[:-1], loop), stores=stores)
+
+    def _leaf_loop(self, depth: int, pragma: str) -> None:
+        if self.nest.loops[depth].var in self.apart:
+            self.writer.pragma(pragma)
         with self._parallel(), self.writer.block(self.head(self.nest.loops[depth])):
             with self.scope(self.nest.loops[depth]):
                 self.level(depth + 1)
+
+    def _descend_scan(self, depth: int) -> None:
+        """The loop that carries totals, in order; those that depend on the lane are an array of them."""
+        for scan in self.scans:
+            total = self.fresh("total")
+            kind, start = C_TYPES[scan.dtype], _operator(scan.op, scan.dtype).start
+            if self.tile is not None and self.tile.loop.var in self.intern.free(scan):
+                self.totals[id(scan)] = f"{total}[lane]"
+                self.writer.line(f"alignas(64) {kind} {total}[{self.tile.capacity}];")
+                self.writer.line(f"for (i64 lane = 0; lane < {self.tile.length}; lane++) {total}[lane] = {start};")
+            else:
+                self.totals[id(scan)] = total
+                self.writer.line(f"{kind} {total} = {start};")
+        with self._parallel():
+            self._nested(depth, 1)
 
     def _descend_plain(self, depth: int) -> None:
         width = self._width(depth) if not self.parallel else 1
@@ -714,7 +875,7 @@ class _Emitter:
         width, count = 1, self._count(self.nest.loops[depth])
         while count < 256 and depth + width not in busy and depth + width < len(self.nest.loops):
             loop = self.nest.loops[depth + width]
-            if loop.var == self.nest.lane or self._is_leaf(depth + width):
+            if loop.var in (self.nest.lane, self.scanned) or loop.var not in self.apart or self._is_leaf(depth + width):
                 break
             width, count = width + 1, count * self._count(loop)
         return width
@@ -736,7 +897,8 @@ class _Emitter:
         for loops in {r.loops for r in self.reductions}:
             outer = self.nest.loops[: self.depth_of(self._free_of(loops))]
             work = work + self._work([*outer, *loops], [r.body for r in self.reductions if r.loops == loops])
-        if self.parallel or not self.independent or _is_small(work):
+        own = {loop.var for loop in self.nest.loops[depth : depth + width]}
+        if self.parallel or not own <= self.apart or _is_small(work):
             return ""
         collapse = f" collapse({width})" if width > 1 else ""
         return f"parallel for {also}".rstrip() + collapse + self._condition(work)
@@ -746,7 +908,7 @@ class _Emitter:
 
     def _is_transposing(self, depth: int) -> bool:
         """Whether the two innermost loops start here and a load walks the outer one contiguously."""
-        if depth != len(self.nest.loops) - 2 or self.reductions or self.stores_at(depth + 1):
+        if depth != len(self.nest.loops) - 2 or self.reductions or self.scans or self.stores_at(depth + 1):
             return False
         if not self.independent or self.nest.lane is not None or self.ranges:
             return False
@@ -759,7 +921,9 @@ class _Emitter:
         """The loads that are contiguous along the outer loop and far apart along the inner one."""
         found = []
         for expr in subexpressions(s.expr for s in self.nest.stores):
-            if isinstance(expr, Load) and affine.stride(expr.index, outer.var) == Int(1):
+            if not isinstance(expr, Load) or affine.names(expr.index) & self.intern.positions.keys():
+                continue
+            if affine.stride(expr.index, outer.var) == Int(1):
                 if affine.stride(expr.index, inner.var) not in (Int(0), Int(1)):
                     found.append(expr)
         return found
@@ -828,6 +992,11 @@ def _lanes(extent: Index) -> int:
     return min(LANES, max(64, fitting))
 
 
+def _names_bound(found: Iterable[Expr]) -> frozenset[str]:
+    """The variables that expressions bind."""
+    return frozenset(loop.var for expr in found for loop in loops_bound_by(expr))
+
+
 def _is_small(work: Index) -> bool:
     return isinstance(work, Int) and work.value < PARALLEL_WORK
 
@@ -866,13 +1035,20 @@ def _result(accumulator: _Accumulator, text: str) -> str:
     return f"({cast(narrowed, torch.float32, dtype)})" if dtype in HALVES else f"({narrowed})"
 
 
-def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
-    """Whether no two iterations of the store touch one element, so that they may run in any order.
+def _apart(store: Store, loops: Sequence[Loop], intern: Interner) -> frozenset[str]:
+    """The loops of which no two iterations of the store touch one element, so that they may run in any order.
 
-    A `write` is so by the meaning of a kernel; an `accumulate` must show it by its strides.
+    For a `write` that is all of them by the meaning of a kernel, if its place is not data; others must show it by
+    their strides.
     """
-    if store.mode == "write":
-        return True
+    if is_scattered(store):
+        return apart_loops(store, loops)
+    every = frozenset(loop.var for loop in loops)
+    return every if store.mode == "write" or _is_injective(store, loops, intern) else frozenset()
+
+
+def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
+    """Whether strides show that an update touches no element twice."""
     mine = [loop for loop in loops if loop.var in loops_of(intern, store, loops)]
     steps = [(affine.stride(store.index, loop.var), loop.extent) for loop in mine]
     known = [(s.value, e.value) for s, e in steps if isinstance(s, Int) and isinstance(e, Int) and s.value > 0]

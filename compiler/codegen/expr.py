@@ -3,8 +3,8 @@
 An entry is a format over the operands, each of which is a name or a literal. Float entries go through the overloads of
 `math.h`, so one table serves float32 and float64; float16 and bfloat16 are stored as bits and compute in float32.
 
-Integer division is here only for a constant divisor that is not zero: eager raises RuntimeError("ZeroDivisionError")
-for a zero, which a kernel cannot. A lowering leaves other integer divisions to ATen.
+An integer divisor is neither 0 nor -1 where it is not a constant: the machine traps on 0 and on the least integer over
+-1. The lowering chooses another divisor there, and checks for 0.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ INTEGER: dict[str, str] = {
     "sign": "m::sign({0})",
     "floordiv_int": "m::floordiv_int({0}, {1})",
     "mod_int": "m::mod_int({0}, {1})",
+    "truncdiv_int": "{0} / {1}",
     "fmod": "{0} % {1}",
     "pow": "m::pow_int({0}, {1})",
     "maximum": "m::maximum({0}, {1})",
@@ -135,7 +136,7 @@ BOOL: dict[str, str] = {
     "isfinite": "true",
 }
 
-INTEGER_DIVISIONS = ("floordiv_int", "mod_int", "fmod")
+INTEGER_DIVISIONS = ("floordiv_int", "mod_int", "truncdiv_int", "fmod")
 
 COSTLY: frozenset[str] = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc "
@@ -161,7 +162,7 @@ def memory_type(dtype: torch.dtype) -> str:
 
 
 def is_supported(op: str, dtype: torch.dtype) -> bool:
-    """Whether `op` on operands of `dtype` has text (integer division: only by a constant that is not zero)."""
+    """Whether `op` on operands of `dtype` has text (integer division: not by the constant 0)."""
     return dtype in C_TYPES and (op == "where" or op in table_of(dtype))
 
 
@@ -217,8 +218,7 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
 def call(expr: Call, operands: Sequence[str]) -> str:
     """The text of one operator over the texts of its operands.
 
-    Raises: Unsupported for an operator or operand type that has no entry, and for integer division by what is not a
-    constant other than zero.
+    Raises: Unsupported for an operator or operand type that has no entry, and for integer division by the constant 0.
     """
     if expr.op == "where":
         return f"{operands[0]} ? {operands[1]} : {operands[2]}"
@@ -252,8 +252,10 @@ def _special(expr: Call, operands: Sequence[str]) -> str | None:
 
 
 def _integer_division(op: str, operands: Sequence[str], divisor: Expr) -> str | None:
-    if not isinstance(divisor, Const) or divisor.value == 0:
-        raise Unsupported(f"assay: {op} needs a constant divisor other than 0: eager raises on 0, and a kernel cannot")
+    if not isinstance(divisor, Const):
+        return None
+    if divisor.value == 0:
+        raise Unsupported(f"assay: {op} by the constant 0: eager raises, and so must the lowering")
     if divisor.value == -1:  # the machine traps on the least integer / -1
-        return f"-{operands[0]}" if op == "floordiv_int" else "0"
+        return f"-{operands[0]}" if op in ("floordiv_int", "truncdiv_int") else "0"
     return None

@@ -16,10 +16,13 @@ Names that the namespace must hold: `kernel_*`, and the constants of the schedul
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
+from types import CodeType
 from typing import Any
 
 import torch
@@ -46,6 +49,9 @@ import torch
 from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
+EMPTY_LARGE = "from compiler.runtime.huge_pages import empty_large\n"
+LARGE_BYTES = 1 << 25
+"""From here on the C library takes every block from the system anew, and gives it back."""
 RESTRIDE = """
 
 def restride(tensor, size, stride):
@@ -59,15 +65,23 @@ def emit(schedule: Schedule) -> str:
     return _Emitter(schedule).source()
 
 
-def load(source: str, namespace: Mapping[str, Any], function: str = "graph") -> Callable[[list[Any]], Any]:
+def code_of(source: str, function: str = "graph") -> CodeType:
+    """The source, compiled by Python; its file name says what it is and tells it apart."""
+    return compile(source, f"<assay {function} {hashlib.sha256(source.encode()).hexdigest()[:16]}>", "exec")
+
+
+def load(
+    source: str, namespace: Mapping[str, Any], function: str = "graph", code: CodeType | None = None
+) -> Callable[[list[Any]], Any]:
     """The `function` that a source defines; `namespace` holds its kernels and constants by name.
 
-    Tracebacks through it show its lines.
+    Tracebacks through it show its lines. `code` is the source's own, where it is known already.
     """
-    name = f"<assay {function} {abs(hash(source)):x}>"
+    code = code or code_of(source, function)
+    name = code.co_filename
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     module = dict(namespace)
-    exec(compile(source, name, "exec"), module)
+    exec(code, module)
     loaded: Callable[[list[Any]], Any] = module[function]
     return loaded
 
@@ -127,9 +141,10 @@ class _Emitter:
         result = tuple_text([self.argument(output) for output in self.schedule.outputs])
         lines = [*self.prologue(), *body, f"return {result}"]
         bindings = "".join(f"{name} = {text}\n" for text, name in self.bound.items())
+        header = HEADER + EMPTY_LARGE * any(isinstance(s, Allocate) and _is_large(s) for s in self.schedule.steps)
         restride = RESTRIDE if any(isinstance(step, Expect) for step in self.schedule.steps) else ""
         function = "".join(f"    {line}\n" for line in lines)
-        return f"{HEADER}\n{bindings}{restride}\n\ndef graph(args):\n{function}"
+        return f"{header}\n{bindings}{restride}\n\ndef graph(args):\n{function}"
 
     def prologue(self) -> Iterator[str]:
         inputs = self.schedule.inputs
@@ -169,12 +184,14 @@ class _Emitter:
     def allocate(self, step: Allocate) -> str:
         size, stride, dtype = self.sizes(step.size), self.sizes(step.stride), self.bind(str(step.dtype))
         if step.device.type == "cpu":
-            return f"{step.name} = empty_cpu({size}, {stride}, {dtype})"
+            empty = "empty_large" if _is_large(step) else "empty_cpu"
+            return f"{step.name} = {empty}({size}, {stride}, {dtype})"
         device = self.bind(f"torch.device({str(step.device)!r})")
         return f"{step.name} = torch.empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
     def launch(self, step: Launch) -> list[str]:
-        pointers = [f"{name}.data_ptr()" for name in step.arguments]
+        pairs = zip_longest(step.arguments, step.kernel.buffers, step.offsets)
+        pointers = [_address(name, (offset or 0) * buffer.dtype.itemsize) for name, buffer, offset in pairs]
         arguments = ", ".join([*pointers, *(index_text(size) for size in step.sizes)])
         return [f"# {', '.join(dict.fromkeys(step.origins))}", f"{step.kernel.name}({arguments})"]
 
@@ -238,6 +255,17 @@ class _Emitter:
         if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
             return self.bind(text)
         raise Unsupported(f"assay: the constant {value!r} has no literal in generated code")
+
+
+def _is_large(step: Allocate) -> bool:
+    """Whether a result on the CPU surely is as large as blocks of memory that are always fresh."""
+    sizes = [size.value for size in step.size if isinstance(size, Int)]
+    is_known = len(sizes) == len(step.size) and step.device.type == "cpu"
+    return is_known and math.prod(sizes) * step.dtype.itemsize >= LARGE_BYTES
+
+
+def _address(name: str, offset_bytes: int) -> str:
+    return f"{name}.data_ptr()" + (f" + {offset_bytes}" if offset_bytes else "")
 
 
 def _made(step: Step) -> tuple[str, ...]:

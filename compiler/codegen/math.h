@@ -193,7 +193,19 @@ INLINE T floordiv_int(T a, T b) {
 template <class T>
 INLINE T mod_int(T a, T b) {
   T r = (T)(a % b);
-  return (T)((r != 0) & ((r < 0) != (b < 0)) ? r + b : r);
+  return (T)(r + (b & (T)-(T)((r != 0) & ((r < 0) != (b < 0)))));
+}
+
+// ln(e^a + e^b), as eager's scan takes it.
+INLINE f64 logaddexp(f64 a, f64 b) {
+  f64 low = minimum(a, b), high = maximum(a, b);
+  f64 sum = high + __builtin_log1p(__builtin_exp(low - high));
+  return (low != high) | isfinite(low) ? sum : a;
+}
+INLINE f32 logaddexp(f32 a, f32 b) {
+  f32 low = minimum(a, b), high = maximum(a, b);
+  f32 sum = high + __builtin_log1pf(__builtin_expf(low - high));
+  return (low != high) | isfinite(low) ? sum : a;
 }
 
 INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }

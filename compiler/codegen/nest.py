@@ -4,22 +4,25 @@
 
 `normalize` makes equal expressions one object, drops loops of extent 1, splits a loop that is divided by a constant,
 joins loops that every access walks as one, spells argmax as a max and a search, and gives reductions over the extent of
-a kernel loop that loop's name, so that what they share with the stores is the same expression. A nest holds stores
-whose sets of loops are ordered by inclusion, so that each belongs to one depth.
+a kernel loop that loop's name, so that what they share with the stores is the same expression. A variable that `Bind`
+gives a value is named by its position, one name for equal ones, and depends on all that the position does. The body
+of a `Scan` is over the loop that it runs along, which is the innermost one of its nest, but for its lanes. A nest
+holds stores whose sets of loops are ordered by inclusion, so that each belongs to one depth.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
-from compiler.ir.index import FloorDiv, Index, Int, Mod, Symbol
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
+from compiler.ir.rewrite import bound_at_root, is_scattered, renamed_at_root
 
 SMALLEST_SPLIT = 8
 """A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""
@@ -42,6 +45,12 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
             return (inner,)
         case Reduce(_, _, body):
             return (body,)
+        case Bind(_, position, body):
+            return position, body
+        case Check(inner, condition):
+            return inner, condition
+        case Scan():
+            return (expr.body,)
     return ()
 
 
@@ -51,6 +60,15 @@ class Interner:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Expr] = {}
         self._free: dict[int, frozenset[str]] = {}
+        self._places: dict[tuple[int, Index], str] = {}
+        self.positions: dict[str, Expr] = {}
+        """The position of each variable that a `Bind` gives a value."""
+
+    def place(self, position: Expr, extent: Index) -> str:
+        """The one variable for a position."""
+        name = self._places.setdefault((id(position), extent), f"g{len(self._places)}")
+        self.positions[name] = position
+        return name
 
     def __call__(self, expr: Expr) -> Expr:
         """The one object for `expr`, whose operands were interned before."""
@@ -61,6 +79,12 @@ class Interner:
                 key = ("cast", id(inner), dtype)
             case Reduce(op, loops, body, dtype):
                 key = ("reduce", op, loops, id(body), dtype)
+            case Bind(loop, position, body, dtype):
+                key = ("bind", loop, id(position), id(body), dtype)
+            case Check(inner, condition, failure, dtype):
+                key = ("check", id(inner), id(condition), failure, dtype)
+            case Scan(op, loop, last, body, dtype):
+                key = ("scan", op, loop, last, id(body), dtype)
             case Const(value, dtype):
                 key = ("const", repr(value), dtype)
             case _:
@@ -76,8 +100,13 @@ class Interner:
 
     def _find_free(self, expr: Expr) -> frozenset[str]:
         if isinstance(expr, Load | AsValue):
-            return affine.names(expr.index)
+            names = affine.names(expr.index)
+            return names.union(*(self.free(self.positions[name]) for name in names & self.positions.keys()))
         inside = frozenset[str]().union(*map(self.free, operands(expr)))
+        if isinstance(expr, Bind):
+            return inside - {expr.loop.var}
+        if isinstance(expr, Scan):
+            return inside | affine.names(expr.last)
         return inside - {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else inside
 
 
@@ -97,7 +126,8 @@ def subexpressions(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def indices(roots: Iterable[Expr]) -> list[Index]:
-    return [e.index for e in subexpressions(roots) if isinstance(e, Load | AsValue)]
+    found = subexpressions(roots)
+    return [e.index if isinstance(e, Load | AsValue) else e.last for e in found if isinstance(e, Load | AsValue | Scan)]
 
 
 # ---- one rewrite of indices ----
@@ -123,18 +153,64 @@ class Renamer:
             case Load() | AsValue():
                 return replace(expr, index=self.index(expr.index))
             case Call():
-                return replace(expr, args=tuple(map(self, expr.args)))
+                renamed = replace(expr, args=tuple(map(self, expr.args)))
+                return self._decided(renamed)
             case Cast():
                 return replace(expr, expr=self(expr.expr))
             case Reduce():
                 return self._reduction(expr)
+            case Check():
+                return replace(expr, expr=self(expr.expr), condition=self(expr.condition))
+            case Bind():
+                return self.bind(expr, self(expr.position), expr.body)
+            case Scan():
+                return self._scan(expr)
         return expr
+
+    def _scan(self, expr: Scan) -> Expr:
+        """The scan with its body over the loop that it runs along; of a single element, what a total of it is."""
+        last = self.index(expr.last)
+        body = Renamer(self.intern, {**self.environment, expr.loop.var: last}, self.extents)(expr.body)
+        if not isinstance(last, Int):
+            return replace(expr, last=last, body=body)
+        start = self.intern(Const(0.0, expr.dtype))
+        is_sum = expr.op == "sum" and expr.dtype.is_floating_point
+        return Call("add", (start, body), expr.dtype) if is_sum else body
+
+    def _decided(self, expr: Call) -> Expr:
+        """A comparison of indices as what it is in every iteration, where that is known, and what depends on it."""
+        match expr:
+            case Call("where", (Const(value, _), yes, no), _):
+                return yes if value else no
+            case Call("logical_and", (Const(True), other), _) | Call("logical_and", (other, Const(True)), _):
+                return other if other.dtype is torch.bool else expr
+            case Call("lt" | "ge", (first, second), _):
+                a, b = _index_of(first), _index_of(second)
+                low, high = affine.interval(a - b, self.extents) if a is not None and b is not None else (-1, 1)
+                return Const((high < 0) == (expr.op == "lt"), torch.bool) if high < 0 or low >= 0 else expr
+        return expr
+
+    def bind(self, expr: Bind, position: Expr, body: Expr) -> Bind:
+        """The body where the variable is that of `position`."""
+        extent = self.index(expr.loop.extent)
+        var = self.intern.place(position, extent)
+        environment, extents = {**self.environment, expr.loop.var: Symbol(var)}, {**self.extents, var: extent}
+        return Bind(Loop(var, extent), position, Renamer(self.intern, environment, extents)(body), expr.dtype)
 
     def _reduction(self, expr: Reduce) -> Expr:
         bound = {loop.var for loop in expr.loops}
         outer = {name: value for name, value in self.environment.items() if name not in bound}
         extents = {**self.extents, **{loop.var: loop.extent for loop in expr.loops}}
         return replace(expr, body=Renamer(self.intern, outer, extents)(expr.body))
+
+
+def _index_of(expr: Expr) -> Index | None:
+    """The index that an integer value stands for, if it is one."""
+    if expr.dtype is not torch.int64:
+        return None
+    if isinstance(expr, Const):
+        return Int(int(expr.value))
+    return expr.index if isinstance(expr, AsValue) else None
 
 
 # ---- loops of one level: drop, split, join ----
@@ -153,10 +229,10 @@ def _drop(loops: Sequence[Loop]) -> _Change | None:
     return _Change(tuple(loop for loop in loops if loop.var not in gone), gone) if gone else None
 
 
-def _split(loops: Sequence[Loop], accesses: Sequence[Index]) -> _Change | None:
+def _split(loops: Sequence[Loop], accesses: Sequence[Index], may_split: Sequence[Loop]) -> _Change | None:
     """One loop as two at a constant that divides it: i -> i_o*q + i_i."""
     for at, loop in enumerate(loops):
-        q = _split_point(loop, accesses)
+        q = _split_point(loop, accesses) if loop in may_split else None
         if q is not None and isinstance(loop.extent, Int):
             outer, inner = Loop(f"{loop.var}_o", Int(loop.extent.value // q)), Loop(f"{loop.var}_i", Int(q))
             value = Symbol(outer.var) * q + Symbol(inner.var)
@@ -178,14 +254,14 @@ def _split_point(loop: Loop, accesses: Sequence[Index]) -> int | None:
     return min(fitting, default=None)
 
 
-def _join(loops: Sequence[Loop], accesses: Sequence[Index]) -> _Change | None:
-    """Two loops as one where every access steps through them as through one."""
-    for outer in loops:
-        for inner in loops:
-            if outer is not inner and all(_walks_as_one(index, outer, inner) for index in accesses):
-                joined = Loop(f"{outer.var}{inner.var}", outer.extent * inner.extent)
-                kept = tuple(joined if loop is inner else loop for loop in loops if loop is not outer)
-                return _Change(kept, {outer.var: Int(0), inner.var: Symbol(joined.var)})
+def _join(loops: Sequence[Loop], accesses: Sequence[Index], keeps_order: bool = False) -> _Change | None:
+    """Two loops as one where every access steps through them as through one; with `keeps_order` only neighbours."""
+    pairs = itertools.pairwise(loops) if keeps_order else itertools.permutations(loops, 2)
+    for outer, inner in pairs:
+        if all(_walks_as_one(index, outer, inner) for index in accesses):
+            joined = Loop(f"{outer.var}{inner.var}", outer.extent * inner.extent)
+            kept = tuple(joined if loop is inner else loop for loop in loops if loop is not outer)
+            return _Change(kept, {outer.var: Int(0), inner.var: Symbol(joined.var)})
     return None
 
 
@@ -217,15 +293,20 @@ class _Normalizer:
 
     def _next_change(self, kernel: Kernel) -> _Change | None:
         accesses = [*indices(store.expr for store in kernel.stores), *(store.index for store in kernel.stores)]
-        return _drop(kernel.loops) or _split(kernel.loops, accesses) or _join(kernel.loops, accesses)
+        scanned = scanned_loop(kernel.stores)
+        whole = tuple(loop for loop in kernel.loops if loop.var != scanned)
+        keeps_order = any(map(is_scattered, kernel.stores))
+        return (
+            _drop(kernel.loops) or _split(kernel.loops, accesses, whole) or _join(kernel.loops, accesses, keeps_order)
+        )
 
     def _apply(self, kernel: Kernel, change: _Change) -> Kernel:
         rename = Renamer(self.intern, change.environment, {loop.var: loop.extent for loop in change.loops})
-        stores = tuple(replace(s, index=rename.index(s.index), expr=rename(s.expr)) for s in kernel.stores)
+        stores = tuple(with_expr(replace(s, index=rename.index(s.index)), rename(s.expr)) for s in kernel.stores)
         return replace(kernel, loops=change.loops, stores=stores)
 
     def _map(self, kernel: Kernel, function: Callable[[Expr], Expr]) -> Kernel:
-        return replace(kernel, stores=tuple(replace(s, expr=function(s.expr)) for s in kernel.stores))
+        return replace(kernel, stores=tuple(with_expr(s, function(s.expr)) for s in kernel.stores))
 
     def _rebuild(self, expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr]) -> Expr:
         """`expr` with `function` applied to every outermost reduction."""
@@ -237,6 +318,14 @@ class _Normalizer:
                     result = replace(expr, args=tuple(self._rebuild(a, function, done) for a in expr.args))
                 case Cast():
                     result = replace(expr, expr=self._rebuild(expr.expr, function, done))
+                case Check(inner, condition):
+                    inner, condition = (self._rebuild(e, function, done) for e in (inner, condition))
+                    result = replace(expr, expr=inner, condition=condition)
+                case Bind(_, position, body):
+                    position, body = (self._rebuild(e, function, done) for e in (position, body))
+                    result = Renamer(self.intern, {}, {}).bind(expr, position, body)
+                case Scan():
+                    result = replace(expr, body=self._rebuild(expr.body, function, done))
                 case _:
                     result = expr
             done[id(expr)] = self.intern(result)
@@ -299,7 +388,7 @@ class _Normalizer:
 
     def _change_of(self, loops: tuple[Loop, ...], body: Expr) -> _Change | None:
         accesses = indices([body])
-        return _split(loops, accesses) or _join(loops, accesses)
+        return _split(loops, accesses, loops) or _join(loops, accesses)
 
     def _names(self, loops: tuple[Loop, ...], body: Expr) -> dict[str, str]:
         """For each loop the name of a kernel loop of its extent that the body does not mention, or one of its own.
@@ -315,6 +404,12 @@ class _Normalizer:
             names[loop.var] = match.var if match else next(own)
             shared = [c for c in shared if c is not match]
         return names
+
+
+def with_expr(store: Store, expr: Expr) -> Store:
+    """The store of an expression made from its own, with the variables that this begins with in its index."""
+    index = affine.substitute(store.index, renamed_at_root(store.expr, expr))
+    return replace(store, index=index, expr=expr)
 
 
 def _extents(loops: Iterable[Loop]) -> dict[str, Index]:
@@ -334,6 +429,8 @@ def normalize(kernel: Kernel) -> tuple[Interner, tuple[Nest, ...]]:
 
 def loops_of(intern: Interner, store: Store, loops: Iterable[Loop]) -> frozenset[str]:
     """The loops that a store mentions: it runs once per value of these."""
+    if is_scattered(store):
+        return frozenset(loop.var for loop in loops)
     mentioned = affine.names(store.index) | intern.free(store.expr)
     return frozenset(loop.var for loop in loops if loop.var in mentioned)
 
@@ -361,6 +458,11 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
     sets = {loops_of(intern, store, loops) for store in stores}
     used = frozenset[str]().union(*sets)
     mine = tuple(loop for loop in loops if loop.var in used)
+    scanned = scanned_loop(stores)
+    if scanned is not None:
+        return _arrange_scan(mine, stores, scanned)
+    if any(map(is_scattered, stores)):
+        return _arrange_scatter(loops, stores)
     reductions = _outer_reductions(stores)
     inner_sets = {intern.free(reduction) & used for reduction in reductions}
     lane = _choose_lane(intern, mine, reductions)
@@ -370,6 +472,108 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
         segment = [loop for loop in mine if loop.var in wanted and loop not in order]
         order += _order(segment, inner_sets, score, lane)
     return Nest(tuple(order), tuple(stores), lane)
+
+
+def scanned_loop(stores: Sequence[Store]) -> str | None:
+    """The loop that the scans in some stores run along, if there are any."""
+    found = subexpressions(store.expr for store in stores)
+    return next((e.last.name for e in found if isinstance(e, Scan) and isinstance(e.last, Symbol)), None)
+
+
+def _arrange_scan(loops: tuple[Loop, ...], stores: Sequence[Store], scanned: str) -> Nest:
+    """The scanned loop innermost; where another is contiguous, that one in lanes around it."""
+    score = _strides(stores, loops)
+    best = max(reversed(loops), key=lambda loop: score[loop.var])
+    lane = best.var if best.var != scanned else None
+    outer = [loop for loop in loops if loop.var not in (lane, scanned)]
+    order = (*outer, *(loop for loop in loops if loop.var == lane), *(loop for loop in loops if loop.var == scanned))
+    return Nest(order, tuple(stores), lane)
+
+
+def _arrange_scatter(loops: tuple[Loop, ...], stores: Sequence[Store]) -> Nest:
+    """Loops whose iterations may meet in one element in their order; a contiguous one of the others innermost."""
+    apart = frozenset.intersection(*(apart_loops(store, loops) for store in stores))
+    score = _strides(stores, loops)
+    best = max((loop for loop in reversed(loops) if loop.var in apart), key=lambda loop: score[loop.var], default=None)
+    inner = [best] if best is not None and score[best.var] >= CONTIGUOUS else []
+    outer = [loop for loop in loops if loop.var in apart and loop not in inner]
+    meeting = [loop for loop in loops if loop.var not in apart]
+    return Nest((*outer, *meeting, *inner), tuple(stores), None)
+
+
+CONTIGUOUS = 8
+"""The score of a loop along which the store is contiguous."""
+
+
+def apart_loops(store: Store, loops: Sequence[Loop]) -> frozenset[str]:
+    """The loops of which no two iterations meet in one element: those that its index counts in places of their own."""
+    counted = (*loops, *(binding.loop for binding in bound_at_root(store.expr)))
+    steps = [(affine.stride(store.index, loop.var), loop) for loop in counted]
+    left = [(step, loop) for step, loop in steps if step != Int(0)]
+    span: Index = Int(1)
+    while left:
+        fitting = [pair for pair in left if pair[0] is not None and _is_beyond(pair[0], span)]
+        if not fitting:
+            return frozenset()
+        step, loop = min(fitting, key=lambda pair: pair[0].value if isinstance(pair[0], Int) else 0)
+        left.remove((step, loop))
+        span = step * loop.extent  # type: ignore[operator]
+    names = {loop.var for loop in loops}
+    return frozenset(loop.var for step, loop in steps if step != Int(0) and loop.var in names)
+
+
+def _is_beyond(step: Index, span: Index) -> bool:
+    """Whether a step is at least as long as all that the smaller steps reach."""
+    if isinstance(step, Int) and isinstance(span, Int):
+        return step.value >= span.value
+    return step == span
+
+
+MOST_SEGMENTS = 4
+SHORTEST_PEELED = 16
+"""A loop is cut where a clamp begins or ends, if that leaves one segment of so many iterations without it."""
+
+
+def segments(loop: Loop, stores: Sequence[Store]) -> list[tuple[int, int]]:
+    """The ranges of a loop between the points at which a `Min` or `Max` of an index changes sides.
+
+    In the longest one the indices of padded windows, slices and concatenations are linear, and so vectorise.
+    """
+    if not isinstance(loop.extent, Int):
+        return []
+    found = [*indices(store.expr for store in stores), *(store.index for store in stores)]
+    cuts = sorted({cut for index in found for cut in _cuts(index, loop)})
+    ends = [0, *cuts, loop.extent.value]
+    pairs = list(itertools.pairwise(ends))
+    longest = max(pairs, key=lambda pair: pair[1] - pair[0])
+    if len(pairs) == 1 or longest[1] - longest[0] < SHORTEST_PEELED:
+        return [(0, loop.extent.value)]
+    if len(pairs) > MOST_SEGMENTS:
+        pairs = [(0, longest[0]), longest, (longest[1], loop.extent.value)]
+    return [(first, last) for first, last in pairs if first < last]
+
+
+def _cuts(index: Index, loop: Loop) -> Iterator[int]:
+    """The first iterations in which a clamp in the index takes its other side."""
+    for part in affine.walk(index):
+        if not isinstance(part, Min | Max):
+            continue
+        for a, b in itertools.product(_sides(part.a), _sides(part.b)):
+            gap = a - b
+            step = affine.stride(gap, loop.var)
+            rest = gap - step * Symbol(loop.var) if step is not None else gap
+            if isinstance(step, Int) and step.value and isinstance(rest, Int):
+                is_early = isinstance(part, Max) == (step.value > 0)
+                cut = -(rest.value // step.value) if is_early else (-rest.value) // step.value + 1
+                if 0 < cut < loop.extent.value:  # type: ignore[union-attr]
+                    yield cut
+
+
+def _sides(index: Index) -> list[Index]:
+    """What a clamp inside a clamp may be."""
+    if isinstance(index, Min | Max):
+        return [*_sides(index.a), *_sides(index.b)]
+    return [index]
 
 
 def _outer_reductions(stores: Sequence[Store]) -> list[Reduce]:

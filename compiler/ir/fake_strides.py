@@ -20,6 +20,7 @@ aten = torch.ops.aten
 WRONG = frozenset(
     {
         aten.copysign.Tensor,
+        aten.div.Tensor_mode,
         aten.heaviside.default,
         aten.logaddexp.default,
         aten.logaddexp2.default,

@@ -2,9 +2,11 @@
 
     Kernel := name, loops: (Loop, ...), stores: (Store, ...), buffers: (Buffer, ...), symbols: (name, ...), origins
     Loop   := var in [0, extent)
-    Store  := buffer[index] (= | +=) expr                   once per value of the loops that it mentions
+    Store  := buffer[index] (= | += | *= | max= | min=) expr    once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
             | Reduce(op, loops, body, dtype) | AsValue(index, dtype) | Element(tensor, at), before layout only
+            | Bind(loop, position, body, dtype) | Check(expr, condition, failure, dtype)
+            | Scan(op, loop, last, body, dtype)
 
     Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
     Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
@@ -18,6 +20,21 @@ and emission hoists each `Reduce` to the outermost loop at which its free variab
 subexpressions, and merges reductions over equal extents into one loop. A store that does not mention an inner loop's
 variable belongs to the outer level (`mean[i] = ...` beside `y[i, j] = ...`). Every access is in range by
 construction: a load in the arm of a `where` has its index clamped by `Min`/`Max`.
+
+An index that is data is bound first: `Bind` gives its variable the number that an expression has, or 0 where that is
+out of range, so that no access can be wrong whatever the data holds; in indices it is a variable like any other. Row
+`t[i]` of a table is
+
+    for i, j:  y[i*n + j] = bind v in m = t[i]: w[v*n + j]
+
+and `Check` makes the launch raise where eager would: at a position that is out of range, at an integer divisor of 0.
+A running total is a `Scan`, a reduction up to and with `last`: one of the kernel's loops, which then runs in order and
+carries the total along. No reduction has a scan in it.
+
+A store whose expression is a `Bind` may have the variable in its index: it is scattered. It runs for every value of
+all loops, in their order as far as iterations may meet in one element:
+
+    for i, j:  y[v*n + j] += bind v in m = t[i]: x[i*n + j]
 
 Arithmetic. A `Call` computes in its dtype, its arguments already cast by the lowering; `Load` of bfloat16 or float16
 has that dtype and is followed by a `Cast` to float32 before arithmetic. Loops of a kernel are independent of each
@@ -114,7 +131,45 @@ class Element(Shared):
     dtype: torch.dtype
 
 
-Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Bind(Shared):
+    """`body` where `loop.var` has one value: `position` (int64), or 0 where that is not in 0 <= value < loop.extent."""
+
+    loop: Loop
+    position: Expr
+    body: Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Check(Shared):
+    """`expr`; where `condition` (bool) does not hold, the launch raises `FAILURES[failure]` once it is done."""
+
+    expr: Expr
+    condition: Expr
+    failure: str
+    dtype: torch.dtype
+
+
+ScanOp: TypeAlias = Literal["sum", "prod", "max", "min", "logaddexp"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Scan(Shared):
+    """`op` over the points 0 <= loop.var <= last, in order. max/min propagate NaN."""
+
+    op: ScanOp
+    loop: Loop
+    last: Index
+    body: Expr
+    dtype: torch.dtype
+
+
+Expr: TypeAlias = Load | Const | Call | Cast | Reduce | AsValue | Element | Bind | Check | Scan
+
+
+Mode: TypeAlias = Literal["write", "accumulate", "multiply", "maximum", "minimum"]
+"""What becomes of the element that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +177,7 @@ class Store:
     buffer: str
     index: Index
     expr: Expr
-    mode: Literal["write", "accumulate"]
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +219,7 @@ class Allocate:
 @dataclass(frozen=True, slots=True)
 class Reuse:
     """`name = of`: the same memory under a new name. Either `of` is dead and a kernel writes each element where it
-    reads it; or the calls before have written `of`, and who reads `name` reads what they wrote."""
+    reads it, or scatters into it; or the calls before have written `of`, and who reads `name` reads what they wrote."""
 
     name: str
     of: str
@@ -172,12 +227,16 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel; `arguments` are tensors in the order of `kernel.buffers`, `sizes` of `kernel.symbols`."""
+    """Runs a kernel; `arguments` are tensors in the order of `kernel.buffers`, `sizes` of `kernel.symbols`.
+
+    `offsets` says how many elements behind the first of each argument its buffer begins; empty where all do there.
+    """
 
     kernel: Kernel
     arguments: tuple[str, ...]
     sizes: tuple[Index, ...]
     origins: tuple[str, ...]
+    offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

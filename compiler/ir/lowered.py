@@ -3,6 +3,8 @@
     Lowered    := inputs, symbols, definitions: (Definition, ...), outputs, constants, counts, hints
     Definition := Generated(tensor, expr)         tensor[d0, d1, ...] = expr, over `Element`s of other tensors
                 | Viewed(tensor, base, at, call)  tensor[d0, d1, ...] = base[at]
+                | Scattered(tensor, base, over, at, update, mode)
+                                                  tensor = base; for d0, d1, ... in over: tensor[at] (= | += ...) update
                 | Called(name, tensor, call)      an operator that ATen runs
                 | Sized(name, value)              a size computed from sizes
 
@@ -18,7 +20,7 @@ from typing import Any, TypeAlias
 import torch
 
 from compiler.ir.index import Index, Symbol
-from compiler.ir.loops import CallAten, Counts, Expr
+from compiler.ir.loops import CallAten, Counts, Expr, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,23 @@ class Viewed:
 
 
 @dataclass(frozen=True, slots=True)
+class Scattered:
+    """A tensor that begins as another, which has no other use, and is updated at places that are data.
+
+    `over` are the sizes of the space of updates, whose coordinates are d0, d1, ... too; `update` begins with the
+    bindings whose variables `at` mentions.
+    """
+
+    tensor: Tensor
+    base: str
+    over: tuple[Index, ...]
+    at: tuple[Index, ...]
+    update: Expr
+    mode: Mode
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
     """A call to ATen; `tensor` is None for results that are not one strided tensor. `has_effect`: never dropped,
     and in order with the others that have one."""
@@ -70,7 +89,7 @@ class Sized:
     value: Index
 
 
-Definition: TypeAlias = Generated | Viewed | Called | Sized
+Definition: TypeAlias = Generated | Viewed | Scattered | Called | Sized
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 import torch
 
-from compiler.ir.index import Index, substitute, symbols
-from compiler.ir.loops import AsValue, Call, Cast, Const, Element, Expr, Load, Loop, Reduce
+from compiler.ir.index import Index, Symbol, substitute, symbols
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce, Scan, Store
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
 NARROW = (torch.bfloat16, torch.float16)
@@ -55,13 +55,44 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         return expr.args
     if isinstance(expr, Cast):
         return (expr.expr,)
-    return (expr.body,) if isinstance(expr, Reduce) else ()
+    if isinstance(expr, Bind):
+        return expr.position, expr.body
+    if isinstance(expr, Check):
+        return expr.expr, expr.condition
+    return (expr.body,) if isinstance(expr, Reduce | Scan) else ()
+
+
+def loops_bound_by(expr: Expr) -> tuple[Loop, ...]:
+    """The loops whose variables the body of an expression has from it."""
+    if isinstance(expr, Bind | Scan):
+        return (expr.loop,)
+    return expr.loops if isinstance(expr, Reduce) else ()
+
+
+def bound_at_root(expr: Expr) -> Iterator[Bind]:
+    """The bindings that an expression begins with: a store may have their variables in its index."""
+    while isinstance(expr, Bind):
+        yield expr
+        expr = expr.body
+
+
+def is_scattered(store: Store) -> bool:
+    """Whether it is data that says where a store goes."""
+    return any(binding.loop.var in symbols(store.index) for binding in bound_at_root(store.expr))
+
+
+def renamed_at_root(old: Expr, new: Expr) -> dict[str, Index]:
+    """What became of the variables that an expression begins with, in the expression made from it."""
+    pairs = zip(bound_at_root(old), bound_at_root(new), strict=True)
+    return {before.loop.var: Symbol(after.loop.var) for before, after in pairs}
 
 
 def indices(expr: Expr) -> tuple[Index, ...]:
     """The indices that stand directly in an expression."""
     if isinstance(expr, Load | AsValue):
         return (expr.index,)
+    if isinstance(expr, Scan):
+        return (expr.last,)
     return expr.at if isinstance(expr, Element) else ()
 
 
@@ -91,6 +122,12 @@ def map_children(expr: Expr, function: Callable[[Expr], Expr]) -> Expr:
     if isinstance(expr, Reduce):
         body = function(expr.body)
         return expr if body is expr.body else Reduce(expr.op, expr.loops, body, expr.dtype)
+    if isinstance(expr, Scan):
+        return Scan(expr.op, expr.loop, expr.last, function(expr.body), expr.dtype)
+    if isinstance(expr, Bind):
+        return Bind(expr.loop, function(expr.position), function(expr.body), expr.dtype)
+    if isinstance(expr, Check):
+        return Check(function(expr.expr), function(expr.condition), expr.failure, expr.dtype)
     return expr
 
 
@@ -159,10 +196,14 @@ class Substitution:
         return made
 
     def _replace(self, expr: Expr) -> Expr:
+        loops = tuple(Loop(loop.var, self._index(loop.extent)) for loop in loops_bound_by(expr))
+        self._ranges.maps[0].update({loop.var: loop.extent for loop in loops})
         if isinstance(expr, Reduce):
-            self._ranges.maps[0].update({loop.var: loop.extent for loop in expr.loops})
-            loops = tuple(Loop(loop.var, self._index(loop.extent)) for loop in expr.loops)
             return Reduce(expr.op, loops, self(expr.body), expr.dtype)
+        if isinstance(expr, Scan):
+            return Scan(expr.op, loops[0], self._index(expr.last), self(expr.body), expr.dtype)
+        if isinstance(expr, Bind):
+            return Bind(loops[0], self(expr.position), self(expr.body), expr.dtype)
         if isinstance(expr, Load | AsValue | Element):
             return map_indices(expr, self._index)
         return map_children(expr, self)
@@ -176,8 +217,7 @@ def free_variables(expr: Expr, memo: dict[Expr, frozenset[str]]) -> frozenset[st
     found = memo.get(expr)
     if found is None:
         parts = [free_variables(child, memo) for child in children(expr)] + [symbols(i) for i in indices(expr)]
-        found = frozenset().union(*parts)
-        if isinstance(expr, Reduce):
-            found = (found - {loop.var for loop in expr.loops}).union(*(symbols(loop.extent) for loop in expr.loops))
-        memo[expr] = found
+        bound = loops_bound_by(expr)
+        found = frozenset().union(*parts) - {loop.var for loop in bound}
+        found = memo[expr] = found.union(*(symbols(loop.extent) for loop in bound))
     return found

@@ -21,6 +21,11 @@ def hint(size: Number) -> int:
     return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 
+def is_known(size: Number) -> bool:
+    """Whether a size has a hint: one that depends on data has none."""
+    return not isinstance(size, torch.SymInt) or size.node.has_hint()
+
+
 def hints(sizes: Sequence[Number]) -> list[int]:
     return [hint(size) for size in sizes]
 

@@ -2,9 +2,11 @@
 
     kernel <name>(<buffer>: <dtype>[<numel>], ...; <symbol>, ...)  # <origin>, ...
       for <var> in <extent>
-      <buffer>[<index>] = <expr>          or +=
+      <buffer>[<index>] = <expr>          or += *= max= min=
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
           | @<op>{<var> in <extent>, ...}(<expr>):<dtype> | value(<index>):<dtype> | <tensor>{<index>, ...}:<dtype>
+          | @bind{<var> in <extent>}(<position>, <body>):<dtype> | @check{<failure>}(<expr>, <condition>):<dtype>
+          | @scan{<op>, <var> in <extent>, <last>}(<expr>):<dtype>
 
 Indices are Python expressions over loop variables and sizes. `parse(show(kernel)) == kernel`. A value that is used
 more than once is written once, as `%<number> = <expr>` before the stores.
@@ -20,8 +22,27 @@ from collections.abc import Callable, Iterator
 import torch
 
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands
-from compiler.ir.loops import AsValue, Buffer, Call, Cast, Const, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.loops import (
+    AsValue,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Element,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Mode,
+    Reduce,
+    Scan,
+    Store,
+)
 from compiler.ir.rewrite import children, nodes
+
+SIGNS: dict[Mode, str] = {"write": "=", "accumulate": "+=", "multiply": "*=", "maximum": "max=", "minimum": "min="}
 
 
 def show_index(index: Index) -> str:
@@ -88,8 +109,18 @@ class _Printer:
             return f"value({show_index(expr.index)})"
         if isinstance(expr, Element):
             return f"{expr.tensor}{{{', '.join(show_index(index) for index in expr.at)}}}"
-        loops = ", ".join(f"{loop.var} in {show_index(loop.extent)}" for loop in expr.loops)
-        return f"@{expr.op}{{{loops}}}({self.text(expr.body)})"
+        if isinstance(expr, Bind):
+            return f"@bind{{{_show_loop(expr.loop)}}}({self.text(expr.position)}, {self.text(expr.body)})"
+        if isinstance(expr, Check):
+            return f"@check{{{expr.failure}}}({self.text(expr.expr)}, {self.text(expr.condition)})"
+        if isinstance(expr, Scan):
+            inside = f"{expr.op}, {_show_loop(expr.loop)}, {show_index(expr.last)}"
+            return f"@scan{{{inside}}}({self.text(expr.body)})"
+        return f"@{expr.op}{{{', '.join(map(_show_loop, expr.loops))}}}({self.text(expr.body)})"
+
+
+def _show_loop(loop: Loop) -> str:
+    return f"{loop.var} in {show_index(loop.extent)}"
 
 
 def show_expr(expr: Expr) -> str:
@@ -106,8 +137,7 @@ def show(kernel: Kernel) -> str:
     printer = _Printer([store.expr for store in kernel.stores])
     lines += [f"  {definition}" for definition in printer.definitions()]
     for store in kernel.stores:
-        sign = "=" if store.mode == "write" else "+="
-        lines.append(f"  {store.buffer}[{show_index(store.index)}] {sign} {printer.text(store.expr)}")
+        lines.append(f"  {store.buffer}[{show_index(store.index)}] {SIGNS[store.mode]} {printer.text(store.expr)}")
     return "\n".join(lines) + "\n"
 
 
@@ -192,7 +222,7 @@ class _Parser:
         if head.startswith("%"):
             return self.names[head]
         if head.startswith("@"):
-            return self.reduction(head[1:])
+            return self.marked(head[1:])
         bracket = self.peek()
         if bracket == "[":
             self.token()
@@ -209,22 +239,39 @@ class _Parser:
         if op == "value":
             index = parse_index(self.until(")"))
             return AsValue(index, self.dtype())
+        args = self.arguments()
+        return Cast(args[0], self.dtype()) if op == "cast" else Call(op, args, self.dtype())
+
+    def arguments(self) -> tuple[Expr, ...]:
+        """Expressions up to the closing bracket."""
         args = []
         while self.peek() != ")":
             args.append(self.expr())
             if self.peek() == ",":
                 self.token()
         self.token()
-        return Cast(args[0], self.dtype()) if op == "cast" else Call(op, tuple(args), self.dtype())
+        return tuple(args)
 
-    def reduction(self, op: str) -> Expr:
+    def marked(self, op: str) -> Expr:
+        """What is written `@op{...}(...)`."""
         self.token()
-        pairs = [part.split(" in ", 1) for part in split(self.until("}"))]
-        loops = tuple(Loop(var.strip(), parse_index(extent.strip())) for var, extent in pairs)
+        inside = self.until("}")
         self.token()
-        body = self.expr()
-        self.token()
-        return Reduce(op, loops, body, self.dtype())  # type: ignore[arg-type]
+        first, *rest = self.arguments()
+        if op == "check":
+            return Check(first, rest[0], inside, self.dtype())
+        if op == "scan":
+            name, loop, last = split(inside)
+            return Scan(name, _parse_loop(loop), parse_index(last), first, self.dtype())  # type: ignore[arg-type]
+        loops = tuple(_parse_loop(part) for part in split(inside))
+        if op == "bind":
+            return Bind(loops[0], first, rest[0], self.dtype())
+        return Reduce(op, loops, first, self.dtype())  # type: ignore[arg-type]
+
+
+def _parse_loop(text: str) -> Loop:
+    var, extent = text.split(" in ", 1)
+    return Loop(var.strip(), parse_index(extent.strip()))
 
 
 def split(text: str) -> list[str]:
@@ -260,8 +307,7 @@ def parse(text: str) -> Kernel:
     names: dict[str, Expr] = {}
     for line in (line.strip() for line in lines):
         if line.startswith("for "):
-            var, extent = line.removeprefix("for ").split(" in ", 1)
-            loops.append(Loop(var, parse_index(extent)))
+            loops.append(_parse_loop(line.removeprefix("for ")))
         elif line.startswith("%"):
             name, expr = line.split(" = ", 1)
             names[name] = _Parser(expr, names).expr()
@@ -282,4 +328,5 @@ def _store(line: str, names: dict[str, Expr]) -> Store:
     parser.token()
     index = parse_index(parser.until("]"))
     sign, expr = line[parser.at :].strip().split(" ", 1)
-    return Store(buffer, index, _Parser(expr, names).expr(), "write" if sign == "=" else "accumulate")
+    mode = next(mode for mode, text in SIGNS.items() if text == sign)
+    return Store(buffer, index, _Parser(expr, names).expr(), mode)

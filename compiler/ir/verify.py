@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from compiler.errors import VerifyError
-from compiler.ir.index import Index, symbols
+from compiler.ir.failures import FAILURES
+from compiler.ir.index import Index, Symbol, symbols
 from compiler.ir.loops import (
     Allocate,
+    Bind,
     Call,
     CallAten,
+    Check,
     Element,
     Expect,
     Expr,
@@ -23,10 +26,11 @@ from compiler.ir.loops import (
     Ref,
     Reinterpret,
     Reuse,
+    Scan,
     Schedule,
     Step,
 )
-from compiler.ir.rewrite import COMPARISONS, NARROW, children, indices, nodes
+from compiler.ir.rewrite import COMPARISONS, NARROW, bound_at_root, children, indices, loops_bound_by, nodes
 
 
 def verify(kernel: Kernel) -> None:
@@ -47,8 +51,9 @@ def problems(kernel: Kernel) -> Iterator[str]:
             yield f"it stores to {store.buffer}, which is no argument"
         elif store.expr.dtype is not buffers[store.buffer].dtype:
             yield f"it stores {store.expr.dtype} to {store.buffer} of {buffers[store.buffer].dtype}"
-        yield from _unknown(store.index, known)
+        yield from _unknown(store.index, known | {binding.loop.var for binding in bound_at_root(store.expr)})
     yield from _scoped(kernel, known)
+    yield from _scans(kernel)
     for node in nodes(*(store.expr for store in kernel.stores)):
         yield from _problems_of(node, buffers)
     yield from _dependences(kernel)
@@ -67,11 +72,26 @@ def _scoped(kernel: Kernel, known: set[str]) -> Iterator[str]:
         expr, scope = pending.pop()
         for index in indices(expr):
             yield from _unknown(index, set(scope))
-        inner = scope | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else scope
         for child in children(expr):
+            is_inside = not isinstance(expr, Bind) or child is expr.body
+            inner = scope | {loop.var for loop in loops_bound_by(expr)} if is_inside else scope
             if (child, inner) not in seen:
                 seen.add((child, inner))
                 pending.append((child, inner))
+
+
+def _scans(kernel: Kernel) -> Iterator[str]:
+    """Scans over what is no loop of the kernel, or over several, or inside of a reduction."""
+    found = nodes(*(store.expr for store in kernel.stores))
+    lasts: dict[Index, Index] = {Symbol(loop.var): loop.extent for loop in kernel.loops}
+    outer = {node for node in found if isinstance(node, Scan) and lasts.get(node.last) is node.loop.extent}
+    reduced = set(nodes(*(node.body for node in found if isinstance(node, Reduce))))
+    inner = set(nodes(*(node.body for node in outer)))
+    for node in found:
+        if isinstance(node, Scan) and (node in reduced or (node not in outer and node not in inner)):
+            yield f"a scan up to {node.last}, which is no loop of the kernel"
+    if len({node.last for node in outer}) > 1:
+        yield "scans over several loops"
 
 
 def _problems_of(node: Expr, buffers: Mapping[str, object]) -> Iterator[str]:
@@ -81,6 +101,10 @@ def _problems_of(node: Expr, buffers: Mapping[str, object]) -> Iterator[str]:
         yield f"it loads {node.buffer}, which is no argument"
     if isinstance(node, Reduce) and not node.loops:
         yield f"a {node.op} runs over no loop"
+    if isinstance(node, Bind) and node.position.dtype is not torch.int64:
+        yield f"a position of {node.position.dtype}"
+    if isinstance(node, Check) and (node.condition.dtype is not torch.bool or node.failure not in FAILURES):
+        yield f"a check of {node.condition.dtype} that fails with {node.failure!r}"
     if isinstance(node, Call):
         yield from _problems_of_call(node)
 

@@ -107,7 +107,7 @@ def layer_norm(operation: Operation) -> Result:
     y: Expr = call("mul", call("sub", element(source, at, dtype), mean), rstd)
     weight, bias = affine(operation, "weight", at, dtype), affine(operation, "bias", at, dtype)
     y = y if weight is None else call("mul", y, weight)
-    y = y if bias is None else call("add", y, bias)
+    y = call("add", y, constant(0, dtype) if bias is None else bias)  # a sum of zeros is +0
     dtypes = [output.dtype if output else source.dtype for output in operation.outputs]
     return convert(y, dtypes[0]), convert(mean, dtypes[1]), convert(rstd, dtypes[2])
 

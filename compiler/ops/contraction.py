@@ -3,6 +3,7 @@
 from compiler.ops.registry import Kind, record
 
 MATRIX = "mm bmm addmm baddbmm addbmm addmv mv dot vdot matmul linear einsum addr ger outer _addmm_activation"
+ONEDNN = "mkldnn._linear_pointwise"
 CONVOLUTION = (
     "convolution convolution_backward _convolution convolution_overrideable conv1d conv2d conv3d"
     " mkldnn_convolution mkldnn_rnn_layer lstm.input gru.input _thnn_fused_lstm_cell"
@@ -15,4 +16,8 @@ ATTENTION = (
     " _scaled_dot_product_attention_math _scaled_dot_product_fused_attention_overrideable _flash_attention_forward"
     " _efficient_attention_forward"
 )
-record(Kind.contraction, None, *f"{MATRIX} {CONVOLUTION} {ATTENTION} _grouped_mm _scaled_mm _cdist_forward".split())
+record(
+    Kind.contraction,
+    None,
+    *f"{MATRIX} {ONEDNN} {CONVOLUTION} {ATTENTION} _grouped_mm _scaled_mm _cdist_forward".split(),
+)

@@ -15,23 +15,23 @@ MOST_PIECES = 4
 """Above this many tensors to concatenate, ATen's copies are faster than choosing at each element."""
 
 
-def _compare(op: str, a: Index, b: Index) -> Expr:
+def compared(op: str, a: Index, b: Index) -> Expr:
     return call(op, AsValue(a, torch.int64), number_of(b, torch.int64))
 
 
-def _clamped(index: Index, extent: Index) -> Index:
+def clamped_place(index: Index, extent: Index) -> Index:
     """The index, kept in range for the elements where it is not chosen."""
     return maximum(minimum(index, extent - 1), ZERO)
 
 
-def _is_empty(tensor: Tensor) -> bool:
+def is_empty(tensor: Tensor) -> bool:
     return any(extent is ZERO for extent in tensor.shape)
 
 
 @rule(Kind.indexing, "cat")
 def cat(operation: Operation) -> Result:
     output = operation.output
-    pieces = [piece for piece in operation["tensors"] if not _is_empty(piece)]
+    pieces = [piece for piece in operation["tensors"] if not is_empty(piece)]
     if not 0 < len(pieces) <= MOST_PIECES or any(len(piece.shape) != len(output.shape) for piece in pieces):
         raise Declined(f"{len(pieces)} pieces")
     dim = operation["dim"] % len(output.shape)
@@ -43,18 +43,18 @@ def _chosen(pieces: list[Tensor], dim: int, start: Index, output: Tensor) -> Exp
     here, rest = pieces[0], pieces[1:]
     own = coordinates(len(output.shape))
     extent = here.shape[dim]
-    at = (*own[:dim], _clamped(own[dim] - start, extent), *own[dim + 1 :])
+    at = (*own[:dim], clamped_place(own[dim] - start, extent), *own[dim + 1 :])
     value = element(here, at, output.dtype)
     if not rest:
         return value
-    inside = _compare("lt", own[dim], start + extent)
+    inside = compared("lt", own[dim], start + extent)
     return call("where", inside, value, _chosen(rest, dim, start + extent, output), dtype=output.dtype)
 
 
 @rule(Kind.indexing, "constant_pad_nd")
 def constant_pad(operation: Operation) -> Result:
     source, output, pad = operation.tensor("self"), operation.output, operation["pad"]
-    if _is_empty(source):
+    if is_empty(source):
         raise Declined("an empty tensor")
     own = coordinates(len(output.shape))
     at, inside = list(own), list[Expr]()
@@ -62,14 +62,14 @@ def constant_pad(operation: Operation) -> Result:
         dim = len(own) - 1 - pair
         before, after = as_index(pad[2 * pair]), as_index(pad[2 * pair + 1])
         place = own[dim] - before
-        at[dim] = _clamped(place, source.shape[dim])
-        inside += [] if before is ZERO else [_compare("ge", own[dim], before)]
-        inside += [] if after is ZERO else [_compare("lt", place, source.shape[dim])]
+        at[dim] = clamped_place(place, source.shape[dim])
+        inside += [] if before is ZERO else [compared("ge", own[dim], before)]
+        inside += [] if after is ZERO else [compared("lt", place, source.shape[dim])]
     value = element(source, tuple(at), output.dtype)
-    return (_where_all(inside, value, operation.value("value", output.dtype)),)
+    return (where_all(inside, value, operation.value("value", output.dtype)),)
 
 
-def _where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
+def where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
     """`value` where every condition holds."""
     if not conditions:
         return value
@@ -97,15 +97,15 @@ def _into_slice(operation: Operation, source: Tensor, old: Expr) -> Result:
     """`old` with `source` in the place of a slice."""
     shape = operation.output.shape
     dim = operation["dim"] % len(shape)
-    if operation["step"] != 1 or _is_empty(source):
+    if operation["step"] != 1 or is_empty(source):
         raise Declined("step")
     own = coordinates(len(shape))
     start, extent = start_of(operation["start"], shape[dim]), source.shape[dim]
-    at = (*own[:dim], _clamped(own[dim] - start, extent), *own[dim + 1 :])
-    conditions = [] if start is ZERO else [_compare("ge", own[dim], start)]
+    at = (*own[:dim], clamped_place(own[dim] - start, extent), *own[dim + 1 :])
+    conditions = [] if start is ZERO else [compared("ge", own[dim], start)]
     end = start + extent
-    conditions += [] if end is shape[dim] else [_compare("lt", own[dim], end)]
-    return (_where_all(conditions, element(source, at, operation.output.dtype), old),)
+    conditions += [] if end is shape[dim] else [compared("lt", own[dim], end)]
+    return (where_all(conditions, element(source, at, operation.output.dtype), old),)
 
 
 @rule(Kind.indexing, "select_scatter")
@@ -125,7 +125,7 @@ def _into_place(operation: Operation, source: Tensor, old: Expr) -> Result:
     own = coordinates(len(shape))
     place = shape[dim] + index if isinstance(index, int) and index < 0 else as_index(index)
     new = element(source, (*own[:dim], *own[dim + 1 :]), operation.output.dtype)
-    return (_where_all([_compare("eq", own[dim], place)], new, old),)
+    return (where_all([compared("eq", own[dim], place)], new, old),)
 
 
 @rule(Kind.indexing, "flip")
@@ -142,6 +142,8 @@ def roll(operation: Operation) -> Result:
     source = operation.tensor("self")
     if not operation["dims"] or len(set(operation["dims"])) != len(operation["dims"]):
         raise Declined("roll of the flattened tensor")
+    if is_empty(source):
+        raise Declined("an empty tensor")
     at = list(coordinates(len(source.shape)))
     for shift, dim in zip(operation["shifts"], operation["dims"], strict=True):
         extent = source.shape[dim % len(at)]
@@ -160,7 +162,7 @@ def repeat(operation: Operation) -> Result:
 def _triangle(operation: Operation, op: str) -> Result:
     output = operation.output
     row, column = coordinates(len(output.shape))[-2:]
-    keeps = _compare(op, column - row, as_index(operation["diagonal"]))
+    keeps = compared(op, column - row, as_index(operation["diagonal"]))
     value = operation.value("self", output.dtype)
     return (call("where", keeps, value, convert(constant(0, output.dtype), output.dtype), dtype=output.dtype),)
 
@@ -179,11 +181,7 @@ record(
     Kind.indexing,
     None,
     *(
-        "embedding embedding_dense_backward gather scatter.src scatter.value scatter_add scatter_reduce.two"
-        " index.Tensor index_put _unsafe_index.Tensor _unsafe_index_put index_select index_add index_fill.int_Scalar"
-        " masked_scatter masked_select nonzero take stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
-        " upsample_nearest2d upsample_bilinear2d upsample_bicubic2d"
-        " max_pool2d_with_indices max_pool2d_with_indices_backward _adaptive_avg_pool2d avg_pool2d avg_pool2d_backward"
-        " _adaptive_avg_pool2d_backward im2col col2im reflection_pad2d repeat_interleave.Tensor"
+        "masked_scatter masked_select nonzero stack sort topk _unique2 bincount one_hot searchsorted.Tensor"
+        " upsample_bicubic2d col2im repeat_interleave.Tensor"
     ).split(),
 )

@@ -9,6 +9,7 @@ import operator
 import re
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -18,9 +19,9 @@ from torch.utils import _pytree as pytree
 from compiler.ir.in_place import IS_PLACED, after, part, private, window
 from compiler.ir.index import Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Ref
-from compiler.ir.lowered import Called, Definition, Generated, Lowered, Sized, Tensor, Viewed
+from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
 from compiler.ir.roles import Program
-from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, View
+from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -243,9 +244,21 @@ class _Lowering:
         if isinstance(result, View):
             call = result.call or self._call_of(node)
             self.definitions.append(Viewed(tensor, result.base.name, result.at, call))
+        elif isinstance(result, Scatter):
+            self._scatter(node, tensor, result)
         else:
             is_rounding = name_of(node.target) in ROUNDING
             self.definitions.append(Generated(tensor, result, node.name, is_rounding))
+
+    def _scatter(self, node: torch.fx.Node, tensor: Tensor, result: Scatter) -> None:
+        """The tensor as it is before the updates, under a name of its own, and the updates."""
+        name = f"{tensor.name}_before"
+        while name in self.names:
+            name += "_"
+        before = self.tensors[name] = replace(tensor, name=name)
+        self.definitions.append(Generated(before, result.initial, node.name))
+        scattered = Scattered(tensor, name, result.over, result.at, result.update, result.mode, node.name)
+        self.definitions.append(scattered)
 
     def _results(self, node: torch.fx.Node) -> list[tuple[Tensor, Any]] | None:
         """Each used output of a node with its elements or view, or None where ATen must run it."""

@@ -11,6 +11,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from compiler.ir.loops import Expr
 from compiler.ir.rewrite import call, constant, convert, widened
+from compiler.ops.division import integer_division
 from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
 
 ON_BOOL = {
@@ -89,7 +90,7 @@ for _name in FLOAT_UNARY.split():
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
 for _name in ("neg", "abs", "bitwise_not"):
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
-for _name in ("mul", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor"):
+for _name in ("mul", "bitwise_and", "bitwise_or", "bitwise_xor"):
     record(Kind.pointwise, arithmetic(_name, "self", "other"), f"{_name}.Tensor", f"{_name}.Scalar")
 for _name in ("maximum", "minimum", "fmax", "fmin", "atan2"):
     record(Kind.pointwise, arithmetic(_name, "self", "other"), _name)
@@ -101,14 +102,10 @@ for _name in ("logical_and", "logical_or", "logical_xor"):
 record(Kind.pointwise, logical("logical_not", "self"), "logical_not")
 del _name
 
-_lower_fmod = arithmetic("fmod", "self", "other")
-
 
 @rule(Kind.pointwise, "fmod.Tensor", "fmod.Scalar")
 def fmod(operation: Operation) -> Result:
-    if not operation.output.dtype.is_floating_point:
-        nonzero_divisor(operation)
-    return _lower_fmod(operation)
+    return divided(operation, "fmod", "fmod")
 
 
 def needs_floats(operation: Operation) -> None:
@@ -197,24 +194,15 @@ def div(operation: Operation) -> Result:
     if mode == "floor":
         return floor_divide(operation)
     dtype = compute_dtype(operation)
-    if not dtype.is_floating_point:
-        return finish(operation, truncated(operation, dtype))
+    if mode == "trunc" and is_integer(dtype):
+        return divided(operation, "div", "truncdiv_int")
+    needs_floats(operation)
     quotient = call("div", operation.value("self", dtype), operation.value("other", dtype))
     return finish(operation, quotient if mode is None else call("trunc", quotient))
 
 
-def truncated(operation: Operation, dtype: torch.dtype) -> Expr:
-    """An integer quotient, rounded towards zero: what is left of the dividend without its remainder is a multiple."""
-    nonzero_divisor(operation)
-    dividend, divisor = operation.value("self", dtype), operation.value("other", dtype)
-    return call("floordiv_int", call("sub", dividend, call("fmod", dividend, divisor)), divisor)
-
-
-def nonzero_divisor(operation: Operation) -> None:
-    """Raises: Declined where an integer divisor may be 0, which eager rejects."""
-    divisor = operation["other"]
-    if not isinstance(divisor, int) or divisor == 0:
-        raise Declined("integer division by a tensor")
+def is_integer(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and dtype is not torch.bool
 
 
 @rule(Kind.pointwise, "floor_divide", "floor_divide.Scalar")
@@ -232,10 +220,8 @@ def divided(operation: Operation, on_floats: str, on_integers: str) -> Result:
     dtype = compute_dtype(operation)
     if dtype is torch.bool:
         raise Declined("division of booleans")
-    if not dtype.is_floating_point:
-        nonzero_divisor(operation)
-    op = on_floats if dtype.is_floating_point else on_integers
-    return finish(operation, call(op, operation.value("self", dtype), operation.value("other", dtype)))
+    a, b = operation.value("self", dtype), operation.value("other", dtype)
+    return finish(operation, integer_division(on_integers, a, b) if is_integer(dtype) else call(on_floats, a, b))
 
 
 POWERS: dict[float, Callable[[Expr], Expr]] = {

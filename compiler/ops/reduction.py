@@ -287,6 +287,3 @@ def trace(operation: Operation) -> Result:
     at = (Symbol(loop.var), Symbol(loop.var))
     value = Reduce("sum", (loop,), element(tensor, at, widened(output.dtype)), widened(output.dtype))
     return (convert(value, output.dtype),)
-
-
-record(Kind.scan, None, "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from compiler.ir.index import ONE, ZERO, Index, Int
-from compiler.ir.loops import AsValue, CallAten, Element, Expr
+from compiler.ir.loops import AsValue, CallAten, Element, Expr, Mode
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import constant, convert
 
@@ -87,7 +87,18 @@ class View:
     call: CallAten | None = None
 
 
-Result: TypeAlias = "tuple[Expr | View | None, ...]"
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """One output that is `initial`, updated at places that are data: see `Scattered`."""
+
+    initial: Expr
+    over: tuple[Index, ...]
+    at: tuple[Index, ...]
+    update: Expr
+    mode: Mode
+
+
+Result: TypeAlias = "tuple[Expr | View | Scatter | None, ...]"
 Rule: TypeAlias = Callable[[Operation], Result]
 
 
@@ -106,7 +117,7 @@ OPERATORS: dict[str, Op] = {}
 def record(kind: Kind, rule: Rule | None, *targets: str) -> None:
     """Adds the record of each target, written `add.Tensor` for `aten.add.Tensor`."""
     for target in targets:
-        name = target if target.startswith("prims.") else f"aten.{target}"
+        name = target if target.startswith(("prims.", "mkldnn.")) else f"aten.{target}"
         name = name.removesuffix(".default")
         OPERATORS[name] = Op(name, kind, rule)
 

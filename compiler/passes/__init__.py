@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler.ir.roles import Program
+from compiler.passes.convolve_channels_last import convolve_channels_last
 from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
 from compiler.passes.remove_no_ops import remove_no_ops
+from compiler.passes.use_onednn import use_onednn
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +34,9 @@ PASSES: tuple[Pass, ...] = (
     Pass(eliminate_common_subexpressions, "exact"),  # forward and its derivative formulas compute the same values
     Pass(eliminate_dead_code, "exact"),  # the passes above leave nodes that nobody reads
 )
+
+CHOICES: tuple[Pass, ...] = (
+    Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
+    Pass(use_onednn, "rounding"),  # its products of matrices are nearer to the machine's peak
+)
+"""Which library and layout a call gets, for programs that this compiler builds itself, where rounding may differ."""

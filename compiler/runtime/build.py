@@ -29,6 +29,9 @@ FLAGS = (
 )
 """NaN, infinities and signed zeros are kept: nothing of -ffast-math is here."""
 
+NAMES = ("g++", "c++", "clang++")
+"""The C++ compilers that are looked for, in this order."""
+
 LINES_SHOWN = 12
 
 
@@ -43,7 +46,7 @@ class Compiler:
 @functools.cache
 def find_compiler(cxx: str) -> Compiler | None:
     """The compiler `cxx`, or the first of g++, c++ and clang++ on PATH when it is empty; None where none runs."""
-    for name in (cxx,) if cxx else ("g++", "c++", "clang++"):
+    for name in (cxx,) if cxx else NAMES:
         path = shutil.which(name)
         version = _version(path) if path else None
         if path and version:

@@ -1,6 +1,7 @@
-"""Shared objects on disk by the content of what they were made from.
+"""Shared objects on disk by the content of what they were made from; and compiled calls, by what they depend on.
 
     key = sha256(sources, flags, compiler version, machine features)        <cache>/<key>.so
+    key = fingerprint of the graph, its inputs and all around them          <cache>/<key>.call
 
 A file is written under another name in the same directory and renamed, so that any number of processes may fill one
 cache. Each carries the digest of its content at its end: a truncated or altered one is never loaded, but built again.
@@ -92,23 +93,48 @@ def _temporary() -> Path:
 _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
+def find(directory: str, key: str) -> Path | None:
+    """The shared object of `key`, if the cache holds it whole."""
+    path = Path(directory) / f"{key}.so"
+    return path if _is_whole(path) else None
+
+
+def read(directory: str, key: str) -> bytes | None:
+    """What was kept as the call of `key`; None where nothing was, or it is damaged."""
+    return _whole(Path(directory) / f"{key}.call")
+
+
+def keep(directory: str, key: str, data: bytes) -> None:
+    """Keeps the call of `key`, in place of an earlier one. A directory that cannot be used costs one warning."""
+    try:
+        folder = _usable(directory)
+        _fill(folder, folder / f"{key}.call", lambda path: path.write_bytes(data))
+    except CacheError as error:
+        _warn_once(f"{error}; compiled calls are not kept")
+
+
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there and ends with the digest of what is before; warns of one that does not."""
+    return _whole(path) is not None
+
+
+def _whole(path: Path) -> bytes | None:
+    """The content of a file that ends with the digest of what is before; warns of one that does not."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
-        return False
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         _warn_once(f"assay: the cache entry {path} cannot be read ({error}); it is compiled again")
-        return False
-    if len(data) > DIGEST_BYTES and hashlib.sha256(data[:-DIGEST_BYTES]).digest() == data[-DIGEST_BYTES:]:
-        return True
+        return None
+    content = data[:-DIGEST_BYTES]
+    if content and hashlib.sha256(content).digest() == data[-DIGEST_BYTES:]:
+        return content
     _warn_once(f"assay: the cache entry {path} is damaged; it is compiled again")
-    return False
+    return None
 
 
 def _fill(folder: Path, path: Path, make: Callable[[Path], object]) -> Path:
-    handle, name = tempfile.mkstemp(prefix="new-", suffix=".so", dir=folder)
+    handle, name = tempfile.mkstemp(prefix="new-", suffix=path.suffix, dir=folder)
     os.close(handle)
     fresh = Path(name)
     try:

@@ -16,13 +16,17 @@ from pathlib import Path
 from compiler.codegen.cpp import emit_kernel, prelude
 from compiler.codegen.expr import memory_type
 from compiler.errors import BuildError
+from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.loops import Kernel
 from compiler.options import Options
 from compiler.runtime import build as _build
-from compiler.runtime.cache import fetch, key_of
+from compiler.runtime.cache import fetch, find, key_of
 
-KERNELS_PER_UNIT = 8
-"""A unit takes about 0.15 s to start and 0.02 to 0.1 s a kernel; more units than processors gain nothing."""
+KERNELS_PER_UNIT = 3
+"""A unit costs 0.02 s beside its kernels (the text that all units begin with 0.006 of it) and linking them 0.02 s; a
+kernel takes 0.03 to 0.1 s. More units than processors gain nothing, up to a size from which on the C++ compiler takes
+more than linear time."""
+MOST_KERNELS_PER_UNIT = 32
 
 _PYTHON = """
 // ---- what Python calls: integers from the argument vector, the lock given up around the kernel ----
@@ -34,6 +38,8 @@ long long PyLong_AsLongLong(PyObject*);
 PyObject* PyErr_Occurred();
 PyObject* PyErr_Format(PyObject*, const char*, ...);
 extern PyObject* PyExc_TypeError;
+extern PyObject* PyExc_IndexError;
+extern PyObject* PyExc_RuntimeError;
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
 void* PyEval_SaveThread();
 void PyEval_RestoreThread(void*);
@@ -59,9 +65,9 @@ static PyObject* call_{name}(PyObject*, PyObject* const* arguments, long count) 
   i64 v[{size}];
   if (!take(arguments, count, {count}, "{name}", v)) return 0;
   void* state = PyEval_SaveThread();
-  {name}({values});
+  {call}
   PyEval_RestoreThread(state);
-  Py_IncRef(&_Py_NoneStruct);
+{raises}  Py_IncRef(&_Py_NoneStruct);
   return &_Py_NoneStruct;
 }}
 static PyMethodDef def_{name} = {{"{name}", (void*)call_{name}, 0x80, 0}};
@@ -69,13 +75,19 @@ extern "C" PyObject* get_{name}() {{ return PyCFunction_NewEx(&def_{name}, 0, 0)
 """
 
 
-def load_kernels(kernels: Sequence[Kernel], options: Options) -> dict[str, Callable[..., None]]:
+class Loaded(dict[str, Callable[..., None]]):
+    """Kernels by their names, and the key of the shared object that holds them."""
+
+    key: str = ""
+
+
+def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
     """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol.
 
     Raises: BuildError where there is no compiler, or it failed; Unsupported for what C++ has no text for.
     """
     if not kernels:
-        return {}
+        return Loaded()
     compiler = _build.find_compiler(options.cxx)
     if compiler is None:
         wanted = options.cxx or "g++, c++ or clang++"
@@ -86,10 +98,19 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> dict[str, Calla
     return _load(path, [kernel.name for kernel in kernels])
 
 
+def load_again(key: str, names: Sequence[str], options: Options) -> Loaded | None:
+    """The kernels of a shared object that was built before; None where the cache holds it no more."""
+    if not names:
+        return Loaded()
+    path = find(options.cache, key)
+    return _load(path, names) if path is not None else None
+
+
 def units(kernels: Sequence[Kernel]) -> list[str]:
-    """The translation units of the kernels, of about equal size, as many as may compile side by side."""
+    """The translation units of the kernels, of about equal size; as many as may compile side by side, or more where
+    those would be long."""
     texts = [emit_kernel(kernel) + entry(kernel) for kernel in kernels]
-    count = max(1, min(os.cpu_count() or 1, len(texts) // KERNELS_PER_UNIT))
+    count = max(1, min(os.cpu_count() or 1, len(texts) // KERNELS_PER_UNIT), -(-len(texts) // MOST_KERNELS_PER_UNIT))
     parts: list[list[str]] = [[] for _ in range(count)]
     for text in sorted(texts, key=len, reverse=True):
         min(parts, key=lambda part: sum(map(len, part))).append(text)
@@ -102,16 +123,25 @@ def entry(kernel: Kernel) -> str:
     values = [f"({_pointer(kernel, n)})v[{n}]" for n in range(pointers)]
     values += [f"v[{pointers + n}]" for n in range(symbols)]
     count = pointers + symbols
-    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, values=", ".join(values))
+    failures = failures_of(kernel)
+    call = f"{'const u64 failed = ' if failures else ''}{kernel.name}({', '.join(values)});"
+    raises = "".join(_raise(bit, failure) for bit, failure in enumerate(failures))
+    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, call=call, raises=raises)
+
+
+def _raise(bit: int, failure: str) -> str:
+    error, message = FAILURES[failure]
+    return f'  if (failed >> {bit} & 1) return PyErr_Format(PyExc_{error.__name__}, "{message}");\n'
 
 
 def _pointer(kernel: Kernel, number: int) -> str:
     return f"{memory_type(kernel.buffers[number].dtype)}*"
 
 
-def _load(path: Path, names: Sequence[str]) -> dict[str, Callable[..., None]]:
+def _load(path: Path, names: Sequence[str]) -> Loaded:
     library = ctypes.PyDLL(str(path))
-    found: dict[str, Callable[..., None]] = {}
+    found = Loaded()
+    found.key = path.stem
     for name in names:
         get = getattr(library, f"get_{name}")
         get.restype = ctypes.py_object

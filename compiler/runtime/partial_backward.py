@@ -32,7 +32,8 @@ class Part:
 
 @dataclass(slots=True)
 class PartialBackward:
-    """`make(given)` makes the part for those tangents; `layouts` bring each tangent into the strides of the graph's."""
+    """`make(given)` makes the part for those tangents; `layouts` bring each tangent into the strides of the graph's.
+    `made` is told of each part that was made."""
 
     make: Callable[[frozenset[int]], Part]
     layouts: Sequence[Callable[[torch.Tensor], torch.Tensor]]
@@ -41,6 +42,7 @@ class PartialBackward:
     results: dict[int, int]
     """The saved tensors that the call returns, each with the position at which forward noted its version."""
     parts: dict[frozenset[int], Part] = field(default_factory=dict)
+    made: Callable[[frozenset[int], Part], None] | None = None
 
     def __call__(self, ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[object, ...]:
         given = frozenset(index for index, tangent in enumerate(tangents) if tangent is not None)
@@ -49,6 +51,8 @@ class PartialBackward:
         part = self.parts.get(key)
         if part is None:
             part = self.parts[key] = self.make(key)
+            if self.made is not None:
+                self.made(key, part)
         if part.written:
             self.check([ctx.written[index] for index in part.written])
         saved = _saved(ctx, {index for kind, index in part.arguments if kind == "saved"}, self.results)

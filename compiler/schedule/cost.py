@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compiler.ir.index import Index, Int, evaluate, symbols
-from compiler.ir.loops import Call, Element, Expr
+from compiler.ir.loops import Bind, Call, Check, Element, Expr, Scan
 from compiler.ir.rewrite import TRANSCENDENTAL, children, free_variables
+
+GATHER = 6
+"""What a load at a position that is data costs more than one in order: a miss of the cache now and then, no vectors."""
 
 UNKNOWN_SIZE = 64
 """What a size counts as when nothing is known of it."""
@@ -15,14 +18,16 @@ UNKNOWN_SIZE = 64
 class Cost:
     """Sizes, depths and work of expressions, each remembered. Sizes at trace time decide; they never bind."""
 
-    __slots__ = ("_depth", "_free", "_hints", "ranges")
+    __slots__ = ("_depth", "_free", "_hints", "positions", "ranges")
 
     def __init__(self, hints: Mapping[str, int]) -> None:
         self._hints = hints
         self._free: dict[Expr, frozenset[str]] = {}
         self._depth: dict[Expr, int] = {}
         self.ranges: dict[str, Index] = {}
-        """The extents of all loop variables of the graph that a `Reduce` binds."""
+        """The extents of all variables of the graph that a `Reduce` or a `Bind` binds."""
+        self.positions: dict[str, frozenset[str]] = {}
+        """What the position of a variable that a `Bind` binds depends on, where it was met last."""
 
     def number(self, index: Index) -> int:
         """About how large a size is."""
@@ -48,12 +53,25 @@ class Cost:
             found = self._depth[expr] = 1 + max((self.depth(child) for child in children(expr)), default=0)
         return found
 
+    def note(self, found: Iterable[Expr]) -> None:
+        """Learns on what the positions among some expressions depend."""
+        for node in found:
+            if isinstance(node, Bind):
+                self.positions[node.loop.var] = self.free(node.position)
+
+    def loops_of(self, expr: Expr) -> frozenset[str]:
+        """The loop variables that an expression depends on, through positions too."""
+        found = self.free(expr)
+        while bound := found & self.positions.keys():
+            found = (found - bound).union(*(self.positions[name] - bound for name in bound))
+        return found
+
     def work(self, expr: Expr, domain: Mapping[str, Index]) -> int:
         """The cost of one node, evaluated once for each value of its free variables within the loops of `domain`.
 
         A value that depends on an inner loop is evaluated in all the loops outside it.
         """
-        free = self.free(expr)
+        free = self.loops_of(expr)
         last = max((position for position, name in enumerate(domain) if name in free), default=-1)
         outer = list(domain.values())[: last + 1]
         inner = [self.ranges[name] for name in free if name in self.ranges]
@@ -64,4 +82,8 @@ def weight(expr: Expr) -> int:
     """The cost of one evaluation of a node, apart from what it is made of."""
     if isinstance(expr, Call):
         return 8 if expr.op in TRANSCENDENTAL else 1
-    return 2 if isinstance(expr, Element) else 0
+    if isinstance(expr, Bind):
+        return GATHER
+    if isinstance(expr, Scan):
+        return 16 if expr.op == "logaddexp" else 2
+    return {Element: 2, Check: 1}.get(type(expr), 0)

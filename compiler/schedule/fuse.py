@@ -16,13 +16,13 @@ Cost: near-linear in nodes; expressions are bounded in size and depth, and what 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops import Element, Expr, Reduce, Ref
-from compiler.ir.lowered import Called, Generated, Lowered, Tensor, Viewed, coordinates, ranges_of
-from compiler.ir.rewrite import Expansion, Substitution, children, nodes
+from compiler.ir.loops import Check, Element, Expr, Reduce, Ref, Scan
+from compiler.ir.lowered import Called, Generated, Lowered, Scattered, Tensor, Viewed, coordinates, ranges_of
+from compiler.ir.rewrite import Expansion, Substitution, children, loops_bound_by, nodes
 from compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = 48
@@ -54,12 +54,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Scattering:
+    """Updates that are a kernel of their own, over the coordinates of their space, what they read inlined."""
+
+    definition: Scattered
+    update: Expr
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fused:
     """A lowered graph and the groups that compute its stored values, which are `needed`; `axes` are the dimensions of
     each of them in the order of its group's loops."""
 
     lowered: Lowered
     groups: tuple[Group, ...]
+    scatterings: tuple[Scattering, ...]
     needed: frozenset[str]
     axes: Mapping[str, tuple[int, ...]]
 
@@ -121,6 +131,7 @@ class _Fusion:
         self.group_of: dict[str, Group] = {}
         self.readers: dict[str, Group] = {}
         self.groups: list[Group] = []
+        self.scatterings: list[Scattering] = []
 
     def run(self) -> Fused:
         self._find_uses()
@@ -129,6 +140,8 @@ class _Fusion:
                 self.levels[definition.name] = 1 + self._level_of_call(definition)
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._place(definition, position)
+            elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
+                self._scatter(definition, position)
         return self._finish()
 
     # ---- who uses what
@@ -152,6 +165,11 @@ class _Fusion:
                 self._demand((definition.call.args, definition.call.kwargs))
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._use(definition)
+            elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
+                self._demand(Ref(definition.base))
+                found = nodes(definition.update)
+                self._know(found)
+                self._count_uses(found, ranges_of(definition.over))
 
     def _demand(self, arguments: object) -> None:
         for name in references(arguments):
@@ -161,11 +179,19 @@ class _Fusion:
     def _use(self, definition: Generated) -> None:
         tensor, found = definition.tensor, nodes(definition.expr)
         reductions = [node for node in found if isinstance(node, Reduce)]
-        for reduction in reductions:
-            self.cost.ranges.update({loop.var: loop.extent for loop in reduction.loops})
-        outer = frozenset().union(*(self.cost.free(reduction) for reduction in reductions))
+        self._know(found)
+        outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
-        ranges = {f"d{dim}": tensor.shape[dim] for dim in axes}
+        self._count_uses(found, {f"d{dim}": tensor.shape[dim] for dim in axes})
+
+    def _know(self, found: list[Expr]) -> None:
+        """Learns of the variables that expressions bind."""
+        for node in found:
+            self.cost.ranges.update({loop.var: loop.extent for loop in loops_bound_by(node)})
+        self.cost.note(found)
+
+    def _count_uses(self, found: list[Expr], ranges: dict[str, Index]) -> None:
+        """Counts what the expressions of one user, run over `ranges`, read."""
         counts: dict[str, int] = {}
         for node in found:
             if isinstance(node, Element):
@@ -191,10 +217,20 @@ class _Fusion:
             return
         self._join(tensor, expr, position)
 
+    def _scatter(self, definition: Scattered, position: int) -> None:
+        """Updates are never part of another kernel: what reads the tensor must see all of them."""
+        update = self._expanded(definition.update, definition.over)
+        read = [definition.base, *(element.tensor for element in elements(update))]
+        self.levels[definition.tensor.name] = 1 + max(self.levels.get(name, 0) for name in read)
+        self.scatterings.append(Scattering(definition, update, position))
+
     def _resolve(self, definition: Generated) -> Expr:
         """The expression with views and inlined values replaced."""
-        ranges = ChainMap(ranges_of(definition.tensor.shape), self.cost.ranges)
-        return Expansion(lambda element: self._resolved(element, ranges))(definition.expr)
+        return self._expanded(definition.expr, definition.tensor.shape)
+
+    def _expanded(self, expr: Expr, shape: tuple[Index, ...]) -> Expr:
+        ranges = ChainMap(ranges_of(shape), self.cost.ranges)
+        return Expansion(lambda element: self._resolved(element, ranges))(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
         name, at = element.tensor, element.at
@@ -215,7 +251,7 @@ class _Fusion:
 
     def _is_inlined(self, tensor: Tensor, expr: Expr) -> bool:
         found = nodes(expr)
-        if any(isinstance(node, Reduce) for node in found):
+        if any(isinstance(node, Reduce | Scan) for node in found):
             return False
         if len(found) > MOST_INLINED or self.cost.depth(expr) > DEEPEST // 2:
             return False
@@ -224,6 +260,8 @@ class _Fusion:
             return True
         use = self.uses[tensor.name]
         times = use.evaluations / max(self.cost.count(tensor.shape), 1)
+        if times < 1 and any(isinstance(node, Check) for node in found):
+            return False  # what nobody reads is checked too
         if use.users == 1 and times <= 1:
             return True
         return times <= 3 and effort <= 4 and reads <= 2
@@ -274,6 +312,8 @@ class _Fusion:
             return False
         expansion = self._expand(group, wider, placed)
         fresh = self._fresh(group, expansion)
+        if not _scans_fit(wider, (*group.seen, *fresh)):
+            return False
         if not self._pays(group, wider, placed, expansion, fresh):
             return False
         group.domain = domain
@@ -361,15 +401,17 @@ class _Fusion:
         """Whether computing a value here costs no more than reading its operands in a kernel of its own."""
         if len(group.seen) + len(fresh) > MOST_MEMBERS_NODES or self.cost.depth(expansion) > DEEPEST:
             return False
-        ranges = wider.ranges
+        ranges, own = wider.ranges, nodes(placed)
+        self.cost.note((*own, *fresh))
         here = sum(self.cost.work(node, ranges) for node in fresh)
-        alone = sum(self.cost.work(node, ranges) for node in nodes(placed))
+        alone = sum(self.cost.work(node, ranges) for node in own)
         return here <= 3 * alone + LAUNCH_WORK
 
     # ---- the result
 
     def _finish(self) -> Fused:
         needed = set(self.demanded)
+        needed.update(element.tensor for each in self.scatterings for element in elements(each.update))
         kept = []
         for group in reversed(sorted(self.groups, key=lambda group: (group.level, group.position))):
             stored = {name: expr for name, expr in group.expansions.items() if name in needed}
@@ -377,7 +419,22 @@ class _Fusion:
                 group.expansions = stored
                 needed.update(element.tensor for element in elements(*stored.values()))
                 kept.append(group)
-        return Fused(self.lowered, tuple(reversed(kept)), frozenset(needed), self.axes)
+        scatterings = tuple(self.scatterings)
+        return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes)
+
+
+def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:
+    """Whether the scans among some expressions all run along one loop of a group, with no reduction beside them."""
+    found = list(found)
+    scans = [node for node in found if isinstance(node, Scan)]
+    if not scans:
+        return True
+    inner = {Symbol(node.loop.var) for node in scans}
+    outer = [node for node in scans if node.last not in inner]
+    if len({node.last for node in outer}) != 1 or any(isinstance(node, Reduce) for node in found):
+        return False
+    whole: dict[Index, Index] = {Symbol(name): extent for name, extent in group.ranges.items()}
+    return all(whole.get(node.last) is node.loop.extent for node in outer)
 
 
 def _digit(index: Index, weight_after: Index, extent: Index) -> Index:

@@ -7,25 +7,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.errors import VerifyError
-from compiler.ir.index import ONE, ZERO, Index, Symbol, coefficient, simplify, substitute, symbols, total
-from compiler.ir.loops import AsValue, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Store
+from compiler.ir.index import ONE, ZERO, Index, Int, Symbol, bounds, coefficient, simplify, substitute, symbols, total
+from compiler.ir.loops import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.lowered import Tensor
-from compiler.ir.rewrite import call, children, constant, convert, indices, map_children, map_indices, nodes
-from compiler.schedule.fuse import Fused, Group, place_of
+from compiler.ir.rewrite import (
+    Substitution,
+    call,
+    children,
+    constant,
+    convert,
+    indices,
+    loops_bound_by,
+    map_children,
+    map_indices,
+    nodes,
+    renamed_at_root,
+)
+from compiler.schedule.fuse import Fused, Group, Scattering, place_of
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A kernel and the tensors and sizes that one launch gives it. `writes` are those among the tensors it stores."""
+    """A kernel and the tensors and sizes that one launch gives it. `writes` are those among the tensors it stores;
+    `offsets` how many elements behind the first of each tensor the kernel's buffer begins."""
 
     kernel: Kernel
     arguments: tuple[str, ...]
     writes: tuple[str, ...]
     origins: tuple[str, ...]
+    offsets: tuple[int, ...]
 
 
 def offset_of(tensor: Tensor, at: tuple[Index, ...]) -> Index:
@@ -51,6 +65,18 @@ def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
     flat = _map_exprs(stores, _Flatten(tensors, loops))
     merged_loops, merged = _merge_loops(_used_loops(loops, flat), flat)
     return _canonical(merged_loops, merged, tensors, tuple(origins[name] for name in group.expansions))
+
+
+def lay_out_scattering(scattering: Scattering, fused: Fused) -> Bound:
+    """The kernel of updates, not yet named. No loop is left out or moved: each runs as often as it says, in order."""
+    tensors, definition = fused.lowered.tensors, scattering.definition
+    loops = tuple(Loop(f"i{k}", extent) for k, extent in enumerate(definition.over))
+    values: dict[str, Index] = {f"d{k}": Symbol(loop.var) for k, loop in enumerate(loops)}
+    update = Substitution(values, {loop.var: loop.extent for loop in loops})(scattering.update)
+    place = substitute(offset_of(definition.tensor, definition.at), values)
+    flat = _map_exprs([Store(definition.tensor.name, place, update, definition.mode)], _Flatten(tensors, loops))
+    merged_loops, merged = _merge_loops(loops, flat)
+    return _canonical(merged_loops, merged, tensors, (definition.origin,))
 
 
 def _map_exprs(stores: list[Store], function: Callable[[Expr], Expr]) -> list[Store]:
@@ -82,9 +108,7 @@ class _Flatten(_Rewriter):
         self.ranges: ChainMap[str, Index] = ChainMap({}, {loop.var: loop.extent for loop in loops})
 
     def rewrite(self, expr: Expr) -> Expr:
-        if isinstance(expr, Reduce):
-            self.ranges.maps[0].update({loop.var: loop.extent for loop in expr.loops})
-            return map_children(expr, self)
+        self.ranges.maps[0].update({loop.var: loop.extent for loop in loops_bound_by(expr)})
         if isinstance(expr, Element):
             tensor = self.tensors[expr.tensor]  # type: ignore[index]
             return Load(expr.tensor, simplify(offset_of(tensor, expr.at), self.ranges), expr.dtype)
@@ -171,6 +195,8 @@ class _Merge(_Rewriter):
             return Reduce(expr.op, loops, self(expr.body), expr.dtype) if loops else self.single(expr)
         if isinstance(expr, Load | AsValue):
             return map_indices(expr, lambda index: substitute(index, self.values))
+        if isinstance(expr, Scan):
+            return Scan(expr.op, expr.loop, substitute(expr.last, self.values), self(expr.body), expr.dtype)
         return map_children(expr, self)
 
     def single(self, expr: Reduce) -> Expr:
@@ -188,23 +214,34 @@ class _Merge(_Rewriter):
 class _Rename(_Rewriter):
     """Names buffers in the order of their appearance and bound variables by the height of their reduction."""
 
-    def __init__(self, values: dict[str, Index], buffers: dict[str, str]) -> None:
+    def __init__(self, values: dict[str, Index], buffers: dict[str, str], offsets: Mapping[str, int]) -> None:
         super().__init__()
-        self.values, self.buffers = values, buffers
+        self.values, self.buffers, self.offsets = values, buffers, offsets
         self.heights: dict[Expr, int] = {}
 
     def height(self, expr: Expr) -> int:
-        """How many reductions are nested in an expression."""
+        """How many reductions, bindings and scans are nested in an expression."""
         found = self.heights.get(expr)
         if found is None:
             inner = max((self.height(child) for child in children(expr)), default=0)
-            found = self.heights[expr] = inner + isinstance(expr, Reduce)
+            found = self.heights[expr] = inner + isinstance(expr, Reduce | Bind | Scan)
         return found
 
     def index(self, index: Index) -> Index:
         return substitute(index, self.values)
 
+    def binding(self, expr: Bind | Scan) -> Expr:
+        """With the variable named by the height too; in the body alone, for its name may be bound elsewhere again."""
+        name = f"b{self.height(expr) - 1}"
+        inner = _Rename({**self.values, expr.loop.var: Symbol(name)}, self.buffers, self.offsets)
+        loop, body = Loop(name, self.index(expr.loop.extent)), inner(expr.body)
+        if isinstance(expr, Scan):
+            return Scan(expr.op, loop, self.index(expr.last), body, expr.dtype)
+        return Bind(loop, self(expr.position), body, expr.dtype)
+
     def rewrite(self, expr: Expr) -> Expr:
+        if isinstance(expr, Bind | Scan):
+            return self.binding(expr)
         if isinstance(expr, Reduce):
             level = self.height(expr) - 1
             for position, loop in enumerate(expr.loops):
@@ -214,45 +251,85 @@ class _Rename(_Rewriter):
             loops = tuple(Loop(f"r{level}_{p}", self.index(loop.extent)) for p, loop in enumerate(expr.loops))
             return Reduce(expr.op, loops, self(expr.body), expr.dtype)
         if isinstance(expr, Load):
-            return Load(self.buffers[expr.buffer], self.index(expr.index), expr.dtype)
+            index = self.index(expr.index) - self.offsets.get(expr.buffer, 0)
+            return Load(self.buffers[expr.buffer], index, expr.dtype)
         if isinstance(expr, AsValue):
             return map_indices(expr, self.index)
         return map_children(expr, self)
 
 
-def _canonical(loops: tuple[Loop, ...], stores: list[Store], tensors: object, origins: tuple[str, ...]) -> Bound:
+def _canonical(
+    loops: tuple[Loop, ...], stores: list[Store], tensors: Mapping[str, Tensor], origins: tuple[str, ...]
+) -> Bound:
     writes = [store.buffer for store in stores]
-    loaded = [node.buffer for node in nodes(*(store.expr for store in stores)) if isinstance(node, Load)]
-    reads = [name for name in dict.fromkeys(loaded) if name not in writes]
+    loads = [node for node in nodes(*(store.expr for store in stores)) if isinstance(node, Load)]
+    reads = [name for name in dict.fromkeys(node.buffer for node in loads) if name not in writes]
     buffers = {name: f"in{k}" for k, name in enumerate(reads)} | {name: f"out{k}" for k, name in enumerate(writes)}
+    windows = _windows(reads, loads, {loop.var: loop.extent for loop in (*loops, *_bound_loops(stores))}, tensors)
     values: dict[str, Index] = {loop.var: Symbol(f"i{k}") for k, loop in enumerate(loops)}
-    rename = _Rename(values, buffers)
-    renamed = tuple(Store(buffers[s.buffer], substitute(s.index, values), rename(s.expr), s.mode) for s in stores)
-    arguments = (*reads, *writes)
-    declared = tuple(
-        Buffer(buffers[name], tensors[name].dtype, span_of(tensors[name]))  # type: ignore[index]
-        for name in arguments
-    )
+    rename = _Rename(values, buffers, {name: window.offset for name, window in windows.items()})
+    renamed = tuple(_renamed(store, rename) for store in stores)
+    declared = tuple(Buffer(buffers[name], tensors[name].dtype, windows[name].numel) for name in reads)
+    declared += tuple(Buffer(buffers[name], tensors[name].dtype, span_of(tensors[name])) for name in writes)
     new_loops = tuple(Loop(f"i{k}", loop.extent) for k, loop in enumerate(loops))
     sizes = sorted(_sizes(new_loops, renamed, declared))
     kernel = Kernel("", new_loops, renamed, declared, tuple(sizes), origins)
-    return Bound(kernel, arguments, tuple(writes), origins)
+    offsets = (*(windows[name].offset for name in reads), *(0 for _ in writes))
+    return Bound(kernel, (*reads, *writes), tuple(writes), origins, offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The part of a tensor that a kernel reads: `numel` elements from `offset` on."""
+
+    offset: int
+    numel: Index
+
+
+def _windows(
+    reads: list[str], loads: list[Load], ranges: Mapping[str, Index], tensors: Mapping[str, Tensor]
+) -> dict[str, _Window]:
+    """What a kernel reads of each tensor, so that kernels which differ only in where they begin to read are one.
+
+    The same step on each part of a tensor (an unrolled recurrence, the heads of a split projection) is one kernel then.
+    """
+    found: dict[str, list[Index]] = {name: [] for name in reads}
+    for load in loads:
+        if load.buffer in found:
+            found[load.buffer].append(load.index)
+    return {name: _window(indices, ranges, span_of(tensors[name])) for name, indices in found.items()}
+
+
+def _window(indices: list[Index], ranges: Mapping[str, Index], span: Index) -> _Window:
+    pairs = [bounds(index, ranges) for index in indices]
+    first, last = zip(*((low, high) for low, high in pairs), strict=True)
+    lows = [low.value for low in first if isinstance(low, Int)]
+    highs = [high.value for high in last if isinstance(high, Int)]
+    if not isinstance(span, Int) or len(lows) < len(pairs) or len(highs) < len(pairs):
+        return _Window(0, span)
+    offset, end = min(lows), max(highs) + 1
+    return _Window(offset, Int(end - offset)) if 0 <= offset < end <= span.value else _Window(0, span)
+
+
+def _renamed(store: Store, rename: _Rename) -> Store:
+    expr = rename(store.expr)
+    index = substitute(store.index, {**rename.values, **renamed_at_root(store.expr, expr)})
+    return Store(rename.buffers[store.buffer], index, expr, store.mode)
 
 
 def _sizes(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> set[str]:
     """The names that the kernel does not bind: its symbolic sizes."""
     names = {name for index in _every_index(loops, stores, buffers) for name in symbols(index)}
-    return names - {loop.var for loop in loops} - {loop.var for loop in _reduce_loops(stores)}
+    return names - {loop.var for loop in loops} - {loop.var for loop in _bound_loops(stores)}
 
 
 def _every_index(loops: tuple[Loop, ...], stores: tuple[Store, ...], buffers: tuple[Buffer, ...]) -> Iterator[Index]:
     yield from (loop.extent for loop in loops)
     yield from (buffer.numel for buffer in buffers)
-    yield from (loop.extent for loop in _reduce_loops(stores))
+    yield from (loop.extent for loop in _bound_loops(stores))
     yield from _all_indices(list(stores))
 
 
-def _reduce_loops(stores: tuple[Store, ...]) -> Iterator[Loop]:
+def _bound_loops(stores: Sequence[Store]) -> Iterator[Loop]:
     for node in nodes(*(store.expr for store in stores)):
-        if isinstance(node, Reduce):
-            yield from node.loops
+        yield from loops_bound_by(node)

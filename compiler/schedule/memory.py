@@ -59,12 +59,14 @@ def _overwrites(
     """For a launch, which results take the memory of which operands."""
     names = dict(zip((buffer.name for buffer in launch.kernel.buffers), launch.arguments, strict=True))
     written = {store.buffer for store in launch.kernel.stores}
-    dying = [b for b, name in names.items() if b not in written and last[name] == number and name in shareable]
+    moved = {name for name, offset in zip(launch.arguments, launch.offsets, strict=False) if offset}
+    kept = shareable - moved  # where a buffer begins behind its tensor's first element, equal indices are not equal
+    dying = [b for b, name in names.items() if b not in written and last[name] == number and name in kept]
     chosen: dict[str, str] = {}
     for buffer in dying:
         for target in sorted(written):
-            of, name = allocations.get(names[buffer]), allocations[names[target]]
-            if of is None or name.name in chosen or _layout(of) != _layout(name):
+            of, name = allocations.get(names[buffer]), allocations.get(names[target])
+            if of is None or name is None or name.name in chosen or _layout(of) != _layout(name):
                 continue
             if may_overwrite(launch.kernel, buffer, target):
                 chosen[name.name] = of.name

@@ -23,7 +23,7 @@ from compiler.ir.loops import (
 )
 from compiler.ir.lowered import Called, Generated, Sized, Tensor, Viewed
 from compiler.schedule.fuse import Fused, references
-from compiler.schedule.layout import Bound, lay_out
+from compiler.schedule.layout import Bound, lay_out, lay_out_scattering
 from compiler.schedule.memory import release, reuse
 
 
@@ -99,6 +99,14 @@ class _Planner:
             steps.append(self._launch(bound))
             self.units.append(_Unit(group.position, reads, bound.writes, tuple(steps)))
 
+        for scattering in self.fused.scatterings:
+            bound = lay_out_scattering(scattering, self.fused)
+            reads = tuple(name for name in bound.arguments if name not in bound.writes)
+            self.read_by_kernels.update(reads)
+            name, base = scattering.definition.tensor.name, scattering.definition.base
+            both = (Reuse(name, base), self._launch(bound))
+            self.units.append(_Unit(scattering.position, (base, *reads), (name,), both))
+
     def _allocate(self, name: str) -> Allocate:
         tensor = self.lowered.tensors[name]
         return Allocate(name, tensor.shape, tensor.stride, tensor.dtype, tensor.device)
@@ -110,7 +118,7 @@ class _Planner:
             self.kernels[key] = dataclasses.replace(bound.kernel, name=f"kernel_{len(self.kernels)}")
         kernel = self.kernels[key]
         sizes: tuple[Index, ...] = tuple(Symbol(name) for name in kernel.symbols)
-        return Launch(kernel, bound.arguments, sizes, bound.origins)
+        return Launch(kernel, bound.arguments, sizes, bound.origins, bound.offsets)
 
     # ---- views and calls
 

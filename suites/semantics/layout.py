@@ -106,3 +106,35 @@ def _of_two(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Case:
 
 
 CASES = [_of_two(*item) for item in OF_TWO.items()]
+
+
+@program("layout")
+def floor_division_of_columns() -> Made:
+    def f(x: Tensor, other: Tensor) -> Tensor:
+        return torch.div(x.t(), other, rounding_mode="floor")
+
+    return f, (leaf(5, 10), leaf()), {}
+
+
+@program("layout")
+def batch_norm_of_a_permuted_input() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return torch.nn.functional.batch_norm(x.permute(2, 1, 0), None, None, training=True)
+
+    return f, (leaf(5, 3, 4),), {}
+
+
+@program("layout")
+def roll_of_an_empty_tensor() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return x.roll(1, 0)
+
+    return f, (torch.ones(0, 4),), {}
+
+
+@program("layout")
+def sign_of_zero_of_a_layer_norm() -> Made:
+    def f(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(x, (1,), weight).reciprocal()
+
+    return f, (torch.tensor([3.0]), torch.tensor([-2.0])), {}

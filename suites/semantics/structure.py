@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.case import Made
 from suites.semantics.program import leaf, program
@@ -70,3 +70,17 @@ def output_that_needs_no_gradient() -> Made:
         return x * w, x * 2, (w > 0)
 
     return f, (torch.randn(3), leaf(3)), {}
+
+
+@program("argument")
+def float_that_changes_from_call_to_call() -> Made:
+    def f(x: Tensor, scale: float) -> Tensor:
+        return x * scale + torch.sin(x) / scale
+
+    return f, (leaf(3), 1.5), {}
+
+
+@program("argument")
+def module_with_float_attributes() -> Made:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).eval()
+    return module, (torch.randn(2, 2, 5, 5),), {}

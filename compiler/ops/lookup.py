@@ -1,0 +1,154 @@
+"""Lookups: elements at positions that are data. `out[d] = self[..., index[d], ...]`.
+
+Every position is checked as eager checks it; where the check fails, nothing is read that is out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from compiler.ir.index import ONE, ZERO, Index, Symbol, product
+from compiler.ir.loops import Bind, Check, Expr, Loop
+from compiler.ir.lowered import Tensor, coordinates
+from compiler.ir.rewrite import call, constant
+from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, rule
+
+INDICES = (torch.int64, torch.int32, torch.int16, torch.int8)
+
+
+def checked(position: Expr, extent: Index, failure: str, wraps: bool) -> Expr:
+    """A position in a dimension, negative ones counting from its end if it `wraps`; any other that is out of range
+    fails."""
+    size = number_of(extent, torch.int64)
+    zero = constant(0, torch.int64)
+    if wraps:
+        negative = call("lt", position, zero)
+        position = call("where", negative, call("add", position, size), position, dtype=torch.int64)
+    inside = call("logical_and", call("ge", position, zero), call("lt", position, size))
+    return Check(position, inside, failure, torch.int64)
+
+
+def looked_up(operation: Operation, tensor: Tensor, at: tuple[Index, ...], positions: Mapping[int, Expr]) -> Expr:
+    """`tensor[at]` with the coordinates of some dimensions given by the data at `positions`.
+
+    Raises: Declined where a dimension that is looked up in is known to be empty, or the result is.
+    """
+    place = list(at)
+    loops = {dim: Loop(f"{operation.name}_{dim}", tensor.shape[dim]) for dim in positions}
+    for dim, loop in loops.items():
+        place[dim] = Symbol(loop.var)
+    body = element(tensor, tuple(place), tensor.dtype)
+    return bound(operation, body, [(loops[dim], position) for dim, position in positions.items()])
+
+
+def bound(operation: Operation, body: Expr, positions: list[tuple[Loop, Expr]]) -> Expr:
+    """The body with the variable of each loop at its position. Raises: Declined as `looked_up`."""
+    if ZERO in operation.output.shape:
+        raise Declined("nothing to look up")
+    for loop, position in reversed(positions):
+        if loop.extent is ZERO:
+            raise Declined("an empty dimension")
+        body = Bind(loop, position, body, body.dtype)
+    return body
+
+
+def position_of(tensor: Tensor, at: tuple[Index, ...]) -> Expr:
+    """An element of a tensor of indices. Raises: Declined for other tensors: masks, and bytes that stand for them."""
+    if tensor.dtype not in INDICES:
+        raise Declined(f"indices of {tensor.dtype}")
+    return element(tensor, at, torch.int64)
+
+
+@rule(Kind.indexing, "gather")
+def gather(operation: Operation) -> Result:
+    source, index = operation.tensor("self"), operation.tensor("index")
+    own = coordinates(len(index.shape))
+    if not source.shape or not index.shape:
+        raise Declined("a scalar")
+    dim = operation["dim"] % len(source.shape)
+    position = checked(position_of(index, own), source.shape[dim], "gather", wraps=False)
+    return (looked_up(operation, source, own, {dim: position}),)
+
+
+@rule(Kind.indexing, "index_select")
+def index_select(operation: Operation) -> Result:
+    """Columns of a contiguous tensor are left to ATen, whose own code for them takes 0.8 of our time."""
+    source, index = operation.tensor("self"), operation.tensor("index")
+    if not source.shape:
+        raise Declined("a scalar")
+    own = coordinates(len(source.shape))
+    dim = operation["dim"] % len(own)
+    if dim == 1 and _is_contiguous(source):
+        raise Declined("columns")
+    at = (own[dim],) if index.shape else ()
+    position = checked(position_of(index, at), source.shape[dim], "row", wraps=False)
+    return (looked_up(operation, source, own, {dim: position}),)
+
+
+def _is_contiguous(tensor: Tensor) -> bool:
+    return all(stride is product(tensor.shape[dim + 1 :]) for dim, stride in enumerate(tensor.stride))
+
+
+@rule(Kind.indexing, "embedding")
+def embedding(operation: Operation) -> Result:
+    weight, index = operation.tensor("weight"), operation.tensor("indices")
+    own = coordinates(len(operation.output.shape))
+    position = checked(position_of(index, own[:-1]), weight.shape[0], "row", wraps=False)
+    return (looked_up(operation, weight, (ZERO, own[-1]), {0: position}),)
+
+
+@rule(Kind.indexing, "take")
+def take(operation: Operation) -> Result:
+    """By the position among all elements, row by row."""
+    source, index = operation.tensor("self"), operation.tensor("index")
+    count = product(source.shape)
+    if count is ZERO:
+        raise Declined("an empty tensor")
+    position = checked(position_of(index, coordinates(len(index.shape))), count, "element", wraps=True)
+    loop = Loop(f"{operation.name}_0", count)
+    at: list[Index] = []
+    for dim, extent in enumerate(source.shape):
+        behind = Symbol(loop.var) // product(source.shape[dim + 1 :])
+        at.append(behind % extent if dim else behind)
+    return (bound(operation, element(source, tuple(at), source.dtype), [(loop, position)]),)
+
+
+# ---- tensors of indices, several at a time ---------------------------------------------------------------------------
+
+
+@rule(Kind.indexing, "index.Tensor", "_unsafe_index.Tensor")
+def index(operation: Operation) -> Result:
+    """`self[i, :, j]`: the dimensions of the indices, broadcast together, stand where the first index does if the
+    indexed dimensions are neighbours, else in front."""
+    source, given = operation.tensor("self"), operation["indices"]
+    indices = {dim: tensor for dim, tensor in enumerate(given) if tensor is not None}
+    if not all(isinstance(tensor, Tensor) for tensor in indices.values()):
+        raise Declined("an index that is no tensor")
+    at, inner, _ = indexed_places(source, indices, len(operation.output.shape))
+    positions = {
+        dim: checked(position_of(tensor, broadcast_to(tensor, inner)), source.shape[dim], "index", wraps=True)
+        for dim, tensor in indices.items()
+    }
+    return (looked_up(operation, source, at, positions),)
+
+
+def indexed_places(
+    source: Tensor, indices: Mapping[int, Tensor], rank: int
+) -> tuple[tuple[Index, ...], tuple[Index, ...], int]:
+    """The coordinates of the source, those of indexed dimensions still open; the coordinates of the indices, broadcast;
+    and where these begin among `rank` coordinates."""
+    own, dims = coordinates(rank), sorted(indices)
+    width = max(len(tensor.shape) for tensor in indices.values())
+    are_neighbours = dims == list(range(dims[0], dims[-1] + 1))
+    start = dims[0] if are_neighbours else 0
+    rest = iter((*own[:start], *own[start + width :]))
+    at = tuple(ZERO if dim in indices else next(rest) for dim in range(len(source.shape)))
+    return at, own[start : start + width], start
+
+
+def broadcast_to(tensor: Tensor, at: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The coordinates of a tensor that is broadcast to those at `at`."""
+    own = at[len(at) - len(tensor.shape) :]
+    return tuple(ZERO if extent is ONE else place for extent, place in zip(tensor.shape, own, strict=True))

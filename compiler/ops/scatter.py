@@ -1,0 +1,195 @@
+"""Scatters: `out = self; out[..., index[d], ...] (= | += ...) source[d]`, where several d may meet in one element.
+
+Updates that meet are made in the order of the index, as eager's loops make them. Every position is checked as eager
+checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from compiler.ir.index import ONE, ZERO, Index, Symbol, product
+from compiler.ir.loops import Expr, Loop, Mode
+from compiler.ir.lowered import Tensor, coordinates
+from compiler.ir.rewrite import call, constant, convert
+from compiler.ops.lookup import bound, broadcast_to, checked, indexed_places, position_of
+from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
+
+
+def scattered(
+    operation: Operation,
+    over: tuple[Index, ...],
+    at: Sequence[Index],
+    positions: Mapping[int, Expr],
+    value: Expr,
+    mode: Mode,
+    initial: Expr | None = None,
+) -> Result:
+    """The updates of `self` at coordinates of which those in `positions` are data.
+
+    Raises: Declined where there is nothing to update, or nowhere.
+    """
+    output = operation.output
+    if ZERO in over:
+        raise Declined("no updates")
+    place = list(at)
+    loops = {dim: Loop(f"{operation.name}_{dim}", output.shape[dim]) for dim in positions}
+    for dim, loop in loops.items():
+        place[dim] = Symbol(loop.var)
+    update = bound(operation, value, [(loops[dim], position) for dim, position in positions.items()])
+    before = operation.value("self", output.dtype) if initial is None else initial
+    return (Scatter(before, over, tuple(place), update, mode),)
+
+
+def source_of(operation: Operation, names: Sequence[str], at: tuple[Index, ...]) -> Expr:
+    """The updates' values: a tensor's elements at the coordinates of the update, or a number."""
+    value = next(operation.arguments[name] for name in names if name in operation.arguments)
+    if isinstance(value, Tensor):
+        return element(value, at if value.shape else (), operation.output.dtype)
+    if isinstance(value, bool | int | float):
+        return convert(constant(value, operation.output.dtype), operation.output.dtype)
+    raise Declined(f"source {value!r}")
+
+
+# ---- one position for each update ------------------------------------------------------------------------------------
+
+
+def scatter(mode: Mode) -> Rule:
+    """A rule: an index for each element of the source."""
+
+    def lower(operation: Operation) -> Result:
+        index, output = operation.tensor("index"), operation.output
+        if not output.shape or not index.shape:
+            raise Declined("a scalar")
+        own, dim = coordinates(len(index.shape)), operation["dim"] % len(output.shape)
+        position = checked(position_of(index, own), output.shape[dim], "gather", wraps=False)
+        value = source_of(operation, ("src", "value"), own)
+        return scattered(operation, index.shape, own, {dim: position}, value, mode)
+
+    return lower
+
+
+record(Kind.indexing, scatter("write"), "scatter.src", "scatter.value")
+record(Kind.indexing, scatter("accumulate"), "scatter_add")
+
+REDUCTIONS: dict[str, Mode] = {
+    "add": "accumulate",
+    "multiply": "multiply",
+    "sum": "accumulate",
+    "prod": "multiply",
+    "amax": "maximum",
+    "amin": "minimum",
+}
+
+
+@rule(Kind.indexing, "scatter.reduce", "scatter.value_reduce", "scatter_reduce.two")
+def scatter_reduce(operation: Operation) -> Result:
+    """A mean needs counts, and a result without its own elements needs to know which are updated: both are ATen's."""
+    mode = REDUCTIONS.get(operation["reduce"])
+    if mode is None or not operation.arguments.get("include_self", True):
+        raise Declined("a mean, or one without the elements that are there")
+    return scatter(mode)(operation)
+
+
+# ---- one position for each slice -------------------------------------------------------------------------------------
+
+
+def along(operation: Operation, source: Tensor, mode: Mode, value: Expr, wraps: bool, failure: str) -> Result:
+    """Updates of slices of dimension `dim`, in the shape of `source`."""
+    index, output = operation.tensor("index"), operation.output
+    if not output.shape or len(source.shape) != len(output.shape):
+        raise Declined("a scalar")
+    own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
+    found = position_of(index, (own[dim],) if index.shape else ())
+    return scattered(
+        operation, source.shape, own, {dim: checked(found, output.shape[dim], failure, wraps)}, value, mode
+    )
+
+
+@rule(Kind.indexing, "index_add")
+def index_add(operation: Operation) -> Result:
+    source, dtype = operation.tensor("source"), operation.output.dtype
+    own = coordinates(len(source.shape))
+    value, alpha = element(source, own, dtype), operation["alpha"]
+    if alpha != 1:
+        wide = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+        if dtype is torch.bool:
+            raise Declined("booleans")
+        value = convert(call("mul", convert(value, wide), constant(operation.number("alpha"), wide)), dtype)
+    return along(operation, source, "accumulate", value, False, "row" if len(source.shape) == 1 else "gather")
+
+
+@rule(Kind.indexing, "index_copy")
+def index_copy(operation: Operation) -> Result:
+    source = operation.tensor("source")
+    value = element(source, coordinates(len(source.shape)), operation.output.dtype)
+    return along(operation, source, "write", value, False, "index")
+
+
+@rule(Kind.indexing, "index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(operation: Operation) -> Result:
+    index, output = operation.tensor("index"), operation.output
+    if not output.shape:
+        raise Declined("a scalar")
+    own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
+    over = (*output.shape[:dim], product(index.shape), *output.shape[dim + 1 :])
+    found = position_of(index, (own[dim],) if index.shape else ())
+    value = source_of(operation, ("value",), ())
+    return scattered(operation, over, own, {dim: checked(found, output.shape[dim], "index", True)}, value, "write")
+
+
+# ---- tensors of indices, several at a time ---------------------------------------------------------------------------
+
+
+@rule(Kind.indexing, "index_put", "_unsafe_index_put")
+def index_put(operation: Operation) -> Result:
+    output, values = operation.output, operation.tensor("values")
+    indices = {dim: tensor for dim, tensor in enumerate(operation["indices"]) if tensor is not None}
+    if not all(isinstance(tensor, Tensor) for tensor in indices.values()):
+        raise Declined("an index that is no tensor")
+    inner = broadcast_shape([tensor.shape for tensor in indices.values()])
+    rank = len(output.shape) - len(indices) + len(inner)
+    at, own, start = indexed_places(output, indices, rank)
+    kept = [extent for dim, extent in enumerate(output.shape) if dim not in indices]
+    over = (*kept[:start], *inner, *kept[start:])
+    positions = {
+        dim: checked(position_of(tensor, broadcast_to(tensor, own)), output.shape[dim], "index", wraps=True)
+        for dim, tensor in indices.items()
+    }
+    value = element(values, broadcast_to(values, coordinates(rank)), output.dtype)
+    mode: Mode = "accumulate" if operation["accumulate"] else "write"
+    return scattered(operation, over, at, positions, value, mode)
+
+
+def broadcast_shape(shapes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:
+    """The common shape of tensors that broadcast."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(*(ONE,) * (rank - len(shape)), *shape) for shape in shapes]
+    return tuple(
+        next((extent for extent in extents if extent is not ONE), ONE) for extents in zip(*padded, strict=True)
+    )
+
+
+# ---- rows of a table -------------------------------------------------------------------------------------------------
+
+
+@rule(Kind.indexing, "embedding_dense_backward")
+def embedding_backward(operation: Operation) -> Result:
+    """Rows that are padding, and positions out of range, add nothing; eager checks none."""
+    gradient, index, output = operation.tensor("grad_output"), operation.tensor("indices"), operation.output
+    if operation["scale_grad_by_freq"]:
+        raise Declined("gradients by frequency")
+    own = coordinates(len(gradient.shape))
+    position, dtype = position_of(index, own[:-1]), output.dtype
+    rows, zero = number_of(output.shape[0], torch.int64), constant(0, torch.int64)
+    counts = call("logical_and", call("ge", position, zero), call("lt", position, rows))
+    padding = operation["padding_idx"]
+    if not isinstance(padding, int):
+        raise Declined("symbolic padding")
+    if padding >= 0:
+        counts = call("logical_and", counts, call("ne", position, constant(padding, torch.int64)))
+    nothing = convert(constant(0, dtype), dtype)
+    value = call("where", counts, element(gradient, own, dtype), nothing, dtype=dtype)
+    return scattered(operation, gradient.shape, (ZERO, own[-1]), {0: position}, value, "accumulate", nothing)

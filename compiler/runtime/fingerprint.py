@@ -1,0 +1,234 @@
+"""What a compile depends on, as one text: equal fingerprints, equal compiles.
+
+    fingerprint := sources of this compiler, versions of torch and Python, the C++ compiler
+                 | options | ambient modes | each node of the graph | each input: role, layout, autograd, aliasing
+
+What has no text that says all of it (an operator of the user's own, a tensor or a module that the graph holds, a size
+that depends on data) has no fingerprint: `Unkeyed`, with the reason. When in doubt there is none.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import itertools
+import math
+import operator
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import _len_torch_function_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from compiler.capture.inputs import CallLeaf, held
+from compiler.errors import Unkeyed
+from compiler.options import Options
+from compiler.runtime.build import FLAGS, NAMES
+from compiler.runtime.cache import machine_features
+
+BUILT_IN = ("aten", "prims", "prim")
+"""The operators whose meaning torch's version says; others may be defined anew by any process."""
+PLACES: tuple[object, ...] = (
+    *(operator, math, torch, torch.nn.functional, torch.Tensor, torch.special, torch.fft, torch.linalg),
+    *(torch._C, torch._C._nn, torch._C._VariableFunctions),
+)
+"""Where a function that does not say so itself is looked for."""
+TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size, enum.Enum)
+UNTOLD = ("debug", "dump", "cache", "warm")
+"""The options that change no result."""
+
+
+def fingerprint(gm: fx.GraphModule, leaves: Sequence[CallLeaf], options: Options) -> str:
+    """The digest of all that a compile of the graph for these inputs depends on.
+
+    Raises: Unkeyed where something has no text.
+    """
+    digest = hashlib.sha256()
+    for part in (*_surroundings(options), *_ambient(), *_graph(gm), *_inputs(leaves)):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:40]
+
+
+# ---- the compiler and the machine
+
+
+@functools.cache
+def sources_digest() -> str:
+    """The digest of the compiler's own files."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[1]
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.h")]):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _cxx(name: str) -> str:
+    """The C++ compiler as a file: a new one has another time or size. Cheaper than asking it for its version."""
+    found = next((path for each in ((name,) if name else NAMES) if (path := shutil.which(each))), None)
+    if found is None:
+        return "none"
+    facts = os.stat(found)
+    return f"{os.path.realpath(found)} {facts.st_mtime_ns} {facts.st_size}"
+
+
+def _surroundings(options: Options) -> Iterator[str]:
+    yield sources_digest()
+    yield f"torch {torch.__version__} {torch.version.git_version}"
+    yield f"python {sys.version}"
+    yield from (machine_features(), _cxx(options.cxx), *FLAGS)
+    for name in options.__slots__:  # type: ignore[attr-defined]
+        if name not in UNTOLD:
+            yield f"{name}={getattr(options, name)!r}"
+
+
+# ---- ambient state
+
+
+def _ambient() -> Iterator[str]:
+    """Raises: Unkeyed under modes that see each call of the recording, and could change any."""
+    if _len_torch_function_stack() or _get_current_dispatch_mode_stack() or torch._C._are_functorch_transforms_active():
+        raise Unkeyed("modes are active")
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        raise Unkeyed("hooks on saved tensors are active")
+    yield from (f"{read.__module__}.{read.__qualname__}={read()!r}" for read in READERS)
+    for device in ("cpu", "cuda"):
+        yield f"autocast {device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
+    yield f"mkldnn {torch._C._get_mkldnn_enabled()} einsum {torch.backends.opt_einsum.enabled}"  # type: ignore[attr-defined]
+    yield f"einsum {torch.backends.opt_einsum.strategy} engine {torch.backends.quantized.engine}"  # type: ignore[attr-defined]
+
+
+READERS = (
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.get_default_dtype,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_float32_matmul_precision,
+    torch.is_anomaly_enabled,
+    torch.backends.cuda.flash_sdp_enabled,
+    torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled,
+    torch.backends.cuda.cudnn_sdp_enabled,
+    torch.get_num_threads,
+)
+
+
+# ---- the graph
+
+
+def _graph(gm: fx.GraphModule) -> Iterator[str]:
+    """The text of each node; tensors that the graph holds are inputs of the call.
+
+    Raises: Unkeyed for a node that refers to what the graph's text does not hold.
+    """
+    for node in gm.graph.nodes:
+        if node.op == "call_module" or (node.op == "get_attr" and not isinstance(held(gm, node), torch.Tensor)):
+            raise Unkeyed("the graph holds a module or an object of its own")
+        if "custom" in node.meta or "recompute" in node.meta:
+            raise Unkeyed("the graph is annotated")
+        yield f"{node.op} {node.name} {target_text(node.target)} {_text(node.args)} {_text(node.kwargs)}"
+
+
+@functools.cache
+def target_text(target: object) -> str:
+    """The one place where a function of torch or Python is found. Raises: Unkeyed for any other."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        name = str(target)
+        if name.partition(".")[0] not in BUILT_IN:
+            raise Unkeyed(f"{name} is an operator of the user's own")
+        return f"{type(target).__name__} {name}"
+    names = [str(getattr(target, said, "")) for said in ("__qualname__", "__name__")]
+    own = sys.modules.get(getattr(target, "__module__", None) or "")
+    places = (own, *PLACES) if own is not None and _is_known(own) else PLACES
+    for place, name in itertools.product(places, names):
+        if _found(place, name) is target:
+            return f"{getattr(place, '__name__', place)} {name}"
+    raise Unkeyed(f"{target!r} is no function of torch's")
+
+
+def _is_known(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] in ("torch", "operator", "_operator", "math", "builtins")
+
+
+def _found(place: object, name: str) -> object:
+    for part in name.split("."):
+        place = getattr(place, part, None)
+    return place
+
+
+def _text(value: object) -> str:
+    """An argument, told apart from all others. Raises: Unkeyed for one that has no such text."""
+    if isinstance(value, fx.Node):
+        return f"%{value.name}"
+    if value is None or value is ... or type(value) in (bool, int, str):
+        return repr(value)
+    if type(value) is float:
+        return value.hex() if value == value else f"nan {math.copysign(1.0, value)}"
+    if type(value) is complex:
+        return f"complex({_text(value.real)}, {_text(value.imag)})"
+    if isinstance(value, TEXTS):
+        return f"{type(value).__qualname__} {value!r}"
+    return _text_of_several(value)
+
+
+def _text_of_several(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(key)}: {_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({_text(value.start)}, {_text(value.stop)}, {_text(value.step)})"
+    if isinstance(value, tuple | list) and type(value).__name__ in ("tuple", "list", "immutable_list"):
+        return f"{'(' if isinstance(value, tuple) else '['}{', '.join(map(_text, value))},)"
+    if isinstance(value, torch._ops.OpOverload) or callable(value):
+        return target_text(value)
+    raise Unkeyed(f"the graph holds a {type(value).__name__}")
+
+
+# ---- the inputs
+
+
+def _inputs(leaves: Sequence[CallLeaf]) -> Iterator[str]:
+    """Each input by its role and what the recording can see of it, and which inputs share memory.
+
+    Raises: Unkeyed for sizes that depend on data.
+    """
+    storages: dict[int, int] = {}
+    for position, leaf in enumerate(leaves):
+        fake = leaf.fake
+        if not isinstance(fake, torch.Tensor):
+            yield f"{leaf.role!r} {_size(fake)}"
+            continue
+        if isinstance(fake, FakeTensor) and fake.item_memo is not None:
+            raise Unkeyed("a number is known by what Dynamo guards on")
+        shared = storages.setdefault(fake.untyped_storage()._cdata, position)
+        flags = (leaf.requires_grad, leaf.is_leaf, leaf.is_inference, fake.is_conj(), fake.is_neg(), fake._is_view())
+        yield f"{leaf.role!r} {_layout(fake)} {flags} {shared} {_base(fake._base)}"
+
+
+def _layout(fake: torch.Tensor) -> str:
+    sizes = " ".join(map(_size, (*fake.shape, *fake.stride(), fake.storage_offset())))
+    return f"{fake.dtype} {fake.device} {fake.layout} {fake.dim()} {sizes}"
+
+
+def _size(size: int | torch.SymInt) -> str:
+    """A symbolic size by its expression; what is assumed of it is told by guards."""
+    if type(size) is int:
+        return str(size)
+    if not isinstance(size, torch.SymInt) or not size.node.has_hint():
+        raise Unkeyed("a size depends on data")
+    return f"symbolic {size.node.expr}"
+
+
+def _base(base: torch.Tensor | None) -> str:
+    return "" if base is None else f"view of {_layout(base)} {base.requires_grad} {base.is_leaf}"

@@ -1,0 +1,70 @@
+"""What `assay run` is asked of a suite of batches, checked before anything runs."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness import ledger
+from harness.batch_report import run_batches
+from harness.batch_run import TIMEOUT_S, Settings, Shard, StoreError, plan
+from harness.case import SHAPES
+
+
+def BATCHES(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that only suites of batches read."""
+    for option in (
+        click.option("--shard", default="1/1", show_default=True, metavar="K/N", help="ops: part K of N."),
+        click.option(
+            "--resume",
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="ops: what has ended is kept here, and not run again.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """A suite of batches, and which of them to run."""
+
+    module: str
+    text: str
+    modes: Sequence[str]
+    backends: Sequence[str]
+    shapes: Sequence[str] | None
+    seed: int
+    shard: str
+    resume: Path | None
+
+    def run(
+        self, facts: Mapping[str, Any], jobs: int, timeout_s: float | None, json_path: Path | None, html: Path | None
+    ) -> int:
+        """Runs them and gives the exit status. Raises: click.UsageError where there is nothing to run, or no way to."""
+        shard = shard_of(self.shard)
+        batches = importlib.import_module(self.module).batches()
+        units = plan(batches, self.backends, self.text, self.modes, self.shapes or SHAPES, shard)
+        if not units:
+            raise click.UsageError(f"--filter {self.text!r} matches no batch of {self.module} in shard {self.shard}")
+        suite = self.module.removeprefix("suites.").partition(".")[0]
+        settings = Settings(self.module, suite, self.seed, jobs, timeout_s or TIMEOUT_S)
+        try:
+            return run_batches(units, settings, facts, shard, self.resume, json_path, html)
+        except (StoreError, ledger.LedgerError) as error:
+            raise click.UsageError(str(error)) from error
+
+
+def shard_of(text: str) -> Shard:
+    """Raises: click.UsageError for what is not K/N with K from 1 to N."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise click.UsageError(f"--shard {text!r}: it is K/N with K from 1 to N, for example 3/8")
+    return Shard(int(found[1]), int(found[2]))

@@ -1,0 +1,72 @@
+"""The child of a run of batches: runs each unit that its parent names on its standard input, and says what it does.
+
+A line of JSON each way: `{"unit": "...", "backend": "...", "together": 24, "excluded": []}` in; out, at once:
+
+    {"event": "alive"}                                     ready for units
+    {"event": "running", "samples": ["0 contiguous"]}      before each compile, so that the parent knows what ended it
+    {"event": "end", "tally": {...}, "seconds": 1.2}       the unit has ended
+    {"event": "error", "detail": "..."}                    the unit's samples could not be made
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch._dynamo import guards
+
+from harness.batch import How, run_batch
+from harness.sample import Batch, key_of
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def serve(batches: Mapping[str, Batch], lines: Iterable[str], settings: Mapping[str, Any], say: Say) -> None:
+    """Runs the units that the lines name, one after the other."""
+    say({"event": "alive"})
+    for line in lines:
+        request = json.loads(line)
+        how = How(
+            request["backend"], settings["seed"], settings["suite"], request["together"], tuple(request["excluded"]),
+            lambda names: say({"event": "running", "samples": list(names)}),
+        )  # fmt: skip
+        say(_ended(batches[request["unit"]], how))
+
+
+def _ended(batch: Batch, how: How) -> dict[str, Any]:
+    began = time.monotonic()
+    try:
+        tally = run_batch(batch, how)
+    except Exception:
+        return {"event": "error", "detail": traceback.format_exc()}
+    return {"event": "end", "tally": tally.data(), "seconds": time.monotonic() - began}
+
+
+def main(argument: str) -> None:
+    """Serves; whatever a sample prints goes to standard error."""
+    settings = json.loads(argument)
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    guards.profile_guard_manager = lambda *args: 0.0  # only measures guards, in a sixth of a compile's time
+    suite = importlib.import_module(settings["module"])
+    batches = {key_of(batch): batch for batch in suite.batches()}
+    serve(batches, sys.stdin, settings, functools.partial(_said, output))
+
+
+def _said(output: Any, event: dict[str, Any]) -> None:
+    print(json.dumps(event), file=output, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,15 @@
+"""Every operator, module, optimizer and autograd.Function of the databases that ship in torch: `assay run ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.sample import Batch
+from suites.ops import modules, operators, optimizers
+
+
+def batches() -> Iterator[Batch]:
+    """Every batch, in the databases' order."""
+    yield from operators.batches()
+    yield from modules.batches()
+    yield from optimizers.batches()

@@ -1,0 +1,31 @@
+"""The databases that ship in torch. They import a package of which they need the name of one class for tests that
+nobody runs here; where it is not installed, an empty one stands in for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+import unittest
+import warnings
+from typing import Any
+
+
+def load(module: str) -> Any:
+    """A module of `torch.testing._internal`."""
+    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
+        stand_in = types.ModuleType("expecttest")
+        stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+        sys.modules["expecttest"] = stand_in
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(f"torch.testing._internal.{module}")
+
+
+op_db = load("common_methods_invocations").op_db
+module_db = load("common_modules").module_db
+optim_db = load("common_optimizers").optim_db
+configurations = load("common_optimizers")._get_optim_inputs_including_global_cliquey_kwargs
+autograd_function_db = load("autograd_function_db").autograd_function_db

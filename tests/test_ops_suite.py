@@ -1,0 +1,145 @@
+"""Batches: many samples in one compile, each with a verdict of its own."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from harness.batch import IN_EAGER, How, Tally, run_batch
+from harness.batch_report import Found, document
+from harness.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
+from harness.cli import commands
+from harness.outcome import Result
+from harness.sample import Batch
+from tests import toy_batches
+from tests.toy_batches import ALL, drawn, plus, rejected, samples, shifted
+
+TOYS = "tests.toy_batches"
+
+
+def tally_of(batch: Batch, backend: str) -> Tally:
+    return run_batch(batch, How(backend, 0, "toys"))
+
+
+def failing(tally: Tally) -> dict[str, str]:
+    """Verdicts of samples that are not `same`, by what stands in the brackets of their names."""
+    return {result.case.partition("[")[2].rstrip("]"): result.verdict for result in tally.failures}
+
+
+def test_batch_of_samples_that_are_as_eager_is_one_compile() -> None:
+    tally = tally_of(ALL, "eager")
+    assert (tally.samples, dict(tally.verdicts), tally.compiles, tally.failures) == (5, {"same": 5}, 1, [])
+
+
+@pytest.mark.parametrize(
+    "backend, expected",
+    [
+        ("wrong_in_difference", {"3 shifted": "diverged"}),
+        ("refuses_sort", {"2 ordered": "unsupported"}),
+    ],
+)
+def test_batch_names_the_sample_that_is_wrong(backend: str, expected: dict[str, str]) -> None:
+    tally = tally_of(ALL, f"{TOYS}:{backend}")
+    assert failing(tally) == expected
+    assert tally.samples == 5 and tally.verdicts["same"] == 4
+
+
+def test_batch_finds_what_is_wrong_only_among_others() -> None:
+    (failure,) = tally_of(ALL, f"{TOYS}:breaks_among_many").failures
+    assert failure.case.endswith("[1 squared]") and failure.verdict == "diverged"
+    assert failure.detail.startswith("only among others") and failure.differences
+
+
+def test_batch_of_which_eager_rejects_one_judges_all() -> None:
+    batch = Batch("toys.forward", "toys", "infer", samples(plus, rejected, shifted))
+    for backend in ("eager", "assay"):
+        tally = tally_of(batch, backend)
+        assert dict(tally.verdicts) == {"same": 3}, failing(tally)
+    assert failing(tally_of(batch, f"{TOYS}:wrong_in_difference")) == {"2 shifted": "diverged"}
+
+
+def test_batch_of_random_samples_draws_as_eager() -> None:
+    batch = Batch("toys.forward", "toys", "infer", samples(drawn, plus, drawn))
+    assert dict(tally_of(batch, "assay").verdicts) == {"same": 3}
+
+
+def test_batch_counts_what_is_called_and_what_goes_to_eager() -> None:
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        y.untyped_storage().resize_(64)
+        return y + 1
+
+    tally = tally_of(Batch("toys.forward", "toys", "infer", samples(plus, toy_batches.ordered, resized)), "assay")
+    assert dict(tally.verdicts) == {"same": 3} and tally.given_back == 1
+    assert tally.fallbacks["aten.sort"] == 1 and tally.fallbacks[IN_EAGER] == 1 and tally.nodes_generated == 1
+    assert Tally.read(json.loads(json.dumps(tally.data()))) == tally
+
+
+def test_batch_in_training_compares_gradients() -> None:
+    batch = Batch("toys.backward", "toys", "train", samples(plus, shifted))
+    assert tally_of(batch, "assay").verdicts == {"same": 2}
+    tally = tally_of(batch, f"{TOYS}:doubles_gradients")
+    assert failing(tally) == {"0 plus": "diverged", "1 shifted": "diverged"}
+    assert {difference.field for result in tally.failures for difference in result.differences} == {"gradient"}
+
+
+def test_shards_are_all_units_once() -> None:
+    batches = [Batch(f"op{n}.float32.forward", f"op{n}.float32", "infer", samples(plus)) for n in range(50)]
+    found = [plan(batches, ("assay",), "", ("infer",), ("static", "dynamic"), Shard(k, 4)) for k in (1, 2, 3, 4)]
+    keys = Counter(unit.key for units in found for unit in units)
+    assert len(keys) == 100 and set(keys.values()) == {1} and all(found)
+    assert all(zlib.crc32(unit.batch.group.encode()) % 4 == 2 for unit in found[2])
+
+
+def test_store_survives_a_kill_and_knows_its_run(tmp_path: Path) -> None:
+    units = plan([ALL], ("assay",), "", ("infer",), ("static", "dynamic"), Shard())
+    path, tally = tmp_path / "run.json", Tally(samples=1)
+    tally.judged(Result("toys[0]", "infer", "assay", "crash", detail="it ended"))
+    store = Store(path, {"seed": 0})
+    assert store.read(units) == []
+    store.add(Ended(units[0], tally, 1.5))
+    with path.open("a") as file:
+        file.write('{"unit": "toys.float32.forw')
+    (ended,) = Store(path, {"seed": 0}).read(units)
+    assert ended.unit is units[0] and ended.tally == tally
+    Store(path, {"seed": 0}).add(Ended(units[1], Tally(), 0.1))
+    assert len(Store(path, {"seed": 0}).read(units)) == 2
+    with pytest.raises(StoreError, match="another run"):
+        Store(path, {"seed": 1}).read(units)
+
+
+def test_units_that_end_their_process_are_named() -> None:
+    units = plan([ALL], ("tests.faulty_backends:dies_on_matmul",), "", ("infer",), ("static",), Shard())
+    (ended,) = run_units(units, Settings(TOYS, "toys", timeout_s=120))
+    assert failing(ended.tally) == {"1 squared": "crash"}
+    assert ended.tally.samples == 5 and ended.tally.verdicts["same"] == 4
+
+
+def test_report_counts_forward_and_backward_nodes_by_caller() -> None:
+    found = Found(())
+    static, dynamic = plan([ALL], ("assay",), "", ("infer",), ("static", "dynamic"), Shard())
+    tally = Tally(samples=2, nodes=3, nodes_generated=2, fallbacks=Counter({"aten.sort": 1}))
+    for unit in (static, dynamic):
+        found.add(Ended(unit, tally, 1.0))
+    data = document(found, [static, dynamic], {}, Shard())
+    assert data["coverage"] == {"nodes": 3, "nodes_generated": 2, "generated": 2 / 3}
+    assert data["fallbacks"] == [{"name": "aten.sort", "count": 1, "operators": ["toys"]}] and data["samples"] == 4
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (["--shard", "9/8"], "K/N"),
+        (["--shard", "0/8"], "K/N"),
+        (["--filter", "no_such_operator"], "matches no batch"),
+    ],
+)
+def test_run_of_batches_refuses_what_makes_no_sense(options: list[str], told: str) -> None:
+    done = CliRunner().invoke(commands, ["run", TOYS, *options])
+    assert done.exit_code == 2 and told in done.output
