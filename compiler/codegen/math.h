@@ -2,7 +2,7 @@
 //
 // Every function is straight-line code over selects, so that `#pragma omp simd` turns a loop that calls it into vector
 // code; only fmod, sin, cos and tan of float64 are calls to libm. Accuracy and speed are measured by
-// suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input, at most 4 in float64.
+// suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input, at most 4.5 in float64.
 // The polynomials interpolate at Chebyshev nodes of the stated intervals. NaN, infinities, signed zeros and subnormal
 // results are those of libm.
 typedef signed char i8;
