@@ -51,6 +51,13 @@ def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
     return lambda x: type(x)(function(float(x)))
 
 
+def _from_torch(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """A function that only torch has, in float64."""
+    return lambda *values: type(values[0])(
+        function(*(torch.tensor(float(value), dtype=torch.float64) for value in values)).item()
+    )
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
     "floordiv_int": np.floor_divide, "mod_int": np.mod, "floor_div_float": np.floor_divide,
@@ -73,7 +80,11 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "bitwise_not": np.bitwise_not, "shl": np.left_shift, "shr": np.right_shift,
     "where": lambda condition, yes, no: yes if condition else no, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite, "fma": lambda a, b, c: type(a)(float(a) * float(b) + float(c)), "copysign": np.copysign,
-    "signbit": np.signbit, "hypot": np.hypot, "nextafter": np.nextafter,
+    "signbit": np.signbit, "hypot": np.hypot, "nextafter": np.nextafter, "erfcx": _from_torch(torch.special.erfcx),
+    "erfinv": _from_torch(torch.erfinv), "ndtri": _from_torch(torch.special.ndtri), "i0": _from_torch(torch.i0),
+    "i0e": _from_torch(torch.special.i0e), "i1": _from_torch(torch.special.i1), "i1e": _from_torch(torch.special.i1e),
+    "lgamma": _from_torch(torch.lgamma), "digamma": _from_torch(torch.digamma),
+    "trigamma": _from_torch(lambda x: torch.polygamma(1, x)), "zeta": _from_torch(torch.special.zeta),
 }  # fmt: skip
 START: dict[str, Any] = {
     "sum": 0,

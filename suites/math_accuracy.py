@@ -1,7 +1,7 @@
 """How far the inline math of generated kernels is from the truth, and how fast it is beside eager.
 
     python -m suites.math_accuracy                          sampled: bit patterns of all numbers, and the middle
-    python -m suites.math_accuracy --exhaustive             every one of the 2^32 float32 numbers for functions of one
+    python -m suites.math_accuracy --every 1                every one of the 2^32 float32 numbers for functions of one
     python -m suites.math_accuracy --write docs/math.md     the same, as the table between the marks of a file
 
 Float32 is measured against libm in float64, float64 against libm in 80 bits. Errors are in units of the last place of
@@ -128,8 +128,9 @@ static T uniform(double low, double high) {{
 
 int main(int argc, char** argv) {{
   if (std::strcmp(argv[1], "all") == 0) {{
-    for (unsigned long long u = 0; u < 1ull << 32; u += size) {{
-      for (int i = 0; i < size; i++) xs[i] = of_bits((U)(u + i));
+    unsigned long long step = std::strtoull(argv[2], 0, 10);
+    for (unsigned long long u = 0; u < 1ull << 32; u += size * step) {{
+      for (int i = 0; i < size; i++) xs[i] = of_bits((U)(u + i * step));
       take(size);
     }}
   }} else {{
@@ -185,15 +186,15 @@ def program(name: str, dtype: str) -> str:
     return f"{includes}\n{prelude()}\ntypedef{rest}"
 
 
-def measure_error(name: str, dtype: str, amount: str) -> Error:
-    """Builds the program of one function and runs it. `amount`: `all`, or a number of blocks of 4096 inputs."""
+def measure_error(name: str, dtype: str, amount: Sequence[str]) -> Error:
+    """Builds the program of one function and runs it. `amount`: `all` and a step, or a number of blocks of inputs."""
     compiler = find_compiler("")
     assert compiler is not None, "no C++ compiler runs here"
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder) / "measure.cpp", Path(folder) / "measure"
         source.write_text(program(name, dtype))
         subprocess.run([compiler.path, *FLAGS, "-w", str(source), "-o", str(binary)], check=True)
-        done = subprocess.run([str(binary), amount], capture_output=True, text=True, check=True)
+        done = subprocess.run([str(binary), *amount], capture_output=True, text=True, check=True)
     return Error(**json.loads(done.stdout))
 
 
@@ -228,13 +229,13 @@ def measure_speed(name: str, dtype: torch.dtype, count: int = 1 << 15, rounds: i
     return Speed(*(seconds / count * 1e9 for seconds in best))
 
 
-def table(names: Sequence[str], exhaustive: bool, blocks: int) -> list[dict[str, object]]:
+def table(names: Sequence[str], every: int, blocks: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name in names:
         row: dict[str, object] = {"name": name}
         for dtype in TYPES:
-            is_whole = exhaustive and dtype == "float32" and name not in OF_TWO
-            row[dtype] = asdict(measure_error(name, dtype, "all" if is_whole else str(blocks)))
+            is_whole = every and dtype == "float32" and name not in OF_TWO
+            row[dtype] = asdict(measure_error(name, dtype, ["all", str(every)] if is_whole else [str(blocks)]))
             row[f"{dtype}_speed"] = asdict(measure_speed(name, getattr(torch, dtype)))
         rows.append(row)
         print(line(row), flush=True)
@@ -268,12 +269,12 @@ HEAD = """
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(REFERENCES))
-    parser.add_argument("--exhaustive", action="store_true")
+    parser.add_argument("--every", type=int, default=0, help="step through all float32 numbers; 1 is every one")
     parser.add_argument("--blocks", type=int, default=1000, help="of 4096 inputs, where not all are measured")
     parser.add_argument("--write", type=Path, help="the file whose marked table is replaced")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = table(arguments.names or list(REFERENCES), arguments.exhaustive, arguments.blocks)
+    rows = table(arguments.names or list(REFERENCES), arguments.every, arguments.blocks)
     if arguments.write:
         text = arguments.write.read_text()
         before, rest = text.split(START)

@@ -44,6 +44,11 @@ ONE: dict[str, Function] = {
     "softplus": F.softplus,
     "elu": F.elu,
     "frac": torch.frac,
+    "log_ndtr": torch.special.log_ndtr,
+    "spherical_bessel_j0": torch.special.spherical_bessel_j0,
+    "polygamma 0": lambda x: torch.polygamma(0, x.abs()),
+    "polygamma 3": lambda x: torch.polygamma(3, x.abs()),
+    "mvlgamma": lambda x: torch.mvlgamma(x.abs(), 3),
 }
 TWO: dict[str, Function] = {
     "hypot": torch.hypot,
@@ -80,7 +85,7 @@ INTEGER_TWO: dict[str, Function] = {
     "shr": torch.bitwise_right_shift,
     "heaviside": torch.heaviside,
 }
-TO_ZERO = ("logaddexp", "logaddexp2")
+TO_ZERO = ("logaddexp", "logaddexp2", "polygamma 0")
 """Sums that may be 0, so that errors are judged beside their terms."""
 
 TWO_EAGERS_FOR_NAN = ("hardshrink_backward", "softshrink_backward", "logit_backward eps")

@@ -49,7 +49,8 @@ COMPARISONS = {
 
 _FLOAT_UNARY = (
     "abs sign sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc normal_cdf sigmoid floor ceil trunc round signbit isinf isfinite"
+    "erf erfc erfcx erfinv normal_cdf ndtri i0 i0e i1 i1e lgamma digamma trigamma sigmoid floor ceil trunc round "
+    "signbit isinf isfinite"
 ).split()
 _FLOAT_BINARY = {
     "maximum": "maximum",
@@ -60,6 +61,7 @@ _FLOAT_BINARY = {
     "atan2": "atan2",
     "copysign": "copysign",
     "hypot": "hypot",
+    "zeta": "zeta",
     "nextafter": "nextafter",
     "fmod": "fmod",
     "floor_div_float": "floor_div",
@@ -138,7 +140,8 @@ INTEGER_DIVISIONS = ("floordiv_int", "mod_int", "truncdiv_int", "fmod")
 
 COSTLY: frozenset[str] = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc "
-    "normal_cdf hypot sigmoid pow fmod remainder_float floor_div_float".split()
+    "erfcx erfinv normal_cdf ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow fmod remainder_float "
+    "floor_div_float".split()
 )
 """Operators that are worth keeping the value of, rather than computing it again."""
 
@@ -205,6 +208,8 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"m::to_{C_TYPES[target]}({cast(text, source, torch.float32)})"
     if target == torch.bool:
         return f"({text} != 0)"
+    if source == torch.bool and target.is_floating_point:  # gcc vectorises no conversion of bool
+        return f"({text} ? {constant(1, target)} : {constant(0, target)})"
     if target == torch.uint8 and source.is_floating_point:
         return f"(u8)(i64)({text})"
     return f"({C_TYPES[target]})({text})"

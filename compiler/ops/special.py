@@ -11,6 +11,14 @@ from compiler.ir.rewrite import call, constant, convert, widened
 from compiler.ops.pointwise import Formula, arithmetic, compute_dtype, finish, formula, needs_floats
 from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
 
+for _name in ("lgamma", "digamma", "erfinv", "i0"):
+    record(Kind.pointwise, arithmetic(_name, "self"), _name)
+for _name in ("erfcx", "ndtri", "i0e", "i1", "i1e"):
+    record(Kind.pointwise, arithmetic(_name, "self"), f"special_{_name}")
+for _name in ("i0", "i1"):
+    record(Kind.pointwise, arithmetic(_name, "self"), f"special_modified_bessel_{_name}")
+del _name
+
 # ---- of one number ---------------------------------------------------------------------------------------------------
 
 
@@ -18,6 +26,11 @@ from compiler.ops.registry import Declined, Kind, Operation, Result, record, rul
 def sinc(operation: Operation, x: Formula) -> Formula:
     angle = x * math.pi
     return x.is_equal(0.0).where(1.0, angle.of("sin") / angle)
+
+
+@formula("x", targets=("special_spherical_bessel_j0",))
+def spherical_bessel_j0(operation: Operation, x: Formula) -> Formula:
+    return x.of("isinf").where(0.0, x.is_equal(0.0).where(1.0, x.of("sin") / x))
 
 
 @formula("self", targets=("deg2rad",))
@@ -41,6 +54,35 @@ def entr(operation: Operation, x: Formula) -> Formula:
     """`-x log(x)`: 0 at 0, -inf left of it."""
     inside = (x > 0.0).where(-x * x.of("log"), (x.is_equal(0.0)).where(0.0, Formula(constant(-math.inf, x.expr.dtype))))
     return x.of("isnan").where(x, inside)
+
+
+@formula("self", targets=("special_log_ndtr",))
+def log_ndtr(operation: Operation, x: Formula) -> Formula:
+    """The logarithm of the normal distribution; left of -1 by its tail, which `e^(x^2/2)` is taken out of."""
+    t = x * math.sqrt(0.5)
+    tail = ((-t).of("erfcx") * 0.5).of("log") - t * t
+    return (x < -1.0).where(tail, (t.of("erfc") * -0.5).of("log1p"))
+
+
+@rule(Kind.pointwise, "polygamma")
+def polygamma(operation: Operation) -> Result:
+    """`(-1)^(n+1) n! zeta(n + 1, x)`."""
+    needs_floats(operation)
+    order, x = int(operation.number("n")), operation.value("self", compute_dtype(operation))
+    if order < 2:
+        return finish(operation, call("trigamma" if order else "digamma", x))
+    factor = constant((-1) ** (order + 1) * float(math.factorial(order)), x.dtype)
+    return finish(operation, call("mul", factor, call("zeta", constant(order + 1, x.dtype), x)))
+
+
+@formula("self", targets=("mvlgamma",))
+def mvlgamma(operation: Operation, x: Formula) -> Formula:
+    """`sum over j < p of ln Gamma(x - j/2)` and a constant."""
+    count = int(operation.number("p"))
+    total = x.of("lgamma")
+    for j in range(1, count):
+        total = total + (x - 0.5 * j).of("lgamma")
+    return total + count * (count - 1) / 4 * math.log(math.pi)
 
 
 def infinite(sign: float) -> None:
@@ -82,6 +124,13 @@ def nextafter(operation: Operation) -> Result:
     if widened(operation.output.dtype) is not operation.output.dtype:
         raise Declined("steps of a narrow dtype")
     return arithmetic("nextafter", "self", "other")(operation)
+
+
+record(
+    Kind.pointwise,
+    arithmetic("zeta", "self", "other"),
+    *("special_zeta", "special_zeta.other_scalar", "special_zeta.self_scalar"),
+)
 
 
 @rule(Kind.pointwise, "heaviside")
