@@ -68,7 +68,8 @@ def normalized_by_batch(
         return y, *empty, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
     dims, count = _reduced(x), _count(x)
     var, mean = torch.var_mean(x.double(), dims, correction=0)
-    kept = _wide(x).dtype
+    parameters = [value for value in (weight, bias, running_mean, running_var) if value is not None]
+    kept = torch.float32 if any(value.dtype is torch.float32 for value in parameters) else x.dtype
     rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
     y = _scaled(x, short, rstd, weight, bias)
     if running_mean is not None:

@@ -22,7 +22,6 @@ CHOSEN = [
     aten.nll_loss2d_backward,
     aten.mse_loss,
     aten.mse_loss_backward,
-    aten.nll_loss_forward,
     aten.nll_loss_backward,
     aten.addcmul,
     aten.addcdiv,

@@ -2,6 +2,7 @@
 
 from compiler.ops import (
     activations,
+    class_losses,
     composite,
     contraction,
     creation,
@@ -27,6 +28,7 @@ __all__ = [
     "Kind",
     "Op",
     "activations",
+    "class_losses",
     "composite",
     "contraction",
     "creation",

@@ -163,6 +163,6 @@ UNDECOMPOSED = (
     "native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit.no_stats"
     " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _batch_norm_with_update"
     " batch_norm_backward native_group_norm native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward"
-    " nll_loss_forward nll_loss_backward"
+    " nll_loss_backward"
 )
 record(Kind.composite, None, *UNDECOMPOSED.split())
