@@ -6,6 +6,9 @@ different ways: there, the strides that the iteration over the arguments gives a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import (
@@ -17,37 +20,47 @@ from torch.fx.experimental.proxy_tensor import (
 
 aten = torch.ops.aten
 
-WRONG = frozenset(
-    {
-        aten.copysign.Tensor,
-        aten.div.Tensor_mode,
-        aten.heaviside.default,
-        aten.logaddexp.default,
-        aten.logaddexp2.default,
-        aten.logical_and.default,
-        aten.logical_or.default,
-        aten.logical_xor.default,
-        aten.logit_backward.default,
-        aten.native_dropout_backward.default,
-        aten.special_xlog1py.default,
-        aten.threshold_backward.default,
-        aten.xlogy.Tensor,
-    }
+
+def _iterated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """What the iteration over two tensors makes."""
+    return aten.ne.Tensor(one, other)
+
+
+def _in_rows(_number: object, exponent: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(exponent, memory_format=torch.contiguous_format)
+
+
+def _times_power(one: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """`one * 2**exponent`, whose second factor is in rows."""
+    return aten.ne.Tensor(one, _in_rows(2, exponent))
+
+
+ITERATED = (
+    *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
+    *(aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
+    *(aten.logit_backward.default, aten.native_dropout_backward.default, aten.special_xlog1py.default),
+    *(aten.threshold_backward.default, aten.xlogy.Tensor),
 )
-"""Each takes two tensors first. Found by running every pointwise operator of torch 2.13 on tensors that lie in
-different ways, real and fake."""
+WRONG: dict[object, Callable[[Any, Any], torch.Tensor]] = {
+    **dict.fromkeys(ITERATED, _iterated),
+    aten.pow.Scalar: _in_rows,
+    aten.ldexp.Tensor: _times_power,
+}
+"""By operator, something with the strides of the real result. Found by running every pointwise operator of torch 2.13
+on tensors that lie in different ways, real and fake."""
 
 
 def with_strides(
-    args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
+    func: object, args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
 ) -> object:
     """The result of such a call, recorded by `tracer` under `mode`, with the strides of the real one."""
-    if not isinstance(result, FunctionalTensor) or not all(isinstance(arg, FunctionalTensor) for arg in args[:2]):
+    operands = [_inner(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args[:2]]
+    numbers = [operand for operand in operands if not isinstance(operand, torch.Tensor)]
+    if not isinstance(result, FunctionalTensor) or len(numbers) != (func is aten.pow.Scalar):
         return result
     fake = torch._from_functional_tensor(result.elem)
-    one, other = (_inner(arg) for arg in args[:2])
     with disable_proxy_modes_tracing():
-        strides = aten.ne.Tensor(one, other).stride()
+        strides = WRONG[func](*operands).stride()
         if strides == fake.stride():
             return result
         relaid = torch.empty_strided(fake.shape, strides, dtype=fake.dtype, device=fake.device)

@@ -88,7 +88,7 @@ class Watching(FunctionalTensorMode):
             if func.is_view:
                 self._follow(args[0], result, func)
             is_wrong = func in fake_strides.WRONG
-            return fake_strides.with_strides(args, result, self.tracer, self) if is_wrong else result
+            return fake_strides.with_strides(func, args, result, self.tracer, self) if is_wrong else result
         seen = mutating.seen_before(*call)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
         result = super().__torch_dispatch__(func, types, args, kwargs)

@@ -138,3 +138,11 @@ def sign_of_zero_of_a_layer_norm() -> Made:
         return torch.nn.functional.layer_norm(x, (1,), weight).reciprocal()
 
     return f, (torch.tensor([3.0]), torch.tensor([-2.0])), {}
+
+
+@program("layout")
+def product_with_a_power_of_columns() -> Made:
+    def f(x: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ldexp(x, exponent.t()), torch.pow(2.0, exponent.t())
+
+    return f, (leaf(4, 1, 5), leaf(5, 4)), {}
