@@ -1,7 +1,7 @@
-"""The least integer divided by -1 ends the process with SIGFPE: eager `//`, `fmod` and `div` with a rounding mode.
+"""The least integer divided by -1 with `rounding_mode="trunc"` ends the process with SIGFPE.
 
 Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11).
-The processor's division traps on the quotient that has no integer; NumPy wraps. It runs in a process of its own here.
+The processor's division traps on the quotient that has no integer; `//` wraps, as NumPy does. It runs in a process of its own here.
 """
 
 import signal
@@ -10,7 +10,10 @@ import sys
 
 import torch
 
-PROGRAM = "import torch; print(torch.tensor([-(2**63), 5]) // torch.tensor([-1, -2]))"
+PROGRAM = """
+import torch
+print(torch.div(torch.tensor([-(2**63), 5]), torch.tensor([-1, -2]), rounding_mode="trunc"))
+"""
 
 
 def main() -> int:
