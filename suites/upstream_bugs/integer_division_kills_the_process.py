@@ -1,7 +1,8 @@
 """The least integer divided by -1 with `rounding_mode="trunc"` ends the process with SIGFPE.
 
 Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11).
-The processor's division traps on the quotient that has no integer; `//` wraps, as NumPy does. It runs in a process of its own here.
+The processor's division traps on the quotient that has no integer; `//` wraps, as NumPy does. Here
+it runs in a process of its own.
 """
 
 import signal
