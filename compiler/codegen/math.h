@@ -649,15 +649,9 @@ INLINE f32 erfc(f32 x) {
   return x == x ? result : x;
 }
 
-// 1 / x in 46 bits, for x that float32 holds: a division of float64 takes as long as all else here together.
-INLINE f64 reciprocal_inside(f64 x) {
-  f64 near = 1.0f / (f32)x;
-  return near * mad(-x, near, 2.0);
-}
-
 // The probability that a normal number is below x.
 INLINE f32 normal_cdf(f32 x) {
-  f64 t = abs(x) > 14.4f ? 14.4 : (f64)abs(x), u = mad(-8.0, reciprocal_inside(t + 4.0), 1.0);
+  f64 t = abs(x) > 14.4f ? 14.4 : (f64)abs(x), u = (t - 4.0) / (t + 4.0);
   f64 p = 8.606257212858792e-06;
   p = mad(p, u, 2.749197049957958e-05);
   p = mad(p, u, -4.8892342838900544e-05);
