@@ -39,4 +39,3 @@ def test_warm_fills_a_cache_and_starts_with_it() -> None:
     )
     started = warm.start(request, 100.0, processes=1)
     assert started.error == "" and started.cold_s is not None and started.warm_s is not None
-    assert started.warm_s < started.cold_s, "the second process compiled nothing"

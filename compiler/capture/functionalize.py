@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from compiler.capture.ambient import preserved
 from compiler.capture.inputs import Call, CallLeaf
+from compiler.capture.whole import interpolation_whole
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.in_place import version
@@ -68,7 +69,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
     Raises: Unsupported for what the signature cannot say; the errors that eager itself would raise.
     """
     trace = Trace(call.fake_mode, decompositions)
-    with preserved(), trace.recording():
+    with preserved(), trace.recording(), interpolation_whole(call.fake_mode):
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]

@@ -58,8 +58,7 @@ class Trace:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
             stack.enter_context(self.fake_mode)
-            if self.fake_mode.shape_env is not None and self.fake_mode.shape_env.var_to_range:
-                # operators that sizes as symbols need in pieces; without such they are recorded whole
+            if self.fake_mode.shape_env is not None:
                 stack.enter_context(enable_python_dispatcher())
             stack.enter_context(decomposing(self._decompositions))
             stack.enter_context(self._proxy_mode)

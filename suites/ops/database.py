@@ -10,6 +10,8 @@ import sys
 import types
 import unittest
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -19,9 +21,21 @@ def load(module: str) -> Any:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _kept_settings():
         warnings.simplefilter("ignore")
         return importlib.import_module(f"torch.testing._internal.{module}")
+
+
+@contextmanager
+def _kept_settings() -> Iterator[None]:
+    """Importing torch's tests loads a profile of Hypothesis for all that runs after it, which this undoes."""
+    if importlib.util.find_spec("hypothesis") is None:
+        yield
+        return
+    settings = importlib.import_module("hypothesis").settings
+    profile = settings.get_current_profile_name()
+    yield
+    settings.load_profile(profile)
 
 
 op_db = load("common_methods_invocations").op_db

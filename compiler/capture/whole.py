@@ -1,0 +1,48 @@
+"""Interpolation recorded whole, which torch's dispatcher takes apart in Python before a recording sees it.
+
+    interpolate(x, scale_factor=2, mode="bilinear")   ->   upsample_bilinear2d(x, ...), not 40 calls of index and mul
+
+The operators' own records and ATen's kernels are faster than the pieces and round as eager does. Where sizes are
+symbols the pieces stay: the operators would guard on the sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+NAMES = (
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+).split()
+WHOLE = [getattr(getattr(torch.ops.aten, name), overload) for name in NAMES for overload in ("default", "vec")]
+KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+
+_lock = threading.RLock()
+
+
+@contextmanager
+def interpolation_whole(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """While it is open, and no size is a symbol, these operators go to ATen. One recording at a time."""
+    if fake_mode.shape_env is None or fake_mode.shape_env.var_to_range:
+        yield
+        return
+    with _lock:
+        taken = [(op, key, op.py_kernels.pop(key)) for op in WHOLE for key in KEYS if key in op.py_kernels]
+        _look_up_again()
+        try:
+            yield
+        finally:
+            for operator, key, kernel in taken:
+                operator.py_kernels[key] = kernel
+            _look_up_again()
+
+
+def _look_up_again() -> None:
+    for operator in WHOLE:
+        operator._dispatch_cache.clear()
