@@ -34,7 +34,7 @@ from compiler.options import Options
 from compiler.runtime.build import FLAGS, NAMES
 from compiler.runtime.cache import machine_features
 
-BUILT_IN = ("aten", "prims", "prim")
+BUILT_IN = ("aten", "prims", "prim", "mkldnn")
 """The operators whose meaning torch's version says; others may be defined anew by any process."""
 PLACES: tuple[object, ...] = (
     *(operator, math, torch, torch.nn.functional, torch.Tensor, torch.special, torch.fft, torch.linalg),
