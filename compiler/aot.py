@@ -97,44 +97,18 @@ def aot_function(
     inference_compiler: GraphCompiler | None = None,
     *,
     dynamic: bool = False,
+    eager: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """`fn` compiled ahead of time: traced when first called, its forward and backward given to the compilers.
 
     Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Calls with other
     shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with `dynamic=True`
     sizes are symbols and are traced again only when a guard on them fails. `keep_inference_input_mutations` is taken
-    for callers that pass it: writes of inputs are always made after the graph.
+    for callers that pass it: writes of inputs are always made after the graph. `eager` runs a call that cannot be
+    compiled; by default `fn` does.
     """
-    return _ahead_of_time(
-        fn,
-        fn,
-        fw_compiler,
-        bw_compiler,
-        partition_fn,
-        decompositions,
-        num_params_buffers,
-        keep_inference_input_mutations,
-        inference_compiler,
-        dynamic=dynamic,
-    )
-
-
-def _ahead_of_time(
-    fn: Callable[..., Any],
-    eager: Callable[..., Any],
-    fw_compiler: GraphCompiler,
-    bw_compiler: GraphCompiler | None = None,
-    partition_fn: PartitionFn = default_partition,
-    decompositions: Decompositions | None = None,
-    num_params_buffers: int = 0,
-    keep_inference_input_mutations: bool = False,
-    inference_compiler: GraphCompiler | None = None,
-    *,
-    dynamic: bool = False,
-) -> Callable[..., Any]:
-    """`aot_function`, where `fn` is what is recorded and `eager` what runs a call that cannot be compiled."""
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    ahead = _AheadOfTime(fn, eager, compilers, num_params_buffers, dynamic)
+    ahead = _AheadOfTime(fn, eager or fn, compilers, num_params_buffers, dynamic)
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -160,7 +134,7 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
         return mod(*inputs, **keywords)
 
     kwargs["num_params_buffers"] = len(_state(mod))
-    compiled = _ahead_of_time(functional, eager, fw_compiler, *args, **kwargs)
+    compiled = aot_function(functional, fw_compiler, *args, eager=eager, **kwargs)
 
     class AOTModule(nn.Module):
         def __init__(self) -> None:

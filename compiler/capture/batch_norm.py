@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from compiler.ir.strides import is_by_channels
+
 aten = torch.ops.aten
 Maybe = Tensor | None
 
@@ -49,9 +51,7 @@ def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: 
 
 def _laid_out(value: Tensor, x: Tensor) -> Tensor:
     """The value as eager's kernels lay out what has the shape of `x`: by channels if `x` is so, else in rows."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    wanted = formats.get(x.dim())
-    return value if wanted and x.is_contiguous(memory_format=wanted) else value.contiguous()
+    return value if is_by_channels(x) else value.contiguous()
 
 
 def normalized_by_batch(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from compiler.ir.strides import is_by_channels
+
 aten = torch.ops.aten
 Maybe = Tensor | None
 
@@ -32,12 +34,6 @@ def _by_channel(value: Tensor, group: int) -> Tensor:
     return _wide(value).view(1, group, -1, 1)
 
 
-def _is_laid_out(x: Tensor) -> bool:
-    """Whether eager's kernel takes the layout; it refuses others, which the call to ATen then does."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return x.is_contiguous() or (x.dim() in formats and x.is_contiguous(memory_format=formats[x.dim()]))
-
-
 def group_norm(
     x: Tensor, weight: Maybe, bias: Maybe, n: int, c: int, positions: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -45,8 +41,8 @@ def group_norm(
 
     Shapes: `x[n, c, ...], weight[c], bias[c] -> y[n, c, ...], mean[n, group], rstd[n, group]`
     """
-    if x.device.type != "cpu" or x.numel() == 0 or not _is_laid_out(x):
-        return NotImplemented
+    if x.device.type != "cpu" or x.numel() == 0 or not (x.is_contiguous() or is_by_channels(x)):
+        return NotImplemented  # eager's kernel refuses other layouts, as the call to ATen will
     grouped = _grouped(x, n, group)
     var, mean = torch.var_mean(grouped, [2, 3], correction=0, keepdim=True)
     rstd = torch.rsqrt(var + eps)

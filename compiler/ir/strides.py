@@ -35,6 +35,12 @@ def extent(sizes: Sequence[Number], strides: Sequence[Number]) -> Number:
     return sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
 
 
+def is_by_channels(value: torch.Tensor) -> bool:
+    """Whether images or volumes lie in memory with their channels innermost."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return value.dim() in formats and value.is_contiguous(memory_format=formats[value.dim()])
+
+
 def span(value: torch.Tensor) -> tuple[Number, Number]:
     """The bytes of the storage from the first element to the end of the last."""
     start = value.storage_offset()
