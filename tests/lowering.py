@@ -60,3 +60,12 @@ def check(function: Callable[..., Any], *args: Any, mode: str = "fake", **bounds
     for position, (ours, theirs) in enumerate(zip(found, function(*args), strict=True)):
         assert_same(ours, theirs, f"output {position}", **bounds)
     return schedule
+
+
+def error_of(function: Callable[..., Any], *args: Any) -> type[Exception] | None:
+    """The class of what a call raises, None if it returns."""
+    try:
+        function(*args)
+    except Exception as error:
+        return type(error)
+    return None

@@ -33,7 +33,7 @@ def test_warm_summary_has_the_mean_of_what_counts() -> None:
     assert len(json.loads(json.dumps(warm.document(done, {})))["rows"]) == 3
 
 
-def test_warm_fills_a_cache_and_starts_with_it() -> None:
+def test_warm_measures_a_cold_and_a_warm_start() -> None:
     request = Request(
         "cold", "overhead.two_inputs", "overhead.two_inputs", ("train",), "assay", (), "tiny", 0, "cpu", 0
     )

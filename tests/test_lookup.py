@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import embedding
 
 from compiler.fx import assay
-from tests.lowering import assert_same, check, executable, planned, traced
+from tests.lowering import assert_same, check, error_of, executable, planned, traced
 
 TABLE = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
 ROWS = torch.tensor([[0, 5], [3, -2]])
@@ -106,14 +106,6 @@ OUT_OF_RANGE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "only part is read, apart": lambda x, i: ((x[i] + 1)[:1] @ x.t(),),
     "in a reduction": lambda x, i: (x[i].sum(),),
 }
-
-
-def error_of(function: Callable[..., Any], *args: Any) -> type[Exception] | None:
-    try:
-        function(*args)
-    except Exception as error:
-        return type(error)
-    return None
 
 
 @pytest.mark.parametrize("name", OUT_OF_RANGE)

@@ -15,7 +15,7 @@ from compiler.fx import assay
 from compiler.ir.index import Index, Int, Symbol
 from compiler.ir.loops import Bind, Const, Kernel, Load, Loop, Store
 from compiler.ir.verify import verify
-from tests.lowering import assert_same, check, executable, planned, traced
+from tests.lowering import assert_same, check, error_of, executable, planned, traced
 
 aten = torch.ops.aten
 GENERATOR = torch.Generator().manual_seed(0)
@@ -161,14 +161,6 @@ OUT_OF_RANGE: dict[str, Callable[..., Any]] = {
     "index_put accumulated": lambda x, s, r: (x.index_put((r,), s, True),),
     "embedding": lambda x, s, r: (aten.embedding_dense_backward(s, r, 6, -1, False),),
 }
-
-
-def error_of(function: Callable[..., Any], *args: Any) -> type[Exception] | None:
-    try:
-        function(*args)
-    except Exception as error:
-        return type(error)
-    return None
 
 
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
