@@ -22,10 +22,11 @@ Maybe = Tensor | None
 def per_channel(value: Tensor, like: Tensor) -> Tensor:
     """`value[c]` as `[1, c, 1, ...]`, in float32 or wider."""
     shape = [1, -1] + [1] * (like.dim() - 2)
-    return _wide(value).view(shape)
+    return wide(value).view(shape)
 
 
-def _wide(value: Tensor) -> Tensor:
+def wide(value: Tensor) -> Tensor:
+    """The value in float32, in which halves are computed; others as they are."""
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
@@ -44,9 +45,9 @@ def _count(x: Tensor) -> int:
 
 def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """`x * alpha + beta`, as eager's kernel has it."""
-    scale = rstd if weight is None else rstd * _wide(weight)
-    shift = -mean * scale if bias is None else _wide(bias) - mean * scale
-    return _laid_out((_wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype), x)
+    scale = rstd if weight is None else rstd * wide(weight)
+    shift = -mean * scale if bias is None else wide(bias) - mean * scale
+    return _laid_out((wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype), x)
 
 
 def _laid_out(value: Tensor, x: Tensor) -> Tensor:
@@ -92,9 +93,9 @@ def normalized_by_statistics(
     x: Tensor, weight: Maybe, bias: Maybe, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors."""
-    rstd = torch.rsqrt(_wide(running_var) + eps)
-    empty = x.new_empty((0,), dtype=_wide(x).dtype)
-    return _scaled(x, _wide(running_mean), rstd, weight, bias), empty, empty.clone()
+    rstd = torch.rsqrt(wide(running_var) + eps)
+    empty = x.new_empty((0,), dtype=wide(x).dtype)
+    return _scaled(x, wide(running_mean), rstd, weight, bias), empty, empty.clone()
 
 
 def batch_norm_gradients(
@@ -107,17 +108,17 @@ def batch_norm_gradients(
     running_mean, running_var, mean, rstd = statistics
     if not train:
         assert running_mean is not None and running_var is not None
-        mean, rstd = _wide(running_mean), torch.rsqrt(_wide(running_var) + eps)
+        mean, rstd = wide(running_mean), torch.rsqrt(wide(running_var) + eps)
     assert mean is not None and rstd is not None
-    dims, wide = _reduced(x), _wide(grad)
-    gap = _wide(x) - per_channel(mean, x)
-    total, dot = _sum(wide, dims), _sum(gap.double() * wide, dims)
-    scale = rstd if weight is None else rstd * _wide(weight)
-    centered = wide
+    dims, upper = _reduced(x), wide(grad)
+    gap = wide(x) - per_channel(mean, x)
+    total, dot = _sum(upper, dims), _sum(gap.double() * upper, dims)
+    scale = rstd if weight is None else rstd * wide(weight)
+    centered = upper
     if train:
-        slope = (dot * rstd.double() * rstd / _count(x)).to(wide.dtype)
-        average = (total / _count(x)).to(wide.dtype)
-        centered = wide - per_channel(average, x) - gap * per_channel(slope, x)
+        slope = (dot * rstd.double() * rstd / _count(x)).to(upper.dtype)
+        average = (total / _count(x)).to(upper.dtype)
+        centered = upper - per_channel(average, x) - gap * per_channel(slope, x)
     to_x = _laid_out((centered * per_channel(scale, x)).to(x.dtype), x)
     kept = (weight if weight is not None else x).dtype
     to_weight = (dot * rstd).to(kept) if output_mask[1] else None

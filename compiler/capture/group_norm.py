@@ -10,14 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from compiler.capture.batch_norm import wide
 from compiler.ir.strides import is_by_channels
 
 aten = torch.ops.aten
 Maybe = Tensor | None
-
-
-def _wide(value: Tensor) -> Tensor:
-    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
 def _grouped(value: Tensor, n: int, group: int) -> Tensor:
@@ -26,12 +23,12 @@ def _grouped(value: Tensor, n: int, group: int) -> Tensor:
     positions = 1
     for size in value.shape[2:]:
         positions *= size
-    return _wide(value).reshape(n, group, channels, positions)
+    return wide(value).reshape(n, group, channels, positions)
 
 
 def _by_channel(value: Tensor, group: int) -> Tensor:
     """`value[c]` as `[1, group, channel, 1]`."""
-    return _wide(value).view(1, group, -1, 1)
+    return wide(value).view(1, group, -1, 1)
 
 
 def group_norm(
@@ -68,8 +65,8 @@ def group_norm_gradients(
     """`native_group_norm_backward`: the gradients of input, weight and bias."""
     if x.device.type != "cpu" or x.numel() == 0:
         return NotImplemented
-    scale = _wide(rstd).view(n, group, 1, 1)
-    upper, normal = _grouped(grad, n, group), (_grouped(x, n, group) - _wide(mean).view(n, group, 1, 1)) * scale
+    scale = wide(rstd).view(n, group, 1, 1)
+    upper, normal = _grouped(grad, n, group), (_grouped(x, n, group) - wide(mean).view(n, group, 1, 1)) * scale
     kept = (x if weight is None else weight).dtype
     to_weight = aten.sum.dim_IntList(upper * normal, [0, 3]).view(c).to(kept) if output_mask[1] else None
     to_bias = aten.sum.dim_IntList(upper, [0, 3]).view(c).to(kept) if output_mask[2] else None
