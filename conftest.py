@@ -1,7 +1,31 @@
-"""Tests see every compile: nothing is made from what an earlier run kept. Those of warm starts ask for it."""
+"""Tests see every compile: nothing is made from what an earlier run kept. Those of warm starts ask for it.
+
+A test that leaves the process another than it found it fails: what comes after it would depend on the order.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+
+import pytest
+import torch
 
 os.environ.setdefault("ASSAY_WARM", "0")
+
+AMBIENT = (
+    torch.get_num_threads,
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.get_default_dtype,
+    torch.are_deterministic_algorithms_enabled,
+    torch.get_float32_matmul_precision,
+    torch.is_anomaly_enabled,
+)
+
+
+@pytest.fixture(autouse=True)
+def ambient_state_is_left_alone() -> Iterator[None]:
+    before = {read.__name__: read() for read in AMBIENT}
+    yield
+    assert {read.__name__: read() for read in AMBIENT} == before, "the test changed the process for those after it"

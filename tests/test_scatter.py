@@ -136,11 +136,14 @@ def test_updates_that_meet_are_in_the_order_of_the_index() -> None:
         return (*sums, x.scatter(0, k, s), x.scatter(1, k, s))
 
     compiled = torch.compile(every, backend=assay)
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        for number, (ours, theirs) in enumerate(zip(compiled(x, s, k, r), every(x, s, k, r), strict=True)):
-            assert torch.equal(ours, theirs), number
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for number, (ours, theirs) in enumerate(zip(compiled(x, s, k, r), every(x, s, k, r), strict=True)):
+                assert torch.equal(ours, theirs), number
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_inputs_are_not_updated() -> None:
