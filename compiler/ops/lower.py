@@ -21,6 +21,7 @@ from compiler.ir.index import Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Ref
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
 from compiler.ir.roles import Program
+from compiler.ir.trace import RECOMPUTED
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
@@ -247,7 +248,7 @@ class _Lowering:
         elif isinstance(result, Scatter):
             self._scatter(node, tensor, result)
         else:
-            is_rounding = name_of(node.target) in ROUNDING
+            is_rounding = name_of(node.target) in ROUNDING or RECOMPUTED in node.meta
             self.definitions.append(Generated(tensor, result, node.name, is_rounding))
 
     def _scatter(self, node: torch.fx.Node, tensor: Tensor, result: Scatter) -> None:
