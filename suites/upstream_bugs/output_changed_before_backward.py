@@ -1,9 +1,8 @@
 """Logits that the user changes after the loss and before its backward: backward refuses to run.
 
 Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
-Log-softmax saves its own result, so eager does not mind what becomes of the logits. The min-cut partition keeps the
-logits instead and computes the logarithms again, so that the user's own output must not be written any more:
-RuntimeError, one of the variables needed for gradient computation has been modified by an inplace operation.
+Log-softmax saves its own result, so eager does not mind what becomes of the logits. The partition keeps the logits
+instead, to compute the logarithms again: RuntimeError, a variable has been modified by an inplace operation.
 """
 
 import sys
@@ -11,12 +10,10 @@ import sys
 import torch
 from torch import Tensor
 
-TARGET = torch.arange(4)
-
 
 def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     logits = x @ w
-    return logits, torch.nn.functional.cross_entropy(logits, TARGET)
+    return logits, torch.nn.functional.cross_entropy(logits, torch.arange(4))
 
 
 def gradient(backend: str) -> str:
