@@ -283,7 +283,7 @@ Step: TypeAlias = Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`compute`: nodes apart from views, contractions, getitem and sizes; `generated`: those in kernels;
+    """`compute`: nodes apart from views, contractions, allocations and sizes; `generated`: those in kernels;
     `fallbacks`: the others, by ATen name."""
 
     compute: int

@@ -78,10 +78,16 @@ NAMES_ONLY = (operator.getitem, after, private, part, window)
 
 
 def is_compute(node: torch.fx.Node) -> bool:
-    """Whether a node counts as work that could be generated: no view, contraction, getitem or size."""
+    """Whether a node counts as work that could be generated: no view, contraction, allocation, getitem or size."""
     if node.op != "call_function" or node.target in NAMES_ONLY or is_size_operator(node):
         return False
-    return kind_of(node.target) not in (Kind.view, Kind.contraction)
+    return kind_of(node.target) not in (Kind.view, Kind.contraction) and not is_allocation(node.target)
+
+
+def is_allocation(target: object) -> bool:
+    """Whether an operator gives memory as it is."""
+    found = record_of(target)
+    return found is not None and found.kind is Kind.creation and found.rule is None
 
 
 def lower(program: Program, generate: bool = True) -> Lowered:
