@@ -607,7 +607,10 @@ def mish(operation: Operation, x: Formula) -> Formula:
 
 @formula("grad_output", "mask", targets=("native_dropout_backward",))
 def native_dropout_backward(operation: Operation, gradient: Formula, mask: Formula) -> Formula:
-    return gradient * (mask * _number(operation, "scale"))
+    """A masked fraction is a zero of its sign, a masked integer one without."""
+    masked = gradient * mask
+    kept = masked if operation.tensor("grad_output").dtype.is_floating_point else masked + 0.0
+    return kept * _number(operation, "scale")
 
 
 @formula("self", "tensor1", "tensor2", targets=("addcmul",))
