@@ -260,12 +260,34 @@ INLINE f32 exp_normal(f32 x) {
   return (1.0f + e) * power_of_two((i32)n);
 }
 
+// e^r - 1 and 2^k, where x = n ln(2) + r, |r| <= ln(2)/2, and `shift` is 1.5 * 2^23 + 127 + k - n: added to n, it has the
+// exponent of 2^k in its low bits.
+INLINE f32 shifted_expm1(f32 x, f32 shift, f32& power) {
+  f32 sum = mad(x, 0x1.715476p+0f, shift), n = sum - shift;
+  power = bits<f32>(bits<u32>(sum) << 23);
+  f32 r = mad(n, -0x1.7f7d1cp-20f, mad(n, -0x1.62e4p-1f, x));
+  f32 p = 0x1.6dbc64p-10f;
+  p = mad(p, r, 0x1.124148p-7f);
+  p = mad(p, r, 0x1.555454p-5f);
+  p = mad(p, r, 0x1.555486p-3f);
+  p = mad(p, r, 0x1.000000p-1f);
+  return mad(r * r, p, r);
+}
+
+// e^x in two steps, as n is -150..128: times 2^32 or 2^-32 first. What is beyond is chosen last, and NaN goes through.
 INLINE f32 exp(f32 x) {
-  f32 c = x < -105.0f ? -105.0f : x;
-  c = c > 89.0f ? 89.0f : c;
-  f32 n, e = reduced_expm1(c, n);
-  i32 k = (i32)n, half = k >> 1;
-  return (1.0f + e) * power_of_two(half) * power_of_two(k - half);  // in two steps: n is -152..129
+  bool left = x < 0.0f;
+  f32 power, e = shifted_expm1(x, left ? 0x1.8p23f + 159.0f : 0x1.8p23f + 95.0f, power);
+  f32 result = mad(e, power, power) * (left ? 0x1p-32f : 0x1p32f);
+  result = x > 89.0f ? __builtin_inff() : result;
+  return x < -104.0f ? 0.0f : result;
+}
+
+// e^x for x <= 0 or NaN.
+INLINE f32 exp_below(f32 x) {
+  f32 power, e = shifted_expm1(x, 0x1.8p23f + 159.0f, power);
+  f32 result = mad(e, power, power) * 0x1p-32f;
+  return x < -104.0f ? 0.0f : result;
 }
 
 INLINE f32 expm1(f32 x) {
@@ -279,20 +301,17 @@ INLINE f32 expm1(f32 x) {
   return copysign(abs(x) < 0.5f ? small : exp(x) - 1.0f, x);
 }
 
-// With e = exp(-|x|): 1/(1 + e), or e/(1 + e) left of zero, and one Newton step that gives back what rounding took.
+// 1 / (1 + e^-x), both sides of the fraction times 2^-32: e^104 is within range then. One Newton step over the parts of
+// the sum gives back what rounding took.
 INLINE f32 sigmoid(f32 x) {
-  f32 a = abs(x);
-  f32 n, t = reduced_expm1(a > 105.0f ? -105.0f : -a, n);
-  i32 k = (i32)n, half = k >> 1;
-  f32 scale = power_of_two(half), rest = power_of_two(k - half);
-  f32 sum = 1.0f + t;
-  f32 e = sum * scale * rest, e_low = (t - (sum - 1.0f)) * scale * rest;
-  f32 d = 1.0f + e, d_low = e - (d - 1.0f) + e_low;
-  bool left = signbit(x);
-  f32 inverse = 1.0f / d;
-  f32 value = (left ? e : 1.0f) * inverse;
-  f32 lost = mad(-value, d, left ? e : 1.0f) + (left ? e_low : 0.0f);
-  return mad(mad(-value, d_low, lost), inverse, value);
+  f32 c = x < -104.0f ? -104.0f : x;
+  c = c > 30.0f ? 30.0f : c;
+  const f32 one = 0x1p-32f;
+  f32 n, e = reduced_expm1(-c, n);
+  f32 power = power_of_two((i32)n - 32), part = e * power;
+  f32 value = one / (one + (power + part));
+  f32 lost = mad(-value, part, mad(-value, power, mad(-value, one, one)));
+  return mad(value * 0x1p32f, lost, value);
 }
 
 INLINE f32 tanh(f32 x) {
