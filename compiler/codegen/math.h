@@ -668,24 +668,37 @@ INLINE f32 erfc(f32 x) {
   return x == x ? result : x;
 }
 
-// The probability that a normal number is below x.
+// The probability that a normal number is below x. With t = |x| the tail is e^((first + u p(u) - t^2)/2) / 2, or / 16
+// beyond 4. As the error of an exponent is that of the result, t^2 and u's factor are exact in two numbers, and large
+// terms cancel first.
 INLINE f32 normal_cdf(f32 x) {
-  f64 t = abs(x) > 14.4f ? 14.4 : (f64)abs(x), u = (t - 4.0) / (t + 4.0);
-  f64 p = 8.606257212858792e-06;
-  p = mad(p, u, 2.749197049957958e-05);
-  p = mad(p, u, -4.8892342838900544e-05);
-  p = mad(p, u, -0.00018798597774449092);
-  p = mad(p, u, 0.0006397001791370235);
-  p = mad(p, u, 0.0005079517641920732);
-  p = mad(p, u, -0.008492181353569203);
-  p = mad(p, u, 0.030864748727875455);
-  p = mad(p, u, -0.0717074055426821);
-  p = mad(p, u, 0.1243792579148863);
-  p = mad(p, u, -0.1703977215056919);
-  p = mad(p, u, 0.09441064128280084);
-  f64 tail = exp2_inside(t * t * -0.7213475204444817) * p;
-  f32 result = (f32)(x < 0.0f ? tail : 1.0 - tail);
-  return x == x ? result : x;
+  f32 t = abs(x), square = t * t, rest = mad(t, t, -square);
+  bool near = t < 4.0f;
+  f32 u = t - (near ? 1.0f : 8.0f);
+  f32 p = mad(-0x1.0aed4cp-39f, u, near ? -0x1.1179eep-24f : 0x1.a2cfb8p-35f);
+  p = mad(p, u, near ? 0x1.0dc346p-20f : -0x1.386b84p-31f);
+  p = mad(p, u, near ? -0x1.c81250p-18f : 0x1.7f4b5ep-28f);
+  p = mad(p, u, near ? 0x1.70d4a2p-16f : -0x1.0797bcp-24f);
+  p = mad(p, u, near ? 0x1.7bb770p-16f : 0x1.7c601cp-21f);
+  p = mad(p, u, near ? -0x1.a9b1c8p-11f : -0x1.0e010cp-17f);
+  p = mad(p, u, near ? 0x1.b06dbcp-8f : 0x1.826b00p-14f);
+  p = mad(p, u, near ? -0x1.3f4e4cp-5f : -0x1.1fa354p-10f);
+  p = mad(p, u, near ? 0x1.97c088p-3f : 0x1.d56558p-7f);
+  f32 second = near ? -0x1.0cde86p+0f : -0x1.f11fb6p-3f;
+  f32 slope = mad(p, u, second), lost = mad(p, u, second - slope);
+  f32 first = near ? -0x1.4bb634p+0f : -0x1.ed41f0p-2f;
+  f32 shift = near ? 0x1.8p23f + 157.0f : 0x1.8p23f + 154.0f;
+  f32 sum = mad(mad(slope, u, first - square), 0x1.715476p-1f, shift), n = sum - shift;
+  f32 half = bits<f32>(bits<u32>(sum) << 23);
+  f32 r = mad(slope, u, mad(n, -0x1.62e4p+0f, -square) + first) + mad(n, -0x1.7f7d1cp-19f, mad(lost, u, -rest));
+  f32 q = 0x1.6dbc64p-15f;  // e^(r/2), the exponential's polynomial in r/2
+  q = mad(q, r, 0x1.124148p-11f);
+  q = mad(q, r, 0x1.555454p-8f);
+  q = mad(q, r, 0x1.555486p-5f);
+  q = mad(q, r, 0x1p-2f);
+  f32 tail = mad(mad(r * r, q, r), half, half + half) * 0x1p-32f;
+  tail = t > 14.2f ? 0.0f : tail;
+  return x < 0.0f ? tail : 1.0f - tail;
 }
 
 INLINE f64 angle_inside(f64 y, f64 x) {
