@@ -979,7 +979,7 @@ class _Emitter:
         step = affine.stride(load.index, inner.var)
         if step is not None and load.dtype != torch.bool:
             first = affine.substitute(load.index, {v.var: Symbol(t) for v, t in zip(pair, tiles, strict=True)})
-            sizes = ", ".join(f"{self.ranges[loop.var][1]} - {self.ranges[loop.var][0]}" for loop in pair)
+            sizes = ", ".join("({1}) - {0}".format(*self.ranges[loop.var]) for loop in pair)
             start = f"{load.buffer} + {self.index(first)}, {self.index(step)}"
             self.writer.line(f"m::transpose({square}[0], {TILE}, {start}, {sizes});")
         else:
@@ -1000,14 +1000,20 @@ class _Emitter:
         ]
         with self._parallel(), self.writer.block(heads[0]), self.writer.block(heads[1]):
             for tile, loop in zip(tiles, pair, strict=True):
-                end = self.fresh("end")
-                self.writer.line(f"const i64 {end} = m::least({tile} + {TILE}, {self.index(loop.extent)});")
-                self.ranges = {**self.ranges, loop.var: (tile, end)}
+                self.ranges = {**self.ranges, loop.var: (tile, self._end_of_tile(tile, loop.extent))}
             with self.scope():
                 for load in self._crossing(*pair):
                     self._square(load, pair, tiles)
                 self._nested(depth, 1)
             self.ranges = {}
+
+    def _end_of_tile(self, tile: str, extent: Index) -> str:
+        """Where a tile ends: a constant from its start, where it can be, is a loop of known length to the compiler."""
+        if isinstance(extent, Int) and extent.value % TILE == 0:
+            return f"{tile} + {TILE}"
+        end = self.fresh("end")
+        self.writer.line(f"const i64 {end} = m::least({tile} + {TILE}, {self.index(extent)});")
+        return end
 
     def _descend_by_tile(self, depth: int, pragma: str) -> None:
         loop = self.nest.loops[depth]

@@ -1155,38 +1155,72 @@ INLINE f64 tan(f64 x) { return __builtin_tan(x); }
 
 // ---- transposes ----
 
-#ifndef __clang__
-// One block whose rows are 64 bytes, in registers: each stage swaps what lies across the diagonal at one distance.
+template <int... I>
+struct Places {};
+template <int n, int... I>
+struct PlacesTo : PlacesTo<n - 1, n - 1, I...> {};
+template <int... I>
+struct PlacesTo<0, I...> {
+  typedef Places<I...> type;
+};
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define ASSAY_TRANSPOSES
+// A vector of 64 bytes is 4 parts of 16. The first or second halves of each part of `a` and `b`, alternately.
+template <int half, class V, int... I>
+INLINE V interleaved(V a, V b, Places<I...>) {
+  constexpr int n = sizeof...(I), part = n / 4;
+  return __builtin_shufflevector(a, b, (I / part * part + half * part / 2 + I % part / 2 + I % 2 * n)...);
+}
+
+// Parts p and q of `a`, then those of `b`.
+template <int p, int q, class V, int... I>
+INLINE V parts(V a, V b, Places<I...>) {
+  constexpr int n = sizeof...(I), part = n / 4;
+  return __builtin_shufflevector(a, b, ((I / part % 2 ? q : p) * part + I % part + I / (2 * part) * n)...);
+}
+
+// One block whose rows are 64 bytes, in registers: first what is inside of each 16 bytes, then those as wholes.
 template <class T>
 INLINE void transpose_block(T* to, i64 to_step, const T* from, i64 from_step) {
-  constexpr int n = 64 / sizeof(T);
+  constexpr int n = 64 / sizeof(T), part = n / 4;
+  constexpr typename PlacesTo<n>::type places{};
   typedef T vector __attribute__((vector_size(64)));
   typedef T loose __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
-  vector rows[n];
-#pragma GCC unroll 32
+  vector rows[n], next[n];
+#pragma GCC unroll 64
   for (int i = 0; i < n; i++) rows[i] = *(const loose*)(from + i * from_step);
-#pragma GCC unroll 5
-  for (int gap = n / 2; gap > 0; gap /= 2) {
-    vector low, high;
-    for (int j = 0; j < n; j++) low[j] = j & gap ? n + j - gap : j, high[j] = j & gap ? n + j : j + gap;
-#pragma GCC unroll 32
-    for (int i = 0; i < n; i++) {
-      if (i & gap) continue;
-      vector a = rows[i], b = rows[i + gap];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i + gap] = __builtin_shuffle(a, b, high);
+#pragma GCC unroll 4
+  for (int gap = 1; gap < part; gap *= 2) {
+#pragma GCC unroll 64
+    for (int i = 0; i < n; i += 2) {
+      int first = i / part * part + i % part / 2, second = first + part / 2;
+      next[i] = interleaved<0>(rows[first], rows[second], places);
+      next[i + 1] = interleaved<1>(rows[first], rows[second], places);
     }
+#pragma GCC unroll 64
+    for (int i = 0; i < n; i++) rows[i] = next[i];
   }
-#pragma GCC unroll 32
-  for (int i = 0; i < n; i++) *(loose*)(to + i * to_step) = rows[i];
+#pragma GCC unroll 16
+  for (int i = 0; i < part; i++) {
+    vector a = rows[i], b = rows[i + part], c = rows[i + 2 * part], d = rows[i + 3 * part];
+    vector low = parts<0, 1>(a, b, places), low2 = parts<0, 1>(c, d, places);
+    vector high = parts<2, 3>(a, b, places), high2 = parts<2, 3>(c, d, places);
+    *(loose*)(to + i * to_step) = parts<0, 2>(low, low2, places);
+    *(loose*)(to + (i + part) * to_step) = parts<1, 3>(low, low2, places);
+    *(loose*)(to + (i + 2 * part) * to_step) = parts<0, 2>(high, high2, places);
+    *(loose*)(to + (i + 3 * part) * to_step) = parts<1, 3>(high, high2, places);
+  }
 }
+#endif
 #endif
 
 // to[c * to_step + r] = from[r * from_step + c] for c < columns, r < rows
 template <class T>
 INLINE void transpose_words(T* to, i64 to_step, const T* from, i64 from_step, i64 columns, i64 rows) {
   i64 whole_rows = 0, whole_columns = 0;
-#ifndef __clang__
+#ifdef ASSAY_TRANSPOSES
   constexpr i64 n = 64 / sizeof(T);
   whole_rows = rows / n * n, whole_columns = columns / n * n;
   for (i64 r = 0; r < whole_rows; r += n)
