@@ -3,6 +3,7 @@
 from compiler.ops import (
     activations,
     class_losses,
+    complex_numbers,
     composite,
     contraction,
     creation,
@@ -29,6 +30,7 @@ __all__ = [
     "Op",
     "activations",
     "class_losses",
+    "complex_numbers",
     "composite",
     "contraction",
     "creation",

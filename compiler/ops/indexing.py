@@ -112,14 +112,16 @@ def _zero(operation: Operation) -> Expr:
 def _into_slice(operation: Operation, source: Tensor, old: Expr) -> Result:
     """`old` with `source` in the place of a slice."""
     shape = operation.output.shape
-    dim = operation["dim"] % len(shape)
-    if operation["step"] != 1 or is_empty(source):
-        raise Declined("step")
+    dim, step = operation["dim"] % len(shape), as_index(operation["step"])
+    if is_empty(source):
+        raise Declined("an empty slice")
     own = coordinates(len(shape))
     start, extent = start_of(operation["start"], shape[dim]), source.shape[dim]
-    at = (*own[:dim], clamped_place(own[dim] - start, extent), *own[dim + 1 :])
+    place = own[dim] - start
+    at = (*own[:dim], clamped_place(place // step, extent), *own[dim + 1 :])
     conditions = [] if start is ZERO else [compared("ge", own[dim], start)]
-    end = start + extent
+    conditions += [] if step is ONE else [compared("eq", place % step, ZERO)]
+    end = start + (extent - 1) * step + 1
     conditions += [] if end is shape[dim] else [compared("lt", own[dim], end)]
     return (where_all(conditions, element(source, at, operation.output.dtype), old),)
 
