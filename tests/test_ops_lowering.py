@@ -327,8 +327,8 @@ def test_backward_as_eager(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.uint16])
 def test_unsupported_dtype_is_left_to_aten(dtype: torch.dtype) -> None:
     x = torch.tensor([1, 2, 3]).to(dtype)
-    assert planned(traced(lambda x: (x.clone(), x + x), x)).counts.generated == 0
-    hold(lambda x: (x.clone(), x + x), x, generated=False, rtol=1e-6, atol=1e-6)
+    assert planned(traced(lambda x: (x.clone(),), x)).counts.generated == 0
+    hold(lambda x: (x.clone(),), x, generated=False, rtol=1e-6, atol=1e-6)
 
 
 def quotients(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
