@@ -52,15 +52,29 @@ def lanewise(rule: Rule) -> Rule:
 
     def lower(operation: Operation) -> Result:
         _wants_complex_operands(operation)
-        real = replace(
-            operation,
-            arguments=pytree.tree_map_only(Tensor, _real, dict(operation.arguments)),
-            outputs=tuple(output and _real(output) for output in operation.outputs),
-        )
-        results = zip(rule(real), operation.outputs, strict=True)
-        return tuple(_on_lanes(operation, result, output) for result, output in results)
+        value = operation.arguments.get("value", 0)
+        if isinstance(value, Tensor) or value == 0:
+            return _of_lane(rule, operation, 0 if value == 0 else value, None)
+        number = complex(value)
+        (real,) = _of_lane(rule, operation, number.real, ZERO)
+        (imaginary,) = _of_lane(rule, operation, number.imag, ONE)
+        if isinstance(real, Scatter | View) or isinstance(imaginary, Scatter | View) or not (real and imaginary):
+            raise Declined("updates that are other numbers for each lane")
+        return (on_lane(lane_of(len(operation.output.shape)), real, imaginary),)
 
     return lower
+
+
+def _of_lane(rule: Rule, operation: Operation, value: float | Tensor, lane: Index | None) -> Result:
+    """The results on one lane, or on whichever the last coordinate says, with a number for `value`."""
+    arguments = {**operation.arguments, "value": value} if "value" in operation.arguments else operation.arguments
+    real = replace(
+        operation,
+        arguments=pytree.tree_map_only(Tensor, _real, dict(arguments)),
+        outputs=tuple(output and _real(output) for output in operation.outputs),
+    )
+    results = zip(rule(real), operation.outputs, strict=True)
+    return tuple(_on_lanes(operation, result, output, lane) for result, output in results)
 
 
 def _wants_complex_operands(operation: Operation) -> None:
@@ -68,25 +82,27 @@ def _wants_complex_operands(operation: Operation) -> None:
     operands = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
     if not all(tensor.dtype.is_complex for tensor in (*operands, operation.output)):
         raise Declined("real and complex operands")
-    value, alpha = (operation.arguments.get(name, default) for name, default in (("value", 0), ("alpha", 1)))
-    if alpha != 1 or not (isinstance(value, Tensor) or value == 0):
-        raise Declined("a number that is another for each lane")
+    if operation.arguments.get("alpha", 1) != 1:
+        raise Declined("a product")
 
 
 def _real(tensor: Tensor) -> Tensor:
     return replace(tensor, dtype=tensor.dtype.to_real())
 
 
-def _on_lanes(operation: Operation, result: Expr | View | Scatter | None, output: Tensor | None) -> Any:
+def _on_lanes(
+    operation: Operation, result: Expr | View | Scatter | None, output: Tensor | None, lane: Index | None
+) -> Any:
     """A result over real numbers, with a lane for each element that it reads of a complex tensor."""
     if result is None or output is None:
         return None
     if isinstance(result, View):
         return with_lane(result, output)
     complex_ = {t.name for t in pytree.tree_leaves(operation.arguments) if isinstance(t, Tensor) and t.dtype.is_complex}
+    lane = lane_of(len(output.shape)) if lane is None else lane
     if not isinstance(result, Scatter):
-        return _with_lanes(complex_, lane_of(len(output.shape)))(result)
-    initial = _with_lanes(complex_, lane_of(len(output.shape)))(result.initial)
+        return _with_lanes(complex_, lane)(result)
+    initial = _with_lanes(complex_, lane)(result.initial)
     lane = lane_of(len(result.over))
     update = _with_lanes(complex_, lane)(result.update)
     return Scatter(initial, (*result.over, LANES), (*result.at, lane), update, result.mode)
@@ -114,7 +130,7 @@ SAME_ON_LANES = frozenset(
     name_of_target(target)
     for target in (
         *"clone lift_fresh_copy neg sum.default sum.dim_IntList cumsum tril triu trace".split(),
-        *"cat stack flip roll repeat constant_pad_nd im2col col2im".split(),
+        *"cat stack flip roll rot90 diag_embed repeat constant_pad_nd im2col col2im".split(),
         *"slice_scatter select_scatter diagonal_scatter slice_backward select_backward diagonal_backward".split(),
         *"gather index_select index.Tensor _unsafe_index.Tensor take embedding unfold_backward".split(),
         *"scatter.src scatter.value scatter_add index_copy index_add index_put _unsafe_index_put".split(),

@@ -5,15 +5,18 @@ Every position is checked as eager checks it; where the check fails, nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops import Bind, Check, Expr, Loop
+from compiler.ir.loops import Bind, Check, Element, Expr, Loop
 from compiler.ir.lowered import Tensor, coordinates
-from compiler.ir.rewrite import call, constant
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, rule
+from compiler.ir.rewrite import Expansion, Substitution, call, constant
+from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
 
 INDICES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -61,29 +64,78 @@ def position_of(tensor: Tensor, at: tuple[Index, ...]) -> Expr:
     return element(tensor, at, torch.int64)
 
 
-@rule(Kind.indexing, "gather")
+# ---- scalars, which these operators take for tensors of one element --------------------------------------------------
+
+
+def of_scalars(rule: Rule) -> Rule:
+    """A rule for tensors of at least one dimension as one for scalars too."""
+
+    def lower(operation: Operation) -> Result:
+        given = (*pytree.tree_leaves(operation.arguments), *operation.outputs)
+        scalars = {tensor.name for tensor in given if isinstance(tensor, Tensor) and not tensor.shape}
+        if not scalars:
+            return rule(operation)
+        lifted = replace(
+            operation,
+            arguments=pytree.tree_map_only(Tensor, _with_dimension, dict(operation.arguments)),
+            outputs=tuple(output and _with_dimension(output) for output in operation.outputs),
+        )
+        results = zip(rule(lifted), operation.outputs, strict=True)
+        return tuple(output and _of_scalars(result, scalars, output) for result, output in results)
+
+    return lower
+
+
+def _with_dimension(tensor: Tensor) -> Tensor:
+    return tensor if tensor.shape else replace(tensor, shape=(ONE,), stride=(ONE,))
+
+
+def _of_scalars(result: Any, scalars: set[str], output: Tensor) -> Any:
+    """A result without the dimension that scalars were given."""
+
+    def lookup(element: Element) -> tuple[Expr, bool] | None:
+        return (Element(element.tensor, (), element.dtype), True) if element.tensor in scalars else None
+
+    drop, at_first = Expansion(lookup), Substitution({"d0": ZERO}, {})
+    if isinstance(result, Scatter):
+        initial = drop(result.initial)
+        if output.shape:
+            return replace(result, initial=initial, update=drop(result.update))
+        return replace(result, initial=at_first(initial), at=(), update=drop(result.update))
+    return drop(result) if output.shape else at_first(drop(result))
+
+
+def scalar_rule(*targets: str) -> Callable[[Rule], Rule]:
+    """Declares a function over tensors of at least one dimension as the rule of indexing operators."""
+
+    def declare(function: Rule) -> Rule:
+        record(Kind.indexing, of_scalars(function), *targets)
+        return function
+
+    return declare
+
+
+# ---- one position for each element -----------------------------------------------------------------------------------
+
+
+@scalar_rule("gather")
 def gather(operation: Operation) -> Result:
     source, index = operation.tensor("self"), operation.tensor("index")
     own = coordinates(len(index.shape))
-    if not source.shape or not index.shape:
-        raise Declined("a scalar")
     dim = operation["dim"] % len(source.shape)
     position = checked(position_of(index, own), source.shape[dim], "gather", wraps=False)
     return (looked_up(operation, source, own, {dim: position}),)
 
 
-@rule(Kind.indexing, "index_select")
+@scalar_rule("index_select")
 def index_select(operation: Operation) -> Result:
     """Columns of a contiguous tensor are left to ATen, whose own code for them takes 0.8 of our time."""
     source, index = operation.tensor("self"), operation.tensor("index")
-    if not source.shape:
-        raise Declined("a scalar")
     own = coordinates(len(source.shape))
     dim = operation["dim"] % len(own)
     if dim == 1 and _is_contiguous(source):
         raise Declined("columns")
-    at = (own[dim],) if index.shape else ()
-    position = checked(position_of(index, at), source.shape[dim], "row", wraps=False)
+    position = checked(position_of(index, (own[dim],)), source.shape[dim], "row", wraps=False)
     return (looked_up(operation, source, own, {dim: position}),)
 
 

@@ -17,12 +17,13 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from compiler.ir.in_place import IS_PLACED, after, part, private, window
-from compiler.ir.index import Index, Symbol, as_index, symbols
+from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Ref
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
+from compiler.ir.rewrite import constant, convert
 from compiler.ir.roles import Program
 from compiler.ops.complex_numbers import rule_of
-from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Rule, Scatter, View
+from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -269,7 +270,8 @@ class _Lowering:
             return None
         try:
             operation, aliases = self._operation(node, found.kind)
-            result = rule_for(found, operation)(operation)
+            is_nothing = found.kind is not Kind.view and all(has_no_elements(o) for o in operation.outputs if o)
+            result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
         except Declined:
             return None
         self.unpacked.update(user.name for user in node.users if user.target is operator.getitem)
@@ -364,6 +366,16 @@ def tensor_of(name: str, value: Any) -> Tensor | None:
 def is_conjugate(value: object) -> bool:
     """Whether a tensor is marked as the conjugate of what its memory holds."""
     return isinstance(value, torch.Tensor) and value.is_conj()
+
+
+def has_no_elements(tensor: Tensor) -> bool:
+    return ZERO in tensor.shape
+
+
+def nothing(operation: Operation) -> Result:
+    """The elements of outputs that have none."""
+    dtypes = (output and output.dtype.to_real() for output in operation.outputs)
+    return tuple(dtype and convert(constant(0, dtype), dtype) for dtype in dtypes)
 
 
 def rule_for(found: Op, operation: Operation) -> Rule:

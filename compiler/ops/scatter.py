@@ -15,8 +15,8 @@ from compiler.ir.index import ONE, ZERO, Index, Symbol, product
 from compiler.ir.loops import Expr, Loop, Mode
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import NARROW, call, constant, convert, widened
-from compiler.ops.lookup import bound, broadcast_to, checked, indexed_places, position_of
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
+from compiler.ops.lookup import bound, broadcast_to, checked, indexed_places, position_of, scalar_rule
+from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, rule
 
 
 def scattered(
@@ -68,8 +68,6 @@ def scatter(mode: Mode) -> Rule:
 
     def lower(operation: Operation) -> Result:
         index, output = operation.tensor("index"), operation.output
-        if not output.shape or not index.shape:
-            raise Declined("a scalar")
         if mode in ("accumulate", "multiply"):
             wants_exact_steps(output)
         own, dim = coordinates(len(index.shape)), operation["dim"] % len(output.shape)
@@ -80,8 +78,8 @@ def scatter(mode: Mode) -> Rule:
     return lower
 
 
-record(Kind.indexing, scatter("write"), "scatter.src", "scatter.value")
-record(Kind.indexing, scatter("accumulate"), "scatter_add")
+scalar_rule("scatter.src", "scatter.value")(scatter("write"))
+scalar_rule("scatter_add")(scatter("accumulate"))
 
 REDUCTIONS: dict[str, Mode] = {
     "add": "accumulate",
@@ -93,7 +91,7 @@ REDUCTIONS: dict[str, Mode] = {
 }
 
 
-@rule(Kind.indexing, "scatter.reduce", "scatter.value_reduce", "scatter_reduce.two")
+@scalar_rule("scatter.reduce", "scatter.value_reduce", "scatter_reduce.two")
 def scatter_reduce(operation: Operation) -> Result:
     """A mean needs counts, and a result without its own elements needs to know which are updated: both are ATen's."""
     mode = REDUCTIONS.get(operation["reduce"])
@@ -108,16 +106,16 @@ def scatter_reduce(operation: Operation) -> Result:
 def along(operation: Operation, source: Tensor, mode: Mode, value: Expr, wraps: bool, failure: str) -> Result:
     """Updates of slices of dimension `dim`, in the shape of `source`."""
     index, output = operation.tensor("index"), operation.output
-    if not output.shape or len(source.shape) != len(output.shape):
-        raise Declined("a scalar")
+    if len(source.shape) != len(output.shape):
+        raise Declined("a source of another rank")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
-    found = position_of(index, (own[dim],) if index.shape else ())
+    found = position_of(index, (own[dim],))
     return scattered(
         operation, source.shape, own, {dim: checked(found, output.shape[dim], failure, wraps)}, value, mode
     )
 
 
-@rule(Kind.indexing, "index_add")
+@scalar_rule("index_add")
 def index_add(operation: Operation) -> Result:
     source, dtype = operation.tensor("source"), operation.output.dtype
     own = coordinates(len(source.shape))
@@ -132,21 +130,19 @@ def index_add(operation: Operation) -> Result:
     return along(operation, source, "accumulate", value, False, "row" if len(source.shape) == 1 else "gather")
 
 
-@rule(Kind.indexing, "index_copy")
+@scalar_rule("index_copy")
 def index_copy(operation: Operation) -> Result:
     source = operation.tensor("source")
     value = element(source, coordinates(len(source.shape)), operation.output.dtype)
     return along(operation, source, "write", value, False, "index")
 
 
-@rule(Kind.indexing, "index_fill.int_Scalar", "index_fill.int_Tensor")
+@scalar_rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(operation: Operation) -> Result:
     index, output = operation.tensor("index"), operation.output
-    if not output.shape:
-        raise Declined("a scalar")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
     over = (*output.shape[:dim], product(index.shape), *output.shape[dim + 1 :])
-    found = position_of(index, (own[dim],) if index.shape else ())
+    found = position_of(index, (own[dim],))
     value = source_of(operation, ("value",), ())
     return scattered(operation, over, own, {dim: checked(found, output.shape[dim], "index", True)}, value, "write")
 
