@@ -45,6 +45,9 @@ def lane_of(rank: int) -> Index:
 # ---- the same to either lane -----------------------------------------------------------------------------------------
 
 REAL_OPERANDS = ("condition", "mask", "index", "indices")
+FILLED = ("value", "fill")
+"""Arguments that may be a number, which is another for each lane."""
+NUMBERS = (bool, int, float, complex)
 
 
 def lanewise(rule: Rule) -> Rule:
@@ -52,12 +55,14 @@ def lanewise(rule: Rule) -> Rule:
 
     def lower(operation: Operation) -> Result:
         _wants_complex_operands(operation)
-        value = operation.arguments.get("value", 0)
-        if isinstance(value, Tensor) or value == 0:
-            return _of_lane(rule, operation, 0 if value == 0 else value, None)
-        number = complex(value)
-        (real,) = _of_lane(rule, operation, number.real, ZERO)
-        (imaginary,) = _of_lane(rule, operation, number.imag, ONE)
+        filled = next((name for name in FILLED if isinstance(operation.arguments.get(name), NUMBERS)), None)
+        if filled is None:
+            return _of_lane(rule, operation, None)
+        number = complex(operation[filled])
+        if number == 0:
+            return _of_lane(rule, _with(operation, filled, 0), None)
+        (real,) = _of_lane(rule, _with(operation, filled, number.real), ZERO)
+        (imaginary,) = _of_lane(rule, _with(operation, filled, number.imag), ONE)
         if isinstance(real, Scatter | View) or isinstance(imaginary, Scatter | View) or not (real and imaginary):
             raise Declined("updates that are other numbers for each lane")
         return (on_lane(lane_of(len(operation.output.shape)), real, imaginary),)
@@ -65,12 +70,15 @@ def lanewise(rule: Rule) -> Rule:
     return lower
 
 
-def _of_lane(rule: Rule, operation: Operation, value: float | Tensor, lane: Index | None) -> Result:
-    """The results on one lane, or on whichever the last coordinate says, with a number for `value`."""
-    arguments = {**operation.arguments, "value": value} if "value" in operation.arguments else operation.arguments
+def _with(operation: Operation, name: str, value: float) -> Operation:
+    return replace(operation, arguments={**operation.arguments, name: value})
+
+
+def _of_lane(rule: Rule, operation: Operation, lane: Index | None) -> Result:
+    """The results on one lane, or on whichever the last coordinate says."""
     real = replace(
         operation,
-        arguments=pytree.tree_map_only(Tensor, _real, dict(arguments)),
+        arguments=pytree.tree_map_only(Tensor, _real, dict(operation.arguments)),
         outputs=tuple(output and _real(output) for output in operation.outputs),
     )
     results = zip(rule(real), operation.outputs, strict=True)
@@ -102,7 +110,7 @@ def _on_lanes(
     lane = lane_of(len(output.shape)) if lane is None else lane
     if not isinstance(result, Scatter):
         return _with_lanes(complex_, lane)(result)
-    initial = _with_lanes(complex_, lane)(result.initial)
+    initial = _on_lanes(operation, result.initial, output, lane)
     lane = lane_of(len(result.over))
     update = _with_lanes(complex_, lane)(result.update)
     return Scatter(initial, (*result.over, LANES), (*result.at, lane), update, result.mode)
@@ -132,9 +140,10 @@ SAME_ON_LANES = frozenset(
         *"clone lift_fresh_copy neg sum.default sum.dim_IntList cumsum tril triu trace".split(),
         *"cat stack flip roll rot90 diag_embed repeat constant_pad_nd im2col col2im".split(),
         *"slice_scatter select_scatter diagonal_scatter slice_backward select_backward diagonal_backward".split(),
-        *"gather index_select index.Tensor _unsafe_index.Tensor take embedding unfold_backward".split(),
-        *"scatter.src scatter.value scatter_add index_copy index_add index_put _unsafe_index_put".split(),
-        *"index_fill.int_Scalar index_fill.int_Tensor channel_shuffle pixel_shuffle pixel_unshuffle".split(),
+        *"gather index_select index.Tensor _unsafe_index.Tensor _unsafe_masked_index take embedding".split(),
+        *"scatter.src scatter.value scatter_add index_copy index_add index_put _unsafe_index_put put".split(),
+        *"index_fill.int_Scalar index_fill.int_Tensor _unsafe_masked_index_put_accumulate unfold_backward".split(),
+        *"max_unpool2d max_unpool3d channel_shuffle pixel_shuffle pixel_unshuffle".split(),
         *_PADDINGS,
     )
 )

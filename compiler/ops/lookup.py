@@ -5,6 +5,7 @@ Every position is checked as eager checks it; where the check fails, nothing is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from torch.utils import _pytree as pytree
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
 from compiler.ir.loops import Bind, Check, Element, Expr, Loop
 from compiler.ir.lowered import Tensor, coordinates
-from compiler.ir.rewrite import Expansion, Substitution, call, constant
+from compiler.ir.rewrite import Expansion, Substitution, call, constant, convert
 from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
 
 INDICES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -81,7 +82,7 @@ def of_scalars(rule: Rule) -> Rule:
             outputs=tuple(output and _with_dimension(output) for output in operation.outputs),
         )
         results = zip(rule(lifted), operation.outputs, strict=True)
-        return tuple(output and _of_scalars(result, scalars, output) for result, output in results)
+        return tuple(None if output is None else _of_scalars(each, scalars, output) for each, output in results)
 
     return lower
 
@@ -98,10 +99,8 @@ def _of_scalars(result: Any, scalars: set[str], output: Tensor) -> Any:
 
     drop, at_first = Expansion(lookup), Substitution({"d0": ZERO}, {})
     if isinstance(result, Scatter):
-        initial = drop(result.initial)
-        if output.shape:
-            return replace(result, initial=initial, update=drop(result.update))
-        return replace(result, initial=at_first(initial), at=(), update=drop(result.update))
+        initial = _of_scalars(result.initial, scalars, output)
+        return replace(result, initial=initial, at=result.at if output.shape else (), update=drop(result.update))
     return drop(result) if output.shape else at_first(drop(result))
 
 
@@ -160,11 +159,14 @@ def take(operation: Operation) -> Result:
         raise Declined("an empty tensor")
     position = checked(position_of(index, coordinates(len(index.shape))), count, "element", wraps=True)
     loop = Loop(f"{operation.name}_0", count)
-    at: list[Index] = []
-    for dim, extent in enumerate(source.shape):
-        behind = Symbol(loop.var) // product(source.shape[dim + 1 :])
-        at.append(behind % extent if dim else behind)
-    return (bound(operation, element(source, tuple(at), source.dtype), [(loop, position)]),)
+    value = element(source, places_in(Symbol(loop.var), source.shape), source.dtype)
+    return (bound(operation, value, [(loop, position)]),)
+
+
+def places_in(position: Index, shape: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The coordinates of the element at a position among all of a shape, row by row."""
+    behind = [position // product(shape[dim + 1 :]) for dim in range(len(shape))]
+    return tuple(place % shape[dim] if dim else place for dim, place in enumerate(behind))
 
 
 # ---- tensors of indices, several at a time ---------------------------------------------------------------------------
@@ -174,16 +176,41 @@ def take(operation: Operation) -> Result:
 def index(operation: Operation) -> Result:
     """`self[i, :, j]`: the dimensions of the indices, broadcast together, stand where the first index does if the
     indexed dimensions are neighbours, else in front."""
-    source, given = operation.tensor("self"), operation["indices"]
-    indices = {dim: tensor for dim, tensor in enumerate(given) if tensor is not None}
-    if not all(isinstance(tensor, Tensor) for tensor in indices.values()):
-        raise Declined("an index that is no tensor")
+    return (_indexed(operation, functools.partial(checked, failure="index", wraps=True)),)
+
+
+def _indexed(operation: Operation, place: Callable[[Expr, Index], Expr]) -> Expr:
+    """`self` at its indices, each taken to its place in a dimension."""
+    source, indices = operation.tensor("self"), given_indices(operation)
     at, inner, _ = indexed_places(source, indices, len(operation.output.shape))
     positions = {
-        dim: checked(position_of(tensor, broadcast_to(tensor, inner)), source.shape[dim], "index", wraps=True)
+        dim: place(position_of(tensor, broadcast_to(tensor, inner)), source.shape[dim])
         for dim, tensor in indices.items()
     }
-    return (looked_up(operation, source, at, positions),)
+    return looked_up(operation, source, at, positions)
+
+
+def given_indices(operation: Operation) -> dict[int, Tensor]:
+    """The tensors of indices by dimension. Raises: Declined for others."""
+    indices = {dim: tensor for dim, tensor in enumerate(operation["indices"]) if tensor is not None}
+    if not indices or not all(isinstance(tensor, Tensor) for tensor in indices.values()):
+        raise Declined("an index that is no tensor")
+    return indices
+
+
+def kept_inside(position: Expr, extent: Index) -> Expr:
+    """A position taken to the nearest in a dimension; negative ones count from its end."""
+    size, zero = number_of(extent, torch.int64), constant(0, torch.int64)
+    clamped = call("minimum", call("maximum", position, call("neg", size)), call("sub", size, constant(1, torch.int64)))
+    return call("where", call("lt", clamped, zero), call("add", clamped, size), clamped, dtype=torch.int64)
+
+
+@rule(Kind.indexing, "_unsafe_masked_index")
+def masked_index(operation: Operation) -> Result:
+    """`self[indices]` where a mask holds, else a number; positions out of range are no error."""
+    value, dtype = _indexed(operation, kept_inside), operation.output.dtype
+    fill = convert(constant(operation.number("fill"), dtype), dtype)
+    return (call("where", operation.value("mask", torch.bool), value, fill, dtype=dtype),)
 
 
 def indexed_places(

@@ -258,8 +258,8 @@ class _Lowering:
         name = f"{tensor.name}_before"
         while name in self.names:
             name += "_"
-        before = self.tensors[name] = replace(tensor, name=name)
-        self.definitions.append(Generated(before, result.initial, node.name))
+        self.names.add(name)
+        self._define(node, replace(tensor, name=name), result.initial)
         scattered = Scattered(tensor, name, result.over, result.at, result.update, result.mode, node.name)
         self.definitions.append(scattered)
 
@@ -374,8 +374,8 @@ def has_no_elements(tensor: Tensor) -> bool:
 
 def nothing(operation: Operation) -> Result:
     """The elements of outputs that have none."""
-    dtypes = (output and output.dtype.to_real() for output in operation.outputs)
-    return tuple(dtype and convert(constant(0, dtype), dtype) for dtype in dtypes)
+    dtypes = [None if output is None else output.dtype.to_real() for output in operation.outputs]
+    return tuple(None if dtype is None else convert(constant(0, dtype), dtype) for dtype in dtypes)
 
 
 def rule_for(found: Op, operation: Operation) -> Rule:

@@ -99,7 +99,7 @@ class View:
 class Scatter:
     """One output that is `initial`, updated at places that are data: see `Scattered`."""
 
-    initial: Expr
+    initial: Expr | Scatter
     over: tuple[Index, ...]
     at: tuple[Index, ...]
     update: Expr
