@@ -34,6 +34,7 @@ from compiler.codegen.nest import (
     Renamer,
     apart_loops,
     cost,
+    is_near,
     loops_of,
     middle,
     normalize,
@@ -1040,7 +1041,7 @@ def _without_reductions(expr: Expr) -> Iterator[Expr]:
 
 def _contiguous_last(loops: tuple[Loop, ...], bodies: Sequence[Expr]) -> tuple[Loop, ...]:
     loads = [e.index for e in subexpressions(bodies) if isinstance(e, Load)]
-    score = {loop.var: sum(affine.stride(i, loop.var) == Int(1) for i in loads) for loop in loops}
+    score = {loop.var: sum(is_near(affine.stride(i, loop.var)) for i in loads) for loop in loops}
     last = max(reversed(loops), key=lambda loop: score[loop.var])
     return (*(loop for loop in loops if loop is not last), last)
 
