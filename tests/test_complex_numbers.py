@@ -96,6 +96,25 @@ def test_complex_arithmetic_on_awkward_values_as_eager(dtype: torch.dtype) -> No
             hold(*results, f"result {number}")
 
 
+FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sinh", "cosh", "sin", "cos")
+FAR = (*EDGES, 0.7, -1e-30, 50.0, -95.0, 300.0, math.pi / 2)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_functions_of_complex_numbers_on_awkward_values_as_eager(dtype: torch.dtype) -> None:
+    """Beside the edges about the unit circle, where logarithms are small."""
+    edges = torch.tensor([complex(a, b) for a, b in itertools.product(FAR, FAR)], dtype=torch.complex128)
+    sizes, angles = 1 + 1e-7 * torch.arange(-100, 100).double(), torch.linspace(-3.14, 3.14, 200, dtype=torch.float64)
+    x = torch.cat([edges, torch.polar(sizes, angles), numbers(200, dtype=torch.complex128) * 3]).to(dtype)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(getattr(torch, name)(x) for name in FUNCTIONS)
+
+    results = zip(compiled(function, x), function(x), function(x.to(torch.complex128)), strict=True)
+    for name, each in zip(FUNCTIONS, results, strict=True):
+        hold(*each, name)
+
+
 # ---- shapes, layouts, views ------------------------------------------------------------------------------------------
 
 PROGRAMS: dict[str, Program] = {

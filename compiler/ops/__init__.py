@@ -3,6 +3,7 @@
 from compiler.ops import (
     activations,
     class_losses,
+    complex_functions,
     complex_numbers,
     composite,
     contraction,
@@ -31,6 +32,7 @@ __all__ = [
     "Op",
     "activations",
     "class_losses",
+    "complex_functions",
     "complex_numbers",
     "composite",
     "contraction",
