@@ -151,6 +151,6 @@ def product_with_a_power_of_columns() -> Made:
 @program("layout")
 def product_in_float64_with_a_power_of_columns() -> Made:
     def f(x: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.ldexp(x.double(), exponent.t()), torch.ldexp(x, exponent.t().int())
+        return torch.ldexp(x.double(), exponent.t()), torch.ldexp(x.bfloat16(), exponent.t())
 
     return f, (leaf(4, 1, 5), leaf(5, 4)), {}
