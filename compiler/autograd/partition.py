@@ -69,7 +69,7 @@ def demands(joint: Program) -> tuple[set[fx.Node], set[fx.Node]]:
 def _outputs(joint: Program) -> tuple[dict[OutputRole, Returned], dict[OutputRole, Returned]]:
     """The gradients, which backward returns, and what forward returns."""
     roles = dict(zip(joint.signature.outputs, joint.returned, strict=True))
-    gradients = {role: node for role, node in roles.items() if isinstance(role, Gradient)}
+    gradients: dict[OutputRole, Returned] = {r: node for r, node in roles.items() if isinstance(r, Gradient)}
     return gradients, {role: node for role, node in roles.items() if role not in gradients}
 
 

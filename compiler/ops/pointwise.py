@@ -396,6 +396,9 @@ class Formula:
     def __truediv__(self, other: Formula | float) -> Formula:
         return self._with("div", other)
 
+    def __rtruediv__(self, other: float) -> Formula:
+        return self._with("div", other, True)
+
     def __lt__(self, other: Formula | float) -> Formula:
         return self._with("lt", other)
 
@@ -420,9 +423,9 @@ class Formula:
     def __or__(self, other: Formula) -> Formula:
         return self._with("logical_or", other)
 
-    def of(self, op: str) -> Formula:
-        """`op(self)`."""
-        return Formula(call(op, self.expr))
+    def of(self, op: str, *others: Formula) -> Formula:
+        """`op(self, *others)`."""
+        return Formula(call(op, self.expr, *(other.expr for other in others)))
 
     def where(self, yes: Formula | float, no: Formula | float) -> Formula:
         """`yes` where self is true, else `no`; at least one of them a formula."""
