@@ -11,6 +11,7 @@ import torch
 
 from compiler.codegen.cpp import emit_kernel, prelude
 from compiler.ir.loops import Call
+from compiler.ir.rewrite import constant
 from compiler.runtime.build import FLAGS, find_compiler
 from tests import kernel_ir as ir
 
@@ -129,10 +130,15 @@ def test_math_loops_are_vectorised(tmp_path: Path) -> None:
     compiler = find_compiler("")
     if compiler is None or "Free Software Foundation" not in compiler.version:
         pytest.skip("the report is asked of gcc")
-    x = torch.zeros(4096)
-    for op in (*ULPS, "sqrt", "floor", "round", "normal_cdf", "maximum", "pow", "atan2", "hypot"):
-        args = tuple(ir.load("x", ir.i) for _ in range(2 if op in ("maximum", "pow", "atan2", "hypot") else 1))
-        run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, Call(op, args, ir.F32))], {"x": x}, {"y": x})
+    x, element = torch.zeros(4096), ir.load("x", ir.i)
+    two = ("maximum", "pow", "atan2", "hypot")
+    bodies = {op: Call(op, (element,) * (1 + (op in two)), ir.F32) for op in (*ULPS, *two, "sqrt", "floor", "round")}
+    low, high = (constant(bound, ir.F32) for bound in (0.0, 6.0))
+    clamped = Call("minimum", (Call("maximum", (Call("mul", (element, element), ir.F32), low), ir.F32), high), ir.F32)
+    bodies |= {"clamp": clamped, "clamp twice": Call("maximum", (Call("add", (clamped, element), ir.F32), low), ir.F32)}
+    bodies |= {"gate": Call("mul", (element, clamped), ir.F32), "normal_cdf": Call("normal_cdf", (element,), ir.F32)}
+    for op, body in bodies.items():
+        run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, body)], {"x": x}, {"y": x})
         source = tmp_path / "unit.cpp"
         source.write_text(prelude() + emit_kernel(run.kernel))
         command = [compiler.path, *FLAGS, "-fopt-info-vec-optimized", "-c", str(source), "-o", "/dev/null"]
