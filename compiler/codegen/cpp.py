@@ -34,6 +34,7 @@ from compiler.codegen.nest import (
     Renamer,
     apart_loops,
     cost,
+    is_never_positive,
     loops_of,
     middle,
     normalize,
@@ -358,6 +359,8 @@ class _Emitter:
                 return cast(f"(i64)({self.index(index)})", torch.int64, dtype)
             case Cast(inner, dtype):
                 return cast(self.value(inner), inner.dtype, dtype)
+            case Call("exp", (value,), torch.float32) if is_never_positive(value):
+                return f"m::exp_below({self.value(value)})"
             case Call(_, args):
                 return call(expr, [self.value(arg) for arg in args])
         raise VerifyError(f"assay: {expr} is used where its loops are not open")
