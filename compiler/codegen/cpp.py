@@ -607,7 +607,7 @@ class _Emitter:
                 self._take(accumulator, self._taken(accumulator, body))
 
     def _take(self, accumulator: _Accumulator, taken: str) -> None:
-        """One step of a row. NaNs are noted beside an extremum, which is one instruction of the machine without them."""
+        """One step of a row. NaNs are noted beside an extremum, which without them is one instruction."""
         name = accumulator.name
         if accumulator.nan is None:
             self.writer.line(accumulator.operator.take.format(name, taken) + ";")
