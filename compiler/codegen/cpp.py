@@ -34,6 +34,7 @@ from compiler.codegen.nest import (
     Renamer,
     apart_loops,
     cost,
+    is_near,
     is_never_positive,
     loops_of,
     middle,
@@ -607,7 +608,7 @@ class _Emitter:
                 self._take(accumulator, self._taken(accumulator, body))
 
     def _take(self, accumulator: _Accumulator, taken: str) -> None:
-        """One step of a row. NaNs are noted beside an extremum, which without them is one instruction."""
+        """One step of a row. NaNs are noted beside an extremum, which is one instruction without them."""
         name = accumulator.name
         if accumulator.nan is None:
             self.writer.line(accumulator.operator.take.format(name, taken) + ";")
@@ -1072,7 +1073,7 @@ def _without_reductions(expr: Expr) -> Iterator[Expr]:
 
 def _contiguous_last(loops: tuple[Loop, ...], bodies: Sequence[Expr]) -> tuple[Loop, ...]:
     loads = [e.index for e in subexpressions(bodies) if isinstance(e, Load)]
-    score = {loop.var: sum(affine.stride(i, loop.var) == Int(1) for i in loads) for loop in loops}
+    score = {loop.var: sum(is_near(affine.stride(i, loop.var)) for i in loads) for loop in loops}
     last = max(reversed(loops), key=lambda loop: score[loop.var])
     return (*(loop for loop in loops if loop is not last), last)
 

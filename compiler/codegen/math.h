@@ -38,6 +38,16 @@ INLINE f64 mad(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
 INLINE f64 mad(f64 a, f64 b, f64 c) { return a * b + c; }
 #endif
 
+// A product that no sum takes into an operation of its own. GCC 12 makes vfmaddsub of neighbours a*b - c*d and a*d + b*c,
+// whatever -ffp-contract says.
+#if __has_builtin(__builtin_assoc_barrier)
+template <class T>
+INLINE T rounded(T x) { return __builtin_assoc_barrier(x); }
+#else
+template <class T>
+INLINE T rounded(T x) { return x; }
+#endif
+
 // ---- conversions ----
 
 INLINE f32 from_bf16(bf16 x) { return bits<f32>((u32)x << 16); }

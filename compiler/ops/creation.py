@@ -23,7 +23,7 @@ def scalar_tensor(operation: Operation) -> Result:
     return (operation.value("s", operation.output.dtype),)
 
 
-@rule(Kind.creation, "zeros", "zeros_like", "new_zeros")
+@rule(Kind.creation, "zeros", "zeros_like", "new_zeros", "zero")
 def zeros(operation: Operation) -> Result:
     return (value_of(0, operation.output.shape, operation.output.dtype),)
 
@@ -51,6 +51,8 @@ def between(operation: Operation) -> Expr:
     steps = operation["steps"]
     if not operation.output.dtype.is_floating_point or not isinstance(steps, int):
         raise Declined("steps of integers")
+    if operation.output.dtype is WIDE:
+        raise Declined("steps in float64, whose rounding is that of eager's vectors")
     start, end = operation.value("start", WIDE), operation.value("end", WIDE)
     if steps == 1:
         return start

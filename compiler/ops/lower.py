@@ -17,16 +17,20 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from compiler.ir.in_place import IS_PLACED, after, part, private, window
-from compiler.ir.index import Index, Symbol, as_index, symbols
-from compiler.ir.loops import CallAten, Counts, Ref
+from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
+from compiler.ir.loops import CallAten, Counts, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
+from compiler.ir.rewrite import constant, convert
 from compiler.ir.roles import Program
-from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Scatter, View
+from compiler.ir.trace import RECOMPUTED
+from compiler.ops.complex_numbers import rule_of
+from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-GENERATED_DTYPES = (*FLOATS, *EXACT)
+COMPLEX = (torch.complex64, torch.complex128)
+GENERATED_DTYPES = (*FLOATS, *EXACT, *COMPLEX)
 ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
 
 LITERALS = (
@@ -78,10 +82,16 @@ NAMES_ONLY = (operator.getitem, after, private, part, window)
 
 
 def is_compute(node: torch.fx.Node) -> bool:
-    """Whether a node counts as work that could be generated: no view, contraction, getitem or size."""
+    """Whether a node counts as work that could be generated: no view, contraction, allocation, getitem or size."""
     if node.op != "call_function" or node.target in NAMES_ONLY or is_size_operator(node):
         return False
-    return kind_of(node.target) not in (Kind.view, Kind.contraction)
+    return kind_of(node.target) not in (Kind.view, Kind.contraction) and not is_allocation(node.target)
+
+
+def is_allocation(target: object) -> bool:
+    """Whether an operator gives memory as it is."""
+    found = record_of(target)
+    return found is not None and found.kind is Kind.creation and found.rule is None
 
 
 def lower(program: Program, generate: bool = True) -> Lowered:
@@ -100,7 +110,7 @@ class _Lowering:
         self.tensors: dict[str, Tensor] = {}
         self.definitions: list[Definition] = []
         self.inputs: list[str] = []
-        self.sources: dict[str, tuple[str, int | None]] = {}
+        self.sources: dict[str, Source] = {}
         self.constants: dict[str, Any] = {}
         self.hints: dict[str, int] = {}
         self.outputs: tuple[Any, ...] = ()
@@ -134,11 +144,10 @@ class _Lowering:
         for node in self.module.graph.nodes:
             visit[node.op](node)
         counts = Counts(self.compute, self.generated, self.fallbacks)
-        sources = tuple((symbol, *source) for symbol, source in self.sources.items())
         return Lowered(
             tuple(self.inputs),
             self.tensors,
-            sources,
+            self.sources,
             tuple(self.definitions),
             self.outputs,
             self.constants,
@@ -153,20 +162,27 @@ class _Lowering:
         self.inputs.append(node.name)
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            self._bind(value, node.name, None)
+            self._bind(value, Source(node.name, Read.itself))
         if isinstance(value, torch.Tensor):
-            for dim, size in enumerate(value.shape):
-                self._bind(size, node.name, dim)
+            self._bind_layout(value, node.name)
             self._add_tensor(node.name, value)
 
-    def _bind(self, size: int | torch.SymInt, name: str, dim: int | None) -> None:
-        """Remembers where a size can be read; an integer input is better than a tensor's size."""
-        if isinstance(size, int) or not size.node.expr.is_Symbol:
+    def _bind_layout(self, value: torch.Tensor, name: str) -> None:
+        for dim, size in enumerate(value.shape):
+            self._bind(size, Source(name, Read.size, dim))
+        for dim, step in enumerate(value.stride() if value.layout is torch.strided else ()):
+            self._bind(step, Source(name, Read.stride, dim))
+        if value.layout is torch.strided:
+            self._bind(value.storage_offset(), Source(name, Read.offset))
+
+    def _bind(self, number: int | torch.SymInt, source: Source) -> None:
+        """Remembers where the number behind a symbol can be read."""
+        if isinstance(number, int) or not number.node.expr.is_Symbol:
             return
-        self.hints.update(hints_of(size))
-        symbol = size.node.expr.name
-        if symbol not in self.sources or (dim is None and self.sources[symbol][1] is not None):
-            self.sources[symbol] = (name, dim)
+        self.hints.update(hints_of(number))
+        symbol = number.node.expr.name
+        if symbol not in self.sources or source.read < self.sources[symbol].read:
+            self.sources[symbol] = source
 
     def _constant(self, node: torch.fx.Node) -> None:
         value = self.module
@@ -177,8 +193,8 @@ class _Lowering:
             self._add_tensor(node.name, node.meta.get("val", value))
 
     def _add_tensor(self, name: str, value: Any) -> Tensor | None:
-        """Records what is known of a strided tensor; None for anything else."""
-        tensor = tensor_of(name, value)
+        """Records what is known of a strided tensor that holds its own elements; None for anything else."""
+        tensor = None if is_conjugate(value) else tensor_of(name, value)
         if tensor is not None:
             self.tensors[name] = tensor
         return tensor
@@ -243,11 +259,11 @@ class _Lowering:
         self.tensors[tensor.name] = tensor
         if isinstance(result, View):
             call = result.call or self._call_of(node)
-            self.definitions.append(Viewed(tensor, result.base.name, result.at, call))
+            self.definitions.append(Viewed(tensor, result.base.name, result.at, call, result.is_conjugate))
         elif isinstance(result, Scatter):
             self._scatter(node, tensor, result)
         else:
-            is_rounding = name_of(node.target) in ROUNDING
+            is_rounding = name_of(node.target) in ROUNDING or RECOMPUTED in node.meta
             self.definitions.append(Generated(tensor, result, node.name, is_rounding))
 
     def _scatter(self, node: torch.fx.Node, tensor: Tensor, result: Scatter) -> None:
@@ -255,19 +271,20 @@ class _Lowering:
         name = f"{tensor.name}_before"
         while name in self.names:
             name += "_"
-        before = self.tensors[name] = replace(tensor, name=name)
-        self.definitions.append(Generated(before, result.initial, node.name))
+        self.names.add(name)
+        self._define(node, replace(tensor, name=name), result.initial)
         scattered = Scattered(tensor, name, result.over, result.at, result.update, result.mode, node.name)
         self.definitions.append(scattered)
 
     def _results(self, node: torch.fx.Node) -> list[tuple[Tensor, Any]] | None:
         """Each used output of a node with its elements or view, or None where ATen must run it."""
         found = record_of(node.target)
-        if found is None or found.rule is None:
+        if found is None:
             return None
         try:
             operation, aliases = self._operation(node, found.kind)
-            result = found.rule(operation)
+            is_nothing = found.kind is not Kind.view and all(has_no_elements(o) for o in operation.outputs if o)
+            result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
         except Declined:
             return None
         self.unpacked.update(user.name for user in node.users if user.target is operator.getitem)
@@ -283,6 +300,8 @@ class _Lowering:
             raise Declined("a device or dtype that is not generated")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
             raise Declined("strides that overlap")
+        if kind is not Kind.view and any(map(is_conjugate, pytree.tree_leaves(value))):
+            raise Declined("a result that is marked as conjugate")
         fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
         return Operation(node.name, arguments, tuple(outputs), fakes), aliases
 
@@ -355,6 +374,29 @@ def tensor_of(name: str, value: Any) -> Tensor | None:
         return Tensor(name, shape, stride, index_of(value.storage_offset()), value.dtype, value.device)
     except Declined:
         return None
+
+
+def is_conjugate(value: object) -> bool:
+    """Whether a tensor is marked as the conjugate of what its memory holds."""
+    return isinstance(value, torch.Tensor) and value.is_conj()
+
+
+def has_no_elements(tensor: Tensor) -> bool:
+    return ZERO in tensor.shape
+
+
+def nothing(operation: Operation) -> Result:
+    """The elements of outputs that have none."""
+    dtypes = [None if output is None else output.dtype.to_real() for output in operation.outputs]
+    return tuple(None if dtype is None else convert(constant(0, dtype), dtype) for dtype in dtypes)
+
+
+def rule_for(found: Op, operation: Operation) -> Rule:
+    """The rule for a call by its dtypes. Raises: Declined where there is none."""
+    rule = rule_of(found) if operation.is_complex else found.rule
+    if rule is None:
+        raise Declined("no rule for these dtypes")
+    return rule
 
 
 def is_generated(tensor: Tensor) -> bool:

@@ -396,6 +396,9 @@ class Formula:
     def __truediv__(self, other: Formula | float) -> Formula:
         return self._with("div", other)
 
+    def __rtruediv__(self, other: float) -> Formula:
+        return self._with("div", other, True)
+
     def __lt__(self, other: Formula | float) -> Formula:
         return self._with("lt", other)
 
@@ -420,9 +423,9 @@ class Formula:
     def __or__(self, other: Formula) -> Formula:
         return self._with("logical_or", other)
 
-    def of(self, op: str) -> Formula:
-        """`op(self)`."""
-        return Formula(call(op, self.expr))
+    def of(self, op: str, *others: Formula) -> Formula:
+        """`op(self, *others)`."""
+        return Formula(call(op, self.expr, *(other.expr for other in others)))
 
     def where(self, yes: Formula | float, no: Formula | float) -> Formula:
         """`yes` where self is true, else `no`; at least one of them a formula."""
@@ -612,7 +615,10 @@ def mish(operation: Operation, x: Formula) -> Formula:
 
 @formula("grad_output", "mask", targets=("native_dropout_backward",))
 def native_dropout_backward(operation: Operation, gradient: Formula, mask: Formula) -> Formula:
-    return gradient * (mask * _number(operation, "scale"))
+    """A masked fraction is a zero of its sign, a masked integer one without."""
+    masked = gradient * mask
+    kept = masked if operation.tensor("grad_output").dtype.is_floating_point else masked + 0.0
+    return kept * _number(operation, "scale")
 
 
 @formula("self", "tensor1", "tensor2", targets=("addcmul",))

@@ -21,8 +21,18 @@ from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
 from compiler.ir.loops import Check, Element, Expr, Reduce, Ref, Scan
-from compiler.ir.lowered import Called, Generated, Lowered, Scattered, Tensor, Viewed, coordinates, ranges_of
-from compiler.ir.rewrite import Expansion, Substitution, children, loops_bound_by, nodes
+from compiler.ir.lowered import (
+    Called,
+    Generated,
+    Lowered,
+    Scattered,
+    Tensor,
+    Viewed,
+    coordinates,
+    numbers_of,
+    ranges_of,
+)
+from compiler.ir.rewrite import Expansion, Substitution, call, children, loops_bound_by, nodes, on_lane
 from compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = 48
@@ -33,6 +43,8 @@ DEEPEST = 56
 """Depth of an expression: every later walk over it is recursive."""
 LEAST_PARALLEL = 8
 """Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
+LANE = Symbol("lane")
+"""The lane of a complex member, which is no loop: each of the two is stored by itself."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -183,7 +195,7 @@ class _Fusion:
         self._know(found)
         outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
-        self._count_uses(found, {f"d{dim}": tensor.shape[dim] for dim in axes})
+        self._count_uses(found, {f"d{dim}": numbers_of(tensor)[dim] for dim in (*axes, *_lane_of(tensor))})
 
     def _know(self, found: list[Expr]) -> None:
         """Learns of the variables that expressions bind."""
@@ -227,25 +239,27 @@ class _Fusion:
 
     def _resolve(self, definition: Generated) -> Expr:
         """The expression with views and inlined values replaced."""
-        return self._expanded(definition.expr, definition.tensor.shape)
+        return self._expanded(definition.expr, numbers_of(definition.tensor))
 
     def _expanded(self, expr: Expr, shape: tuple[Index, ...]) -> Expr:
         ranges = ChainMap(ranges_of(shape), self.cost.ranges)
         return Expansion(lambda element: self._resolved(element, ranges))(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
-        name, at = element.tensor, element.at
+        name, at, is_conjugate = element.tensor, element.at, False
         while name in self.views:
             view = self.views[name]
+            is_conjugate ^= view.is_conjugate
             values = {f"d{k}": index for k, index in enumerate(at)}
             name, at = view.base, tuple(substitute(index, values, ranges) for index in view.at)
         if name not in self.inlined:
-            return (Element(name, at, element.dtype), True) if name != element.tensor else None
+            found: Expr = Element(name, at, element.dtype)
+            return (_conjugate(found, at[-1]) if is_conjugate else found, True) if name != element.tensor else None
         keeps = self._keeps_rounding(name)
-        expr = self.inlined[name]
-        if at == coordinates(len(at)):
-            return expr, keeps
-        return Substitution({f"d{k}": index for k, index in enumerate(at)}, ranges)(expr), keeps
+        found = self.inlined[name]
+        if at != coordinates(len(at)):
+            found = Substitution({f"d{k}": index for k, index in enumerate(at)}, ranges)(found)
+        return _conjugate(found, at[-1]) if is_conjugate else found, keeps
 
     def _keeps_rounding(self, name: str) -> bool:
         return self.keep_rounding or self.generated[name].is_rounding
@@ -260,7 +274,7 @@ class _Fusion:
         if reads == 0 or (effort <= 3 and reads == 1):
             return True
         use = self.uses[tensor.name]
-        times = use.evaluations / max(self.cost.count(tensor.shape), 1)
+        times = use.evaluations / max(self.cost.count(numbers_of(tensor)), 1)
         if times < 1 and any(isinstance(node, Check) for node in found):
             return False  # what nobody reads is checked too
         if use.users == 1 and times <= 1:
@@ -379,7 +393,7 @@ class _Fusion:
     def _contiguous_loops(self, element: Element) -> frozenset[str]:
         """The loops that step through neighbours in memory."""
         tensor = self.lowered.tensors[element.tensor]
-        dims = zip(element.at, tensor.stride, tensor.shape, strict=True)
+        dims = zip(element.at[: len(tensor.shape)], tensor.stride, tensor.shape, strict=True)
         return frozenset().union(*(symbols(at) for at, stride, extent in dims if stride is ONE and extent is not ONE))
 
     def _is_parallel(self, group: Group, domain: tuple[Index, ...], expr: Expr, tensor: Tensor) -> bool:
@@ -443,6 +457,8 @@ class _Fusion:
                 ranges = ChainMap(group.ranges, self.cost.ranges)
                 place = index if whole else substitute(_digit(index, weight_after, group.domain[part]), {}, ranges)
                 values[f"i{part}"] = place
+        if self.lowered.tensors[element.tensor].dtype.is_complex:
+            values[LANE.name] = element.at[-1]
         return values
 
     def _fresh(self, group: Group, expansion: Expr) -> list[Expr]:
@@ -488,6 +504,19 @@ class _Fusion:
                 kept.append(group)
         scatterings = tuple(self.scatterings)
         return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes)
+
+
+def _lane_of(tensor: Tensor) -> tuple[int, ...]:
+    """The number of the coordinate that is the lane of a complex tensor."""
+    return (len(tensor.shape),) if tensor.dtype.is_complex else ()
+
+
+def _conjugate(expr: Expr, lane: Index) -> Expr:
+    """A number of a complex one's conjugate."""
+    if lane is ZERO:
+        return expr
+    negated = call("neg", expr)
+    return negated if lane is ONE else on_lane(lane, expr, negated)
 
 
 def _moves(element: Element, loops: set[str]) -> bool:
@@ -555,6 +584,7 @@ def _over_loops(group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...],
     values: dict[str, Index] = {f"d{dim}": ZERO for dim in range(len(tensor.shape))}
     places = _linear(group.domain, tuple(tensor.shape[dim] for dim in axes))
     values.update({f"d{dim}": place for dim, place in zip(axes, places, strict=True)})
+    values.update({f"d{dim}": LANE for dim in _lane_of(tensor)})
     return Substitution(values, ChainMap(group.ranges, bound))(expr)
 
 
