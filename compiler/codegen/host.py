@@ -51,6 +51,8 @@ from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
 EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
+REPLACED = {"torch.ops.aten.native_dropout.default": "compiler.runtime.dropout"}
+"""Operators that the runtime has a function for, of the same name and meaning, and the module that it is in."""
 LARGE_BYTES = 1 << 25
 """From here on the C library takes every block from the system anew, and gives it back."""
 READS = {
@@ -157,7 +159,7 @@ class _Emitter:
         body = [line for step in self.schedule.steps for line in self.step(step)]
         result = tuple_text([self.argument(output) for output in self.schedule.outputs])
         lines = [*self.prologue(), *body, f"return {result}"]
-        bindings = "".join(f"{name} = {text}\n" for text, name in self.bound.items())
+        bindings = "".join(self.binding(text, name) for text, name in self.bound.items())
         header = HEADER + EMPTY_LARGE * any(isinstance(s, Allocate) and _is_large(s) for s in self.schedule.steps)
         restride = RESTRIDE if any(isinstance(step, Expect) for step in self.schedule.steps) else ""
         function = "".join(f"    {line}\n" for line in lines)
@@ -226,6 +228,13 @@ class _Emitter:
         if text is None:
             raise Unsupported(f"assay: node {step.name} calls {step.target!r}, which no generated code can name")
         return self.bind(text)
+
+    def binding(self, text: str, name: str) -> str:
+        """The line that binds a name. A program without kernels needs no compiler: it is ATen's alone."""
+        module = REPLACED.get(text)
+        if module is None or not any(isinstance(step, Launch) for step in self.schedule.steps):
+            return f"{name} = {text}\n"
+        return f"from {module} import {text.split('.')[-2]} as {name}\n"
 
     # ---- arguments
 
