@@ -26,6 +26,7 @@ from compiler.ir.rewrite import (
     map_indices,
     nodes,
     renamed_at_root,
+    without_detour,
 )
 from compiler.schedule.fuse import Fused, Group, Scattering, place_of
 
@@ -60,7 +61,7 @@ def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
     stores = []
     for name, expr in group.expansions.items():
         at = place_of(tensors[name], fused.axes[name], group.domain)
-        stores.append(Store(name, offset_of(tensors[name], at), expr, "write"))
+        stores.append(Store(name, offset_of(tensors[name], at), without_detour(expr), "write"))
     loops = tuple(Loop(f"i{k}", extent) for k, extent in enumerate(group.domain))
     flat = _map_exprs(stores, _Flatten(tensors, loops))
     merged_loops, merged = _merge_loops(_used_loops(loops, flat), flat)
