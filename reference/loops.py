@@ -85,6 +85,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "i0e": _from_torch(torch.special.i0e), "i1": _from_torch(torch.special.i1), "i1e": _from_torch(torch.special.i1e),
     "lgamma": _from_torch(torch.lgamma), "digamma": _from_torch(torch.digamma),
     "trigamma": _from_torch(lambda x: torch.polygamma(1, x)), "zeta": _from_torch(torch.special.zeta),
+    "rounded": lambda x: x,
 }  # fmt: skip
 START: dict[str, Any] = {
     "sum": 0,

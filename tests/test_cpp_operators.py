@@ -72,6 +72,7 @@ UNARY: dict[str, Callable[..., torch.Tensor]] = {
     "isinf": torch.isinf,
     "isfinite": torch.isfinite,
     "signbit": torch.signbit,
+    "rounded": torch.clone,
     **SPECIAL,
     **{
         name: getattr(torch, name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from compiler.codegen.nest import apart_loops
 from compiler.errors import VerifyError
@@ -79,7 +80,7 @@ def test_what_needs_counts_is_left_to_aten() -> None:
         CELLS,
         SOURCE,
     )
-    assert schedule.counts.fallbacks == {"aten.scatter_reduce.two": 2}
+    assert schedule.counts.fallbacks == {"aten.scatter_reduce.two": 1}
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8])
@@ -210,3 +211,94 @@ def test_verify_wants_the_variable_of_a_store_bound() -> None:
     broken = dataclasses.replace(store, expr=Const(1.0, torch.float32))
     with pytest.raises(VerifyError, match="is not bound"):
         verify(dataclasses.replace(kernel, stores=(broken,)))
+
+
+# ---- reductions without the elements that are there, positions among all elements, pools -----------------------------
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+
+
+def sample(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    values = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))) * 3
+    if dtype.is_floating_point:
+        values.view(-1)[:3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    return (values if dtype.is_floating_point else values.abs()).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+def test_scatter_reduce_as_eager(reduce: str, dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = (x.scatter_reduce(dim, i, v, reduce, include_self=kept) for dim in (0, 1) for kept in (True, False))
+        return (*given, torch.scatter_reduce(x[0, 0], 0, i[0, 0], v[0, 0], reduce, include_self=False))
+
+    schedule = check(
+        function, sample(dtype, 4, 5), torch.tensor([[0, 3, 1, 3, 0], [3, 3, 3, 0, 0]]), sample(dtype, 2, 5)
+    )
+    is_left = dtype is torch.bfloat16 and reduce in ("sum", "prod")
+    assert bool(schedule.counts.fallbacks) is is_left
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-1])
+@pytest.mark.parametrize("reduce", ["prod", "amax", "amin"])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_index_reduce_as_eager(reduce: str, dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = (x.index_reduce(0, i, v, reduce, include_self=kept) for kept in (True, False))
+        return (*given, x[:, 0].index_reduce(0, i, v[:, 1], reduce), x.t().index_reduce(1, i, v.t(), reduce))
+
+    x, v = sample(dtype, 4, 5), sample(dtype, 3, 5)
+    assert not check(function, x, torch.tensor([0, 3, 0]), v).counts.fallbacks
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64])
+def test_put_as_eager(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.put(i, v), x.put(i - 20, v, accumulate=True), x.t().put(i, v), x.put(i[0, 0], v[0, 0])
+
+    index = torch.tensor([[0, 19, 7], [7, 7, 3]])
+    assert not check(function, sample(dtype, 4, 5), index, sample(dtype, 2, 3)).counts.fallbacks
+
+
+def test_masked_lookups_and_updates_as_eager() -> None:
+    lookup, update = torch.ops.aten._unsafe_masked_index, torch.ops.aten._unsafe_masked_index_put_accumulate
+
+    def function(x: torch.Tensor, i: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return lookup(x, m, [i], 1.0), lookup(x, m, [i * 100, None], 0), update(x, m, [i - 9], x[:3])
+
+    mask = torch.tensor([True, False, True])[:, None].expand(3, 5).contiguous()
+    for dtype in (torch.float32, torch.int64, torch.complex64):
+        assert not check(function, sample(dtype, 4, 5), torch.tensor([2, 0, 3]), mask).counts.fallbacks
+
+
+def test_max_unpool_as_eager() -> None:
+    image = sample(torch.float32, 2, 3, 4, 6, 6).nan_to_num()
+    flat, at = functional.max_pool2d(image[:, :, 0], 2, return_indices=True)
+    deep, deep_at = functional.max_pool3d(image, 2, return_indices=True)
+
+    def function(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        flat, at, deep, deep_at = args
+        return (
+            functional.max_unpool2d(flat, at, 2),
+            functional.max_unpool2d(flat[0], at[0], 2, output_size=(7, 6)),
+            functional.max_unpool3d(deep, deep_at, 2),
+        )
+
+    assert not check(function, flat, at, deep, deep_at).counts.fallbacks
+
+
+@pytest.mark.parametrize("name", ["put", "unpool", "index_reduce", "scatter_reduce"])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_update_out_of_range_raises_as_eager(name: str) -> None:
+    functions: dict[str, Callable[..., Any]] = {
+        "put": lambda x, i: (x.put(i, x[0, 0, 0, :2]),),
+        "unpool": lambda x, i: (functional.max_unpool2d(x[..., :1, :2], i.expand(1, 1, 1, 2), 2),),
+        "index_reduce": lambda x, i: (x.index_reduce(3, i, x[..., :2], "amax"),),
+        "scatter_reduce": lambda x, i: (x.scatter_reduce(3, i[None, None, None], x, "amax", include_self=False),),
+    }
+    x, right = torch.randn(1, 1, 2, 2), torch.tensor([0, 1])
+    run = executable(planned(traced(functions[name], x, right)))
+    for wrong in (torch.tensor([0, 99]), torch.tensor([-99, 0])):
+        expected = error_of(functions[name], x, wrong)
+        assert expected is not None
+        assert error_of(run, [x, wrong]) is expected

@@ -158,3 +158,27 @@ def test_the_long_segment_reads_in_order() -> None:
     source = emit_kernel(kernel)
     inner = source[source.index("i1 < 128") :].split("}")[0]
     assert "least" not in inner and "?" not in inner, source
+
+
+@pytest.mark.parametrize("size", [(3, 4), (9, 11), (1, 1), (2, 5), (11, 3), (5, 13)])
+def test_windows_of_a_given_number_as_eager(size: tuple[int, int]) -> None:
+    x = image(2, 3, 9, 11)
+    even = check(
+        lambda x: (aten._adaptive_avg_pool2d(x, size), aten._adaptive_avg_pool2d(x[0], size)), x.nan_to_num(0, 0, 0)
+    )
+    assert not even.counts.fallbacks
+    largest = check(lambda x: (*aten.adaptive_max_pool2d(x, size), *aten.adaptive_max_pool2d(x[0] * 2, size)), x)
+    assert bool(largest.counts.fallbacks) is (size == (1, 1))  # a large window
+
+
+def test_windows_of_a_given_number_in_three_dimensions_as_eager() -> None:
+    x = torch.randn(2, 3, 5, 4, 6, generator=torch.Generator().manual_seed(0))
+    schedule = check(lambda x: (aten._adaptive_avg_pool3d(x, (2, 3, 4)), *aten.adaptive_max_pool3d(x, (2, 3, 4))), x)
+    assert not schedule.counts.fallbacks
+
+
+@pytest.mark.parametrize(("size", "is_even"), [((3, 11), True), ((9, 1), True), ((4, 5), False)])
+def test_gradient_of_an_average_of_a_number_as_eager(size: tuple[int, int], is_even: bool) -> None:
+    gradient = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
+    schedule = check(lambda g, x: (aten._adaptive_avg_pool2d_backward(g, x),), gradient, image(2, 3, 9, 11))
+    assert not schedule.counts.fallbacks if is_even else schedule.counts.fallbacks

@@ -81,6 +81,7 @@ FLOAT: dict[str, str] = {
     "rsqrt": "1 / m::sqrt({0})",
     "fma": "m::fma({0}, {1}, {2})",
     "isnan": "{0} != {0}",
+    "rounded": "m::rounded({0})",
 }
 
 INTEGER: dict[str, str] = {

@@ -50,7 +50,7 @@ import torch
 from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
-EMPTY_LARGE = "from compiler.runtime.huge_pages import empty_large\n"
+EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
 LARGE_BYTES = 1 << 25
 """From here on the C library takes every block from the system anew, and gives it back."""
 READS = {

@@ -622,19 +622,25 @@ def _choose_lane(intern: Interner, loops: Sequence[Loop], reductions: Sequence[R
     for reduction in reductions:
         inner = {loop.var for loop in reduction.loops}
         loads = [i for i in indices([reduction.body]) if affine.names(i) & outer and affine.names(i) & inner]
-        own += sum(any(affine.stride(i, loop.var) == Int(1) for loop in reduction.loops) for i in loads)
+        own += sum(any(is_near(affine.stride(i, loop.var)) for loop in reduction.loops) for i in loads)
         for loop in loops:
             if loop.var in intern.free(reduction):
-                along[loop.var] += sum(affine.stride(i, loop.var) == Int(1) for i in loads)
+                along[loop.var] += sum(is_near(affine.stride(i, loop.var)) for i in loads)
     best = max(along, key=lambda var: along[var], default=None)
     return best if best is not None and along[best] > own else None
 
 
 def _strides(stores: Sequence[Store], loops: Sequence[Loop]) -> dict[str, int]:
-    """How good each loop is as the innermost: stores count twice, contiguous four times, unmoving once."""
+    """How good each loop is as the innermost: stores count twice, contiguous four times, lanes of complex numbers three
+    times, unmoving once."""
     accesses = [*indices(s.expr for s in stores), *(s.index for s in stores), *(s.index for s in stores)]
-    points = {Int(1): 4, Int(0): 1}
+    points = {Int(1): 4, Int(2): 3, Int(0): 1}
     return {loop.var: sum(points.get(_constant(affine.stride(i, loop.var)), 0) for i in accesses) for loop in loops}
+
+
+def is_near(step: Index | None) -> bool:
+    """Whether a step is to the next element, or the same lane of the next complex one."""
+    return step in (Int(1), Int(2))
 
 
 def _constant(step: Index | None) -> Int:

@@ -14,6 +14,7 @@ FAILURES: dict[str, tuple[type[Exception], str]] = {
     "element": (IndexError, "out of range: tried to access an index beyond the elements of the tensor"),
     "target": (IndexError, "Target is out of bounds."),
     "gather": (RuntimeError, "index is out of bounds for the dimension that it indexes"),
+    "probability": (RuntimeError, "all elements of input should be between 0 and 1"),
     "zero division": (RuntimeError, "ZeroDivisionError"),
 }
 

@@ -31,8 +31,11 @@ def _in_rows(_number: object, exponent: torch.Tensor) -> torch.Tensor:
 
 
 def _times_power(one: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """`one * 2**exponent`, whose second factor is in rows."""
-    return aten.ne.Tensor(one, _in_rows(2, exponent))
+    """`one * 2**exponent`, whose second factor is in rows where eager has no kernel for both dtypes."""
+    is_number = exponent.dtype.is_floating_point or exponent.dtype.is_complex
+    is_exact = not one.dtype.is_floating_point and not one.dtype.is_complex
+    is_in_rows = is_exact or (one.dtype is torch.float32 and is_number)
+    return aten.ne.Tensor(one, _in_rows(2, exponent) if is_in_rows else exponent)
 
 
 ITERATED = (

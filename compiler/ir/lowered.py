@@ -8,7 +8,9 @@
                 | Called(name, tensor, call)      an operator that ATen runs
                 | Sized(name, value)              a size computed from sizes
 
-The coordinates of every tensor are named d0, d1, ...; variables bound by a `Reduce` are unique in the graph.
+The coordinates of every tensor are named d0, d1, ...; variables bound by a `Reduce` are unique in the graph. A complex
+tensor has one more, its lane: 0 is the real and 1 the imaginary part, so that no expression is a complex number. The
+complex conjugate of a view is what it reads, with lane 1 negated.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from compiler.ir.index import Index, Symbol
+from compiler.ir.index import Index, Int, Symbol
 from compiler.ir.loops import CallAten, Counts, Expr, Mode, Source
 
 
@@ -53,6 +55,7 @@ class Viewed:
     base: str
     at: tuple[Index, ...]
     call: CallAten
+    is_conjugate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +121,12 @@ _COORDINATES: tuple[Index, ...] = tuple(Symbol(f"d{i}") for i in range(16))
 def ranges_of(shape: tuple[Index, ...]) -> dict[str, Index]:
     """The ranges of the coordinates of a tensor."""
     return {f"d{i}": extent for i, extent in enumerate(shape)}
+
+
+LANES = Int(2)
+"""The numbers that a complex one is made of."""
+
+
+def numbers_of(tensor: Tensor) -> tuple[Index, ...]:
+    """The shape of a tensor in real numbers: with the lanes of a complex one."""
+    return (*tensor.shape, LANES) if tensor.dtype.is_complex else tensor.shape

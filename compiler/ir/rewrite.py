@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 import torch
 
-from compiler.ir.index import Index, Symbol, substitute, symbols
+from compiler.ir.index import Index, Int, Symbol, substitute, symbols
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, Expr, Load, Loop, Reduce, Scan, Store
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
@@ -65,6 +65,12 @@ def call(op: str, *args: Expr, dtype: torch.dtype | None = None) -> Call:
     """`op(args)`, of the dtype of its arguments, or bool for a comparison."""
     result = dtype or (torch.bool if op in COMPARISONS else args[-1].dtype)
     return Call(op, args, result)
+
+
+def on_lane(lane: Index, real: Expr, imaginary: Expr) -> Expr:
+    """The real or the imaginary part of a complex number."""
+    is_real = call("eq", AsValue(lane, torch.int64), constant(0, torch.int64))
+    return call("where", is_real, real, imaginary, dtype=real.dtype)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -224,6 +230,19 @@ class Substitution:
             return Bind(loops[0], self(expr.position), self(expr.body), expr.dtype)
         if isinstance(expr, Load | AsValue | Element):
             return map_indices(expr, self._index)
+        if isinstance(expr, Call) and expr.op == "where":
+            return self._arm_of(expr)
+        return map_children(expr, self)
+
+    def _arm_of(self, expr: Call) -> Expr:
+        """A choice, or what it chooses where its condition compares an index that is now a number; what is left out
+        must check nothing."""
+        condition = self(expr.args[0])
+        match condition:
+            case Call("eq", (AsValue(Int(a)), Const(b))):
+                arm, other = expr.args[1:] if a == b else expr.args[:0:-1]
+                if not any(isinstance(node, Check) for node in nodes(other)):
+                    return self(arm)
         return map_children(expr, self)
 
     def _index(self, index: Index) -> Index:

@@ -8,7 +8,7 @@ import torch
 
 from compiler.errors import VerifyError
 from compiler.ir.failures import FAILURES
-from compiler.ir.index import Index, Symbol, symbols
+from compiler.ir.index import ONE, ZERO, Index, Int, Symbol, mod, symbols
 from compiler.ir.loops import (
     Allocate,
     Bind,
@@ -132,12 +132,19 @@ def _problems_of_call(node: Call) -> Iterator[str]:
 
 
 def _dependences(kernel: Kernel) -> Iterator[str]:
-    stored = {store.buffer: store.index for store in kernel.stores}
-    if len(stored) != len(kernel.stores):
+    stored: dict[str, list[Index]] = {}
+    for store in kernel.stores:
+        stored.setdefault(store.buffer, []).append(store.index)
+    if not all(len(indices) == 1 or _are_lanes(indices) for indices in stored.values()):
         yield "two stores write one buffer"
     for node in nodes(*(store.expr for store in kernel.stores)):
-        if isinstance(node, Load) and node.buffer in stored and node.index is not stored[node.buffer]:
+        if isinstance(node, Load) and node.buffer in stored and [node.index] != stored[node.buffer]:
             yield f"it loads {node.buffer} at another index than it stores"
+
+
+def _are_lanes(indices: list[Index]) -> bool:
+    """Whether indices are those of the lanes of a complex number: an even one, and the next."""
+    return len(indices) == 2 and indices[1] - indices[0] is ONE and mod(indices[0], Int(2)) is ZERO
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

@@ -70,8 +70,9 @@ def stack(operation: Operation) -> Result:
 @rule(Kind.indexing, "constant_pad_nd")
 def constant_pad(operation: Operation) -> Result:
     source, output, pad = operation.tensor("self"), operation.output, operation["pad"]
+    filling = convert(constant(operation.number("value"), output.dtype), output.dtype)
     if is_empty(source):
-        raise Declined("an empty tensor")
+        return (filling,)
     own = coordinates(len(output.shape))
     at, inside = list(own), list[Expr]()
     for pair in range(len(pad) // 2):
@@ -81,8 +82,7 @@ def constant_pad(operation: Operation) -> Result:
         at[dim] = clamped_place(place, source.shape[dim])
         inside += [] if before is ZERO else [compared("ge", own[dim], before)]
         inside += [] if after is ZERO else [compared("lt", place, source.shape[dim])]
-    value = element(source, tuple(at), output.dtype)
-    return (where_all(inside, value, operation.value("value", output.dtype)),)
+    return (where_all(inside, element(source, tuple(at), output.dtype), filling),)
 
 
 def where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
@@ -112,14 +112,16 @@ def _zero(operation: Operation) -> Expr:
 def _into_slice(operation: Operation, source: Tensor, old: Expr) -> Result:
     """`old` with `source` in the place of a slice."""
     shape = operation.output.shape
-    dim = operation["dim"] % len(shape)
-    if operation["step"] != 1 or is_empty(source):
-        raise Declined("step")
+    dim, step = operation["dim"] % len(shape), as_index(operation["step"])
+    if is_empty(source):
+        return (old,)
     own = coordinates(len(shape))
     start, extent = start_of(operation["start"], shape[dim]), source.shape[dim]
-    at = (*own[:dim], clamped_place(own[dim] - start, extent), *own[dim + 1 :])
+    place = own[dim] - start
+    at = (*own[:dim], clamped_place(place // step, extent), *own[dim + 1 :])
     conditions = [] if start is ZERO else [compared("ge", own[dim], start)]
-    end = start + extent
+    conditions += [] if step is ONE else [compared("eq", place % step, ZERO)]
+    end = start + (extent - 1) * step + 1
     conditions += [] if end is shape[dim] else [compared("lt", own[dim], end)]
     return (where_all(conditions, element(source, at, operation.output.dtype), old),)
 
@@ -151,6 +153,23 @@ def flip(operation: Operation) -> Result:
     own = coordinates(len(source.shape))
     at = tuple(source.shape[i] - 1 - d if i in dims else d for i, d in enumerate(own))
     return (element(source, at, operation.output.dtype),)
+
+
+@rule(Kind.indexing, "rot90")
+def rot90(operation: Operation) -> Result:
+    """Turned by quarters, from the first towards the second dimension."""
+    source, quarters = operation.tensor("self"), operation["k"] % 4
+    first, second = (dim % len(source.shape) for dim in operation["dims"])
+    at = list(coordinates(len(source.shape)))
+    row, column = at[first], at[second]
+    last_row, last_column = source.shape[first] - 1, source.shape[second] - 1
+    at[first], at[second] = [
+        (row, column),
+        (column, last_column - row),
+        (last_row - row, last_column - column),
+        (last_row - column, row),
+    ][quarters]
+    return (element(source, tuple(at), operation.output.dtype),)
 
 
 @rule(Kind.indexing, "roll")
@@ -197,7 +216,7 @@ record(
     Kind.indexing,
     None,
     *(
-        "masked_scatter masked_select nonzero sort topk _unique2 bincount one_hot searchsorted.Tensor"
+        "masked_scatter masked_select nonzero sort topk _unique2 bincount one_hot"
         " upsample_bicubic2d repeat_interleave.Tensor"
     ).split(),
 )

@@ -5,15 +5,19 @@ Every position is checked as eager checks it; where the check fails, nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops import Bind, Check, Expr, Loop
+from compiler.ir.loops import Bind, Check, Element, Expr, Loop
 from compiler.ir.lowered import Tensor, coordinates
-from compiler.ir.rewrite import call, constant
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, rule
+from compiler.ir.rewrite import Expansion, Substitution, call, constant, convert
+from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
 
 INDICES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -61,29 +65,76 @@ def position_of(tensor: Tensor, at: tuple[Index, ...]) -> Expr:
     return element(tensor, at, torch.int64)
 
 
-@rule(Kind.indexing, "gather")
+# ---- scalars, which these operators take for tensors of one element --------------------------------------------------
+
+
+def of_scalars(rule: Rule) -> Rule:
+    """A rule for tensors of at least one dimension as one for scalars too."""
+
+    def lower(operation: Operation) -> Result:
+        given = (*pytree.tree_leaves(operation.arguments), *operation.outputs)
+        scalars = {tensor.name for tensor in given if isinstance(tensor, Tensor) and not tensor.shape}
+        if not scalars:
+            return rule(operation)
+        lifted = replace(
+            operation,
+            arguments=pytree.tree_map_only(Tensor, _with_dimension, dict(operation.arguments)),
+            outputs=tuple(output and _with_dimension(output) for output in operation.outputs),
+        )
+        results = zip(rule(lifted), operation.outputs, strict=True)
+        return tuple(None if output is None else _of_scalars(each, scalars, output) for each, output in results)
+
+    return lower
+
+
+def _with_dimension(tensor: Tensor) -> Tensor:
+    return tensor if tensor.shape else replace(tensor, shape=(ONE,), stride=(ONE,))
+
+
+def _of_scalars(result: Any, scalars: set[str], output: Tensor) -> Any:
+    """A result without the dimension that scalars were given."""
+
+    def lookup(element: Element) -> tuple[Expr, bool] | None:
+        return (Element(element.tensor, (), element.dtype), True) if element.tensor in scalars else None
+
+    drop, at_first = Expansion(lookup), Substitution({"d0": ZERO}, {})
+    if isinstance(result, Scatter):
+        initial = _of_scalars(result.initial, scalars, output)
+        return replace(result, initial=initial, at=result.at if output.shape else (), update=drop(result.update))
+    return drop(result) if output.shape else at_first(drop(result))
+
+
+def scalar_rule(*targets: str) -> Callable[[Rule], Rule]:
+    """Declares a function over tensors of at least one dimension as the rule of indexing operators."""
+
+    def declare(function: Rule) -> Rule:
+        record(Kind.indexing, of_scalars(function), *targets)
+        return function
+
+    return declare
+
+
+# ---- one position for each element -----------------------------------------------------------------------------------
+
+
+@scalar_rule("gather")
 def gather(operation: Operation) -> Result:
     source, index = operation.tensor("self"), operation.tensor("index")
     own = coordinates(len(index.shape))
-    if not source.shape or not index.shape:
-        raise Declined("a scalar")
     dim = operation["dim"] % len(source.shape)
     position = checked(position_of(index, own), source.shape[dim], "gather", wraps=False)
     return (looked_up(operation, source, own, {dim: position}),)
 
 
-@rule(Kind.indexing, "index_select")
+@scalar_rule("index_select")
 def index_select(operation: Operation) -> Result:
     """Columns of a contiguous tensor are left to ATen, whose own code for them takes 0.8 of our time."""
     source, index = operation.tensor("self"), operation.tensor("index")
-    if not source.shape:
-        raise Declined("a scalar")
     own = coordinates(len(source.shape))
     dim = operation["dim"] % len(own)
     if dim == 1 and _is_contiguous(source):
         raise Declined("columns")
-    at = (own[dim],) if index.shape else ()
-    position = checked(position_of(index, at), source.shape[dim], "row", wraps=False)
+    position = checked(position_of(index, (own[dim],)), source.shape[dim], "row", wraps=False)
     return (looked_up(operation, source, own, {dim: position}),)
 
 
@@ -108,11 +159,14 @@ def take(operation: Operation) -> Result:
         raise Declined("an empty tensor")
     position = checked(position_of(index, coordinates(len(index.shape))), count, "element", wraps=True)
     loop = Loop(f"{operation.name}_0", count)
-    at: list[Index] = []
-    for dim, extent in enumerate(source.shape):
-        behind = Symbol(loop.var) // product(source.shape[dim + 1 :])
-        at.append(behind % extent if dim else behind)
-    return (bound(operation, element(source, tuple(at), source.dtype), [(loop, position)]),)
+    value = element(source, places_in(Symbol(loop.var), source.shape), source.dtype)
+    return (bound(operation, value, [(loop, position)]),)
+
+
+def places_in(position: Index, shape: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The coordinates of the element at a position among all of a shape, row by row."""
+    behind = [position // product(shape[dim + 1 :]) for dim in range(len(shape))]
+    return tuple(place % shape[dim] if dim else place for dim, place in enumerate(behind))
 
 
 # ---- tensors of indices, several at a time ---------------------------------------------------------------------------
@@ -122,16 +176,41 @@ def take(operation: Operation) -> Result:
 def index(operation: Operation) -> Result:
     """`self[i, :, j]`: the dimensions of the indices, broadcast together, stand where the first index does if the
     indexed dimensions are neighbours, else in front."""
-    source, given = operation.tensor("self"), operation["indices"]
-    indices = {dim: tensor for dim, tensor in enumerate(given) if tensor is not None}
-    if not all(isinstance(tensor, Tensor) for tensor in indices.values()):
-        raise Declined("an index that is no tensor")
+    return (_indexed(operation, functools.partial(checked, failure="index", wraps=True)),)
+
+
+def _indexed(operation: Operation, place: Callable[[Expr, Index], Expr]) -> Expr:
+    """`self` at its indices, each taken to its place in a dimension."""
+    source, indices = operation.tensor("self"), given_indices(operation)
     at, inner, _ = indexed_places(source, indices, len(operation.output.shape))
     positions = {
-        dim: checked(position_of(tensor, broadcast_to(tensor, inner)), source.shape[dim], "index", wraps=True)
+        dim: place(position_of(tensor, broadcast_to(tensor, inner)), source.shape[dim])
         for dim, tensor in indices.items()
     }
-    return (looked_up(operation, source, at, positions),)
+    return looked_up(operation, source, at, positions)
+
+
+def given_indices(operation: Operation) -> dict[int, Tensor]:
+    """The tensors of indices by dimension. Raises: Declined for others."""
+    indices = {dim: tensor for dim, tensor in enumerate(operation["indices"]) if tensor is not None}
+    if not indices or not all(isinstance(tensor, Tensor) for tensor in indices.values()):
+        raise Declined("an index that is no tensor")
+    return indices
+
+
+def kept_inside(position: Expr, extent: Index) -> Expr:
+    """A position taken to the nearest in a dimension; negative ones count from its end."""
+    size, zero = number_of(extent, torch.int64), constant(0, torch.int64)
+    clamped = call("minimum", call("maximum", position, call("neg", size)), call("sub", size, constant(1, torch.int64)))
+    return call("where", call("lt", clamped, zero), call("add", clamped, size), clamped, dtype=torch.int64)
+
+
+@rule(Kind.indexing, "_unsafe_masked_index")
+def masked_index(operation: Operation) -> Result:
+    """`self[indices]` where a mask holds, else a number; positions out of range are no error."""
+    value, dtype = _indexed(operation, kept_inside), operation.output.dtype
+    fill = convert(constant(operation.number("fill"), dtype), dtype)
+    return (call("where", operation.value("mask", torch.bool), value, fill, dtype=dtype),)
 
 
 def indexed_places(

@@ -8,7 +8,7 @@ from enum import IntEnum
 import torch
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops import Loop, Reduce
+from compiler.ir.loops import Check, Loop, Reduce
 from compiler.ir.lowered import Tensor
 from compiler.ir.rewrite import call
 from compiler.ops.pointwise import Formula, _number, compute_dtype, finish, formula, needs_floats
@@ -141,9 +141,18 @@ def binary_cross_entropy_with_logits(
     return each if weight is None else each * weight
 
 
+@loss("self", "target", "weight", targets=("binary_cross_entropy",))
+def binary_cross_entropy(operation: Operation, x: Formula, target: Formula, weight: Formula | None) -> Formula:
+    """`-y log(x) - (1 - y) log(1 - x)`, no logarithm below -100; x outside of [0, 1] is rejected."""
+    x = Formula(Check(x.expr, ((x >= 0.0) & (x <= 1.0)).expr, "probability", x.expr.dtype))
+    log, log_of_other = x.of("log").maximum(-100.0), (-x).of("log1p").maximum(-100.0)
+    each = (target - 1.0) * log_of_other - target * log
+    return each if weight is None else each * weight
+
+
 @rule(Kind.pointwise, "binary_cross_entropy_backward")
 def binary_cross_entropy_backward(operation: Operation) -> Result:
-    """`g * (x - y) / max((1 - x) * x, 1e-12)`. The loss itself rejects x outside of [0, 1], which no kernel can."""
+    """`g * (x - y) / max((1 - x) * x, 1e-12)`."""
     needs_floats(operation)
     dtype, names = compute_dtype(operation), ("grad_output", "self", "target")
     gradient, x, target = (Formula(operation.value(name, dtype)) for name in names)

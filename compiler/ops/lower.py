@@ -17,16 +17,20 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from compiler.ir.in_place import IS_PLACED, after, part, private, window
-from compiler.ir.index import Index, Symbol, as_index, symbols
+from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
+from compiler.ir.rewrite import constant, convert
 from compiler.ir.roles import Program
-from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Scatter, View
+from compiler.ir.trace import RECOMPUTED
+from compiler.ops.complex_numbers import rule_of
+from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-GENERATED_DTYPES = (*FLOATS, *EXACT)
+COMPLEX = (torch.complex64, torch.complex128)
+GENERATED_DTYPES = (*FLOATS, *EXACT, *COMPLEX)
 ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
 
 LITERALS = (
@@ -190,8 +194,8 @@ class _Lowering:
             self._add_tensor(node.name, node.meta.get("val", value))
 
     def _add_tensor(self, name: str, value: Any) -> Tensor | None:
-        """Records what is known of a strided tensor; None for anything else."""
-        tensor = tensor_of(name, value)
+        """Records what is known of a strided tensor that holds its own elements; None for anything else."""
+        tensor = None if is_conjugate(value) else tensor_of(name, value)
         if tensor is not None:
             self.tensors[name] = tensor
         return tensor
@@ -256,11 +260,11 @@ class _Lowering:
         self.tensors[tensor.name] = tensor
         if isinstance(result, View):
             call = result.call or self._call_of(node)
-            self.definitions.append(Viewed(tensor, result.base.name, result.at, call))
+            self.definitions.append(Viewed(tensor, result.base.name, result.at, call, result.is_conjugate))
         elif isinstance(result, Scatter):
             self._scatter(node, tensor, result)
         else:
-            is_rounding = name_of(node.target) in ROUNDING
+            is_rounding = name_of(node.target) in ROUNDING or RECOMPUTED in node.meta
             self.definitions.append(Generated(tensor, result, node.name, is_rounding))
 
     def _scatter(self, node: torch.fx.Node, tensor: Tensor, result: Scatter) -> None:
@@ -268,19 +272,20 @@ class _Lowering:
         name = f"{tensor.name}_before"
         while name in self.names:
             name += "_"
-        before = self.tensors[name] = replace(tensor, name=name)
-        self.definitions.append(Generated(before, result.initial, node.name))
+        self.names.add(name)
+        self._define(node, replace(tensor, name=name), result.initial)
         scattered = Scattered(tensor, name, result.over, result.at, result.update, result.mode, node.name)
         self.definitions.append(scattered)
 
     def _results(self, node: torch.fx.Node) -> list[tuple[Tensor, Any]] | None:
         """Each used output of a node with its elements or view, or None where ATen must run it."""
         found = record_of(node.target)
-        if found is None or found.rule is None:
+        if found is None:
             return None
         try:
             operation, aliases = self._operation(node, found.kind)
-            result = found.rule(operation)
+            is_nothing = found.kind is not Kind.view and all(has_no_elements(o) for o in operation.outputs if o)
+            result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
         except Declined:
             return None
         self.unpacked.update(user.name for user in node.users if user.target is operator.getitem)
@@ -296,6 +301,8 @@ class _Lowering:
             raise Declined("a device or dtype that is not generated")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
             raise Declined("strides that overlap")
+        if kind is not Kind.view and any(map(is_conjugate, pytree.tree_leaves(value))):
+            raise Declined("a result that is marked as conjugate")
         fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
         return Operation(node.name, arguments, tuple(outputs), fakes), aliases
 
@@ -368,6 +375,29 @@ def tensor_of(name: str, value: Any) -> Tensor | None:
         return Tensor(name, shape, stride, index_of(value.storage_offset()), value.dtype, value.device)
     except Declined:
         return None
+
+
+def is_conjugate(value: object) -> bool:
+    """Whether a tensor is marked as the conjugate of what its memory holds."""
+    return isinstance(value, torch.Tensor) and value.is_conj()
+
+
+def has_no_elements(tensor: Tensor) -> bool:
+    return ZERO in tensor.shape
+
+
+def nothing(operation: Operation) -> Result:
+    """The elements of outputs that have none."""
+    dtypes = [None if output is None else output.dtype.to_real() for output in operation.outputs]
+    return tuple(None if dtype is None else convert(constant(0, dtype), dtype) for dtype in dtypes)
+
+
+def rule_for(found: Op, operation: Operation) -> Rule:
+    """The rule for a call by its dtypes. Raises: Declined where there is none."""
+    rule = rule_of(found) if operation.is_complex else found.rule
+    if rule is None:
+        raise Declined("no rule for these dtypes")
+    return rule
 
 
 def is_generated(tensor: Tensor) -> bool:

@@ -388,6 +388,9 @@ class Formula:
     def __truediv__(self, other: Formula | float) -> Formula:
         return self._with("div", other)
 
+    def __rtruediv__(self, other: float) -> Formula:
+        return self._with("div", other, True)
+
     def __lt__(self, other: Formula | float) -> Formula:
         return self._with("lt", other)
 
@@ -412,9 +415,9 @@ class Formula:
     def __or__(self, other: Formula) -> Formula:
         return self._with("logical_or", other)
 
-    def of(self, op: str) -> Formula:
-        """`op(self)`."""
-        return Formula(call(op, self.expr))
+    def of(self, op: str, *others: Formula) -> Formula:
+        """`op(self, *others)`."""
+        return Formula(call(op, self.expr, *(other.expr for other in others)))
 
     def where(self, yes: Formula | float, no: Formula | float) -> Formula:
         """`yes` where self is true, else `no`; at least one of them a formula."""
@@ -459,7 +462,12 @@ def relu(operation: Operation) -> Result:
 
 
 def normal_distribution(x: Formula) -> Formula:
-    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail."""
+    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail.
+
+    Raises: Declined in float64, where eager's own `erf` decides about the digits that are left.
+    """
+    if x.expr.dtype is torch.float64:
+        raise Declined("the left tail in float64")
     return x.of("normal_cdf")
 
 
@@ -485,14 +493,19 @@ def gelu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formul
     return gradient * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
 
 
+def logistic(x: Formula) -> Formula:
+    """`1 / (1 + e^-x)` as eager has it inside of silu, whose gradient shares it: 0 where the exponential overflows."""
+    return (1.0 + x.of("neg").of("exp")).of("reciprocal")
+
+
 @formula("self", targets=("silu",))
 def silu(operation: Operation, x: Formula) -> Formula:
-    return x / (1.0 + x.of("neg").of("exp"))
+    return x * logistic(x)
 
 
 @formula("grad_output", "self", targets=("silu_backward",))
 def silu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
-    s = x.of("sigmoid")
+    s = logistic(x)
     return gradient * s * (1.0 + x * (1.0 - s))
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils import _pytree as pytree
 
 from compiler.ir.index import ONE, ZERO, Index, Int
 from compiler.ir.loops import AsValue, CallAten, Element, Expr, Mode
@@ -59,6 +60,12 @@ class Operation:
         """The first output that anyone uses."""
         return next(output for output in self.outputs if output is not None)
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether the call takes or gives complex numbers."""
+        found = (*pytree.tree_leaves(self.arguments), *self.outputs)
+        return any(isinstance(tensor, Tensor) and tensor.dtype.is_complex for tensor in found)
+
     def tensor(self, name: str) -> Tensor:
         """Argument `name`, a tensor. Raises: Declined when it is None or something else."""
         value = self.arguments[name]
@@ -85,13 +92,14 @@ class View:
     base: Tensor
     at: tuple[Index, ...]
     call: CallAten | None = None
+    is_conjugate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """One output that is `initial`, updated at places that are data: see `Scattered`."""
 
-    initial: Expr
+    initial: Expr | Scatter
     over: tuple[Index, ...]
     at: tuple[Index, ...]
     update: Expr
@@ -104,7 +112,8 @@ Rule: TypeAlias = Callable[[Operation], Result]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What is known of one operator. `rule` is None where ATen always runs it."""
+    """What is known of one operator. `rule` is None where ATen always runs it; calls that take or give complex numbers
+    have rules of their own (`complex_numbers.rule_of`)."""
 
     target: str
     kind: Kind
@@ -117,9 +126,14 @@ OPERATORS: dict[str, Op] = {}
 def record(kind: Kind, rule: Rule | None, *targets: str) -> None:
     """Adds the record of each target, written `add.Tensor` for `aten.add.Tensor`."""
     for target in targets:
-        name = target if target.startswith(("prims.", "mkldnn.")) else f"aten.{target}"
-        name = name.removesuffix(".default")
+        name = name_of_target(target)
         OPERATORS[name] = Op(name, kind, rule)
+
+
+def name_of_target(target: str) -> str:
+    """The name that an operator is recorded under."""
+    name = target if target.startswith(("prims.", "mkldnn.")) else f"aten.{target}"
+    return name.removesuffix(".default")
 
 
 def rule(kind: Kind, *targets: str) -> Callable[[Rule], Rule]:

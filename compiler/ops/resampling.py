@@ -247,10 +247,16 @@ def diagonal_backward(operation: Operation) -> Result:
     return into_diagonal(operation, operation.tensor("grad_output"), zero)
 
 
+@rule(Kind.indexing, "diag_embed")
+def diag_embed(operation: Operation) -> Result:
+    zero = convert(constant(0, operation.output.dtype), operation.output.dtype)
+    return into_diagonal(operation, operation.tensor("self"), zero)
+
+
 def into_diagonal(operation: Operation, source: Tensor, old: Expr) -> Result:
     """`old` with `source` on a diagonal."""
     if is_empty(source):
-        raise Declined("an empty diagonal")
+        return (old,)
     shape, offset = operation.output.shape, operation["offset"]
     own = coordinates(len(shape))
     first, second = operation["dim1"] % len(shape), operation["dim2"] % len(shape)

@@ -8,6 +8,7 @@ from compiler.ir.index import ONE, ZERO, Index, Symbol
 from compiler.ir.loops import AsValue, Expr, Loop, Scan, ScanOp
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, constant, convert, widened
+from compiler.ops.lookup import of_scalars
 from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record
 
 
@@ -19,8 +20,6 @@ class Along:
     def __init__(self, operation: Operation, unique: str = "s") -> None:
         tensor = operation.tensor("self")
         rank = len(tensor.shape)
-        if rank == 0:
-            raise Declined("a scalar")
         dim = operation["dim"] % rank
         own = coordinates(rank)
         self.tensor: Tensor = tensor
@@ -58,9 +57,9 @@ def total(op: ScanOp) -> Rule:
     return lower
 
 
-record(Kind.scan, total("sum"), "cumsum")
-record(Kind.scan, total("prod"), "cumprod")
-record(Kind.scan, total("logaddexp"), "logcumsumexp")
+record(Kind.scan, of_scalars(total("sum")), "cumsum")
+record(Kind.scan, of_scalars(total("prod")), "cumprod")
+record(Kind.scan, of_scalars(total("logaddexp")), "logcumsumexp")
 
 
 def extremum(op: ScanOp, is_new: str) -> Rule:
@@ -83,5 +82,5 @@ def extremum(op: ScanOp, is_new: str) -> Rule:
     return lower
 
 
-record(Kind.scan, extremum("max", "ge"), "cummax")
-record(Kind.scan, extremum("min", "le"), "cummin")
+record(Kind.scan, of_scalars(extremum("max", "ge")), "cummax")
+record(Kind.scan, of_scalars(extremum("min", "le")), "cummin")

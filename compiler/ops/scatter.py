@@ -7,15 +7,28 @@ gradient begins with, or anything computed for it, it takes 0.6 to 0.9 of that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops import Expr, Loop, Mode
+from compiler.ir.loops import Bind, Expr, Loop, Mode
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import NARROW, call, constant, convert, widened
-from compiler.ops.lookup import bound, broadcast_to, checked, indexed_places, position_of
+from compiler.ops.lookup import (
+    bound,
+    broadcast_to,
+    checked,
+    given_indices,
+    indexed_places,
+    kept_inside,
+    places_in,
+    position_of,
+    scalar_rule,
+)
 from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
 
 
@@ -26,7 +39,7 @@ def scattered(
     positions: Mapping[int, Expr],
     value: Expr,
     mode: Mode,
-    initial: Expr | None = None,
+    initial: Expr | Scatter | None = None,
 ) -> Result:
     """The updates of `self` at coordinates of which those in `positions` are data.
 
@@ -68,8 +81,6 @@ def scatter(mode: Mode) -> Rule:
 
     def lower(operation: Operation) -> Result:
         index, output = operation.tensor("index"), operation.output
-        if not output.shape or not index.shape:
-            raise Declined("a scalar")
         if mode in ("accumulate", "multiply"):
             wants_exact_steps(output)
         own, dim = coordinates(len(index.shape)), operation["dim"] % len(output.shape)
@@ -80,8 +91,8 @@ def scatter(mode: Mode) -> Rule:
     return lower
 
 
-record(Kind.indexing, scatter("write"), "scatter.src", "scatter.value")
-record(Kind.indexing, scatter("accumulate"), "scatter_add")
+scalar_rule("scatter.src", "scatter.value")(scatter("write"))
+scalar_rule("scatter_add")(scatter("accumulate"))
 
 REDUCTIONS: dict[str, Mode] = {
     "add": "accumulate",
@@ -93,13 +104,51 @@ REDUCTIONS: dict[str, Mode] = {
 }
 
 
-@rule(Kind.indexing, "scatter.reduce", "scatter.value_reduce", "scatter_reduce.two")
+IDENTITIES: dict[Mode, Callable[[torch.dtype], float]] = {
+    "accumulate": lambda dtype: 0,
+    "multiply": lambda dtype: 1,
+    "maximum": lambda dtype: -math.inf if dtype.is_floating_point else _least(dtype),
+    "minimum": lambda dtype: math.inf if dtype.is_floating_point else _greatest(dtype),
+}
+"""What changes nothing that it is joined with."""
+
+
+def _least(dtype: torch.dtype) -> int:
+    return 0 if dtype is torch.bool else torch.iinfo(dtype).min
+
+
+def _greatest(dtype: torch.dtype) -> int:
+    return 1 if dtype is torch.bool else torch.iinfo(dtype).max
+
+
+def reduction(operation: Operation, lower: Callable[[Mode], Rule]) -> Result:
+    """Updates by the operator's `reduce`; without `include_self` of what replaces the elements that are updated.
+
+    A mean needs the counts as a second tensor: it is ATen's.
+    """
+    mode, dtype = REDUCTIONS.get(operation["reduce"]), operation.output.dtype
+    if mode is None:
+        raise Declined("a mean")
+    updates = lower(mode)(operation)
+    if operation.arguments.get("include_self", True):
+        return updates
+    (scatter,) = updates
+    assert isinstance(scatter, Scatter)
+    identity = convert(constant(IDENTITIES[mode](dtype), dtype), dtype)
+    cleared = replace(scatter, update=_ending_in(scatter.update, identity), mode="write")
+    return (replace(scatter, initial=cleared),)
+
+
+def _ending_in(update: Expr, value: Expr) -> Expr:
+    """The bindings that an update begins with, around another value."""
+    if not isinstance(update, Bind):
+        return value
+    return Bind(update.loop, update.position, _ending_in(update.body, value), value.dtype)
+
+
+@scalar_rule("scatter.reduce", "scatter.value_reduce", "scatter_reduce.two")
 def scatter_reduce(operation: Operation) -> Result:
-    """A mean needs counts, and a result without its own elements needs to know which are updated: both are ATen's."""
-    mode = REDUCTIONS.get(operation["reduce"])
-    if mode is None or not operation.arguments.get("include_self", True):
-        raise Declined("a mean, or one without the elements that are there")
-    return scatter(mode)(operation)
+    return reduction(operation, scatter)
 
 
 # ---- one position for each slice -------------------------------------------------------------------------------------
@@ -108,16 +157,16 @@ def scatter_reduce(operation: Operation) -> Result:
 def along(operation: Operation, source: Tensor, mode: Mode, value: Expr, wraps: bool, failure: str) -> Result:
     """Updates of slices of dimension `dim`, in the shape of `source`."""
     index, output = operation.tensor("index"), operation.output
-    if not output.shape or len(source.shape) != len(output.shape):
-        raise Declined("a scalar")
+    if len(source.shape) != len(output.shape):
+        raise Declined("a source of another rank")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
-    found = position_of(index, (own[dim],) if index.shape else ())
+    found = position_of(index, (own[dim],))
     return scattered(
         operation, source.shape, own, {dim: checked(found, output.shape[dim], failure, wraps)}, value, mode
     )
 
 
-@rule(Kind.indexing, "index_add")
+@scalar_rule("index_add")
 def index_add(operation: Operation) -> Result:
     source, dtype = operation.tensor("source"), operation.output.dtype
     own = coordinates(len(source.shape))
@@ -132,21 +181,26 @@ def index_add(operation: Operation) -> Result:
     return along(operation, source, "accumulate", value, False, "row" if len(source.shape) == 1 else "gather")
 
 
-@rule(Kind.indexing, "index_copy")
+@scalar_rule("index_reduce")
+def index_reduce(operation: Operation) -> Result:
+    source, dtype = operation.tensor("source"), operation.output.dtype
+    value = element(source, coordinates(len(source.shape)), dtype)
+    return reduction(operation, lambda mode: lambda each: along(each, source, mode, value, False, "row"))
+
+
+@scalar_rule("index_copy")
 def index_copy(operation: Operation) -> Result:
     source = operation.tensor("source")
     value = element(source, coordinates(len(source.shape)), operation.output.dtype)
     return along(operation, source, "write", value, False, "index")
 
 
-@rule(Kind.indexing, "index_fill.int_Scalar", "index_fill.int_Tensor")
+@scalar_rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(operation: Operation) -> Result:
     index, output = operation.tensor("index"), operation.output
-    if not output.shape:
-        raise Declined("a scalar")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
     over = (*output.shape[:dim], product(index.shape), *output.shape[dim + 1 :])
-    found = position_of(index, (own[dim],) if index.shape else ())
+    found = position_of(index, (own[dim],))
     value = source_of(operation, ("value",), ())
     return scattered(operation, over, own, {dim: checked(found, output.shape[dim], "index", True)}, value, "write")
 
@@ -156,22 +210,85 @@ def index_fill(operation: Operation) -> Result:
 
 @rule(Kind.indexing, "index_put", "_unsafe_index_put")
 def index_put(operation: Operation) -> Result:
-    output, values = operation.output, operation.tensor("values")
-    indices = {dim: tensor for dim, tensor in enumerate(operation["indices"]) if tensor is not None}
-    if not all(isinstance(tensor, Tensor) for tensor in indices.values()):
-        raise Declined("an index that is no tensor")
+    mode: Mode = "accumulate" if operation["accumulate"] else "write"
+    return _put(operation, functools.partial(checked, failure="index", wraps=True), mode)
+
+
+@rule(Kind.indexing, "_unsafe_masked_index_put_accumulate")
+def masked_index_put(operation: Operation) -> Result:
+    """Values are added where a mask holds; positions out of range are no error."""
+    return _put(operation, kept_inside, "accumulate", operation.tensor("mask"))
+
+
+def _put(operation: Operation, place: Callable[[Expr, Index], Expr], mode: Mode, mask: Tensor | None = None) -> Result:
+    """The values put where the indices say, each taken to its place in a dimension; 0 where a mask does not hold."""
+    output, values, indices = operation.output, operation.tensor("values"), given_indices(operation)
     inner = broadcast_shape([tensor.shape for tensor in indices.values()])
     rank = len(output.shape) - len(indices) + len(inner)
     at, own, start = indexed_places(output, indices, rank)
     kept = [extent for dim, extent in enumerate(output.shape) if dim not in indices]
     over = (*kept[:start], *inner, *kept[start:])
     positions = {
-        dim: checked(position_of(tensor, broadcast_to(tensor, own)), output.shape[dim], "index", wraps=True)
-        for dim, tensor in indices.items()
+        dim: place(position_of(tensor, broadcast_to(tensor, own)), output.shape[dim]) for dim, tensor in indices.items()
     }
     value = element(values, broadcast_to(values, coordinates(rank)), output.dtype)
-    mode: Mode = "accumulate" if operation["accumulate"] else "write"
+    if mask is not None:
+        holds = element(mask, broadcast_to(mask, coordinates(rank)), torch.bool)
+        value = call("where", holds, value, convert(constant(0, output.dtype), output.dtype), dtype=output.dtype)
     return scattered(operation, over, at, positions, value, mode)
+
+
+@rule(Kind.indexing, "put")
+def put(operation: Operation) -> Result:
+    """By the position among all elements, row by row."""
+    index, source, output = operation.tensor("index"), operation.tensor("source"), operation.output
+    if source.shape != index.shape:
+        raise Declined("a source of another shape")
+    position = position_of(index, coordinates(len(index.shape)))
+    value = element(source, coordinates(len(source.shape)), output.dtype)
+    mode: Mode = "accumulate" if operation["accumulate"] else "write"
+    count = product(output.shape)
+    loop = Loop(f"{operation.name}_0", count)
+    return into_places(operation, loop, checked(position, count, "element", True), value, mode, index.shape)
+
+
+def into_places(
+    operation: Operation,
+    loop: Loop,
+    position: Expr,
+    value: Expr,
+    mode: Mode,
+    over: tuple[Index, ...],
+    initial: Expr | None = None,
+    outer: tuple[Index, ...] = (),
+) -> Result:
+    """Updates at positions among the elements of the dimensions behind `outer`, row by row."""
+    output = operation.output
+    if ZERO in over:
+        raise Declined("no updates")
+    place = (*outer, *places_in(Symbol(loop.var), output.shape[len(outer) :]))
+    update = bound(operation, value, [(loop, position)])
+    before = operation.value("self", output.dtype) if initial is None else initial
+    return (Scatter(before, over, place, update, mode),)
+
+
+def max_unpool(count: int) -> Rule:
+    """A rule: each maximum where it was found, zeros between them; places out of range are an error."""
+
+    def lower(operation: Operation) -> Result:
+        source, index, output = operation.tensor("self"), operation.tensor("indices"), operation.output
+        own, dtype = coordinates(len(source.shape)), output.dtype
+        size = product(output.shape[-count:])
+        position = checked(position_of(index, own), size, "gather", False)
+        zero = convert(constant(0, dtype), dtype)
+        loop, value = Loop(f"{operation.name}_0", size), element(source, own, dtype)
+        return into_places(operation, loop, position, value, "write", source.shape, zero, own[:-count])
+
+    return lower
+
+
+record(Kind.indexing, max_unpool(2), "max_unpool2d")
+record(Kind.indexing, max_unpool(3), "max_unpool3d")
 
 
 def broadcast_shape(shapes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:

@@ -21,8 +21,18 @@ from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
 from compiler.ir.loops import Check, Element, Expr, Reduce, Ref, Scan
-from compiler.ir.lowered import Called, Generated, Lowered, Scattered, Tensor, Viewed, coordinates, ranges_of
-from compiler.ir.rewrite import Expansion, Substitution, children, loops_bound_by, nodes
+from compiler.ir.lowered import (
+    Called,
+    Generated,
+    Lowered,
+    Scattered,
+    Tensor,
+    Viewed,
+    coordinates,
+    numbers_of,
+    ranges_of,
+)
+from compiler.ir.rewrite import Expansion, Substitution, call, children, loops_bound_by, nodes, on_lane
 from compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = 48
@@ -33,6 +43,8 @@ DEEPEST = 56
 """Depth of an expression: every later walk over it is recursive."""
 LEAST_PARALLEL = 8
 """Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
+LANE = Symbol("lane")
+"""The lane of a complex member, which is no loop: each of the two is stored by itself."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -130,7 +142,7 @@ class _Fusion:
         self.levels: dict[str, int] = {}
         self.group_of: dict[str, Group] = {}
         self.readers: dict[str, Group] = {}
-        self.groups: list[Group] = []
+        self.groups: dict[int, Group] = {}
         self.directions: dict[Reduce, frozenset[str]] = {}
         self.scatterings: list[Scattering] = []
 
@@ -183,7 +195,7 @@ class _Fusion:
         self._know(found)
         outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
-        self._count_uses(found, {f"d{dim}": tensor.shape[dim] for dim in axes})
+        self._count_uses(found, {f"d{dim}": numbers_of(tensor)[dim] for dim in (*axes, *_lane_of(tensor))})
 
     def _know(self, found: list[Expr]) -> None:
         """Learns of the variables that expressions bind."""
@@ -227,25 +239,27 @@ class _Fusion:
 
     def _resolve(self, definition: Generated) -> Expr:
         """The expression with views and inlined values replaced."""
-        return self._expanded(definition.expr, definition.tensor.shape)
+        return self._expanded(definition.expr, numbers_of(definition.tensor))
 
     def _expanded(self, expr: Expr, shape: tuple[Index, ...]) -> Expr:
         ranges = ChainMap(ranges_of(shape), self.cost.ranges)
         return Expansion(lambda element: self._resolved(element, ranges))(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
-        name, at = element.tensor, element.at
+        name, at, is_conjugate = element.tensor, element.at, False
         while name in self.views:
             view = self.views[name]
+            is_conjugate ^= view.is_conjugate
             values = {f"d{k}": index for k, index in enumerate(at)}
             name, at = view.base, tuple(substitute(index, values, ranges) for index in view.at)
         if name not in self.inlined:
-            return (Element(name, at, element.dtype), True) if name != element.tensor else None
+            found: Expr = Element(name, at, element.dtype)
+            return (_conjugate(found, at[-1]) if is_conjugate else found, True) if name != element.tensor else None
         keeps = self._keeps_rounding(name)
-        expr = self.inlined[name]
-        if at == coordinates(len(at)):
-            return expr, keeps
-        return Substitution({f"d{k}": index for k, index in enumerate(at)}, ranges)(expr), keeps
+        found = self.inlined[name]
+        if at != coordinates(len(at)):
+            found = Substitution({f"d{k}": index for k, index in enumerate(at)}, ranges)(found)
+        return _conjugate(found, at[-1]) if is_conjugate else found, keeps
 
     def _keeps_rounding(self, name: str) -> bool:
         return self.keep_rounding or self.generated[name].is_rounding
@@ -260,7 +274,7 @@ class _Fusion:
         if reads == 0 or (effort <= 3 and reads == 1):
             return True
         use = self.uses[tensor.name]
-        times = use.evaluations / max(self.cost.count(tensor.shape), 1)
+        times = use.evaluations / max(self.cost.count(numbers_of(tensor)), 1)
         if times < 1 and any(isinstance(node, Check) for node in found):
             return False  # what nobody reads is checked too
         if use.users == 1 and times <= 1:
@@ -277,9 +291,14 @@ class _Fusion:
             if self._try(group, tensor, expr, axes, read):
                 self._added(group, tensor, read, position)
                 return
+        joined = self._joined_producers(read)
+        if joined is not None and self._try(joined[0], tensor, expr, axes, read):
+            self._replace(*joined)
+            self._added(joined[0], tensor, read, position)
+            return
         level = 1 + max((self.levels.get(element.tensor, 0) for element in read), default=0)
         group = Group(level, tuple(tensor.shape[dim] for dim in axes))
-        self.groups.append(group)
+        self.groups[id(group)] = group
         group.expansions[tensor.name] = _over_loops(group, tensor, expr, axes, self.cost.ranges)
         group.seen.update(nodes(group.expansions[tensor.name]))
         self._added(group, tensor, read, position)
@@ -298,6 +317,35 @@ class _Fusion:
         yield from sorted(producers.values(), key=lambda group: -group.level)
         readers = {id(g): g for e in read if (g := self.readers.get(e.tensor)) is not None}
         yield from (group for key, group in readers.items() if key not in producers)
+
+    def _joined_producers(self, read: list[Element]) -> tuple[Group, list[Group]] | None:
+        """The groups of the highest level that computed what a value reads as one, and they; None where they are not
+        over the same loops. Of one level none can need another."""
+        producers = list({id(g): g for e in read if (g := self.group_of.get(e.tensor)) is not None}.values())
+        level = max((group.level for group in producers), default=0)
+        producers = [group for group in producers if group.level == level]
+        domain = max((group.domain for group in producers), key=len, default=())
+        if len(producers) < 2 or any(group.domain != domain[: len(group.domain)] for group in producers):
+            return None
+        joined = Group(level, domain)
+        for group in producers:
+            if self._is_crossed(joined, group.seen):
+                return None
+            joined.expansions.update(group.expansions)
+            joined.seen.update(group.seen)
+        return (joined, producers) if _scans_fit(joined, joined.seen) else None
+
+    def _replace(self, joined: Group, parts: list[Group]) -> None:
+        """Lets one group stand where several did."""
+        gone = {id(group) for group in parts}
+        for group in parts:
+            del self.groups[id(group)]
+        self.groups[id(joined)] = joined
+        for group in parts:
+            self.group_of.update(dict.fromkeys((n for n in group.expansions if self.group_of[n] is group), joined))
+            for element in elements(*group.expansions.values()):
+                if id(self.readers.get(element.tensor)) in gone:
+                    self.readers[element.tensor] = joined
 
     def _try(self, group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...], read: list[Element]) -> bool:
         """Adds a value to a group, if it may and if it pays."""
@@ -345,7 +393,7 @@ class _Fusion:
     def _contiguous_loops(self, element: Element) -> frozenset[str]:
         """The loops that step through neighbours in memory."""
         tensor = self.lowered.tensors[element.tensor]
-        dims = zip(element.at, tensor.stride, tensor.shape, strict=True)
+        dims = zip(element.at[: len(tensor.shape)], tensor.stride, tensor.shape, strict=True)
         return frozenset().union(*(symbols(at) for at, stride, extent in dims if stride is ONE and extent is not ONE))
 
     def _is_parallel(self, group: Group, domain: tuple[Index, ...], expr: Expr, tensor: Tensor) -> bool:
@@ -409,6 +457,8 @@ class _Fusion:
                 ranges = ChainMap(group.ranges, self.cost.ranges)
                 place = index if whole else substitute(_digit(index, weight_after, group.domain[part]), {}, ranges)
                 values[f"i{part}"] = place
+        if self.lowered.tensors[element.tensor].dtype.is_complex:
+            values[LANE.name] = element.at[-1]
         return values
 
     def _fresh(self, group: Group, expansion: Expr) -> list[Expr]:
@@ -432,7 +482,13 @@ class _Fusion:
         self.cost.note((*own, *fresh))
         here = sum(self.cost.work(node, ranges) for node in fresh)
         alone = sum(self.cost.work(node, ranges) for node in own)
-        return here <= 3 * alone + LAUNCH_WORK
+        return here <= 3 * alone + LAUNCH_WORK + self._replaced_work(group, ranges, elements(placed))
+
+    def _replaced_work(self, group: Group, ranges: dict[str, Index], read: list[Element]) -> int:
+        """What computing the members costs that nothing but the value reads: they become part of it."""
+        names = {element.tensor for element in read} & group.expansions.keys() - self.demanded
+        expansions = [group.expansions[name] for name in names if self.uses[name].users == 1]
+        return sum(self.cost.work(node, ranges) for node in nodes(*expansions))
 
     # ---- the result
 
@@ -440,7 +496,7 @@ class _Fusion:
         needed = set(self.demanded)
         needed.update(element.tensor for each in self.scatterings for element in elements(each.update))
         kept = []
-        for group in reversed(sorted(self.groups, key=lambda group: (group.level, group.position))):
+        for group in reversed(sorted(self.groups.values(), key=lambda group: (group.level, group.position))):
             stored = {name: expr for name, expr in group.expansions.items() if name in needed}
             if stored:
                 group.expansions = stored
@@ -448,6 +504,19 @@ class _Fusion:
                 kept.append(group)
         scatterings = tuple(self.scatterings)
         return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes)
+
+
+def _lane_of(tensor: Tensor) -> tuple[int, ...]:
+    """The number of the coordinate that is the lane of a complex tensor."""
+    return (len(tensor.shape),) if tensor.dtype.is_complex else ()
+
+
+def _conjugate(expr: Expr, lane: Index) -> Expr:
+    """A number of a complex one's conjugate."""
+    if lane is ZERO:
+        return expr
+    negated = call("neg", expr)
+    return negated if lane is ONE else on_lane(lane, expr, negated)
 
 
 def _moves(element: Element, loops: set[str]) -> bool:
@@ -515,6 +584,7 @@ def _over_loops(group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...],
     values: dict[str, Index] = {f"d{dim}": ZERO for dim in range(len(tensor.shape))}
     places = _linear(group.domain, tuple(tensor.shape[dim] for dim in axes))
     values.update({f"d{dim}": place for dim, place in zip(axes, places, strict=True)})
+    values.update({f"d{dim}": LANE for dim in _lane_of(tensor)})
     return Substitution(values, ChainMap(group.ranges, bound))(expr)
 
 

@@ -28,7 +28,7 @@ from compiler.ir.rewrite import (
     renamed_at_root,
     without_detour,
 )
-from compiler.schedule.fuse import Fused, Group, Scattering, place_of
+from compiler.schedule.fuse import LANE, Fused, Group, Scattering, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +44,41 @@ class Bound:
 
 
 def offset_of(tensor: Tensor, at: tuple[Index, ...]) -> Index:
-    """The flat offset of an element from the tensor's first."""
+    """The flat offset of an element from the tensor's first; of a complex tensor it is counted in real numbers."""
+    if tensor.dtype.is_complex:
+        return total([*(index * stride * 2 for index, stride in zip(at[:-1], tensor.stride, strict=True)), at[-1]])
     return total([index * stride for index, stride in zip(at, tensor.stride, strict=True)])
 
 
 def span_of(tensor: Tensor) -> Index:
-    """The number of elements from the first to the last in memory."""
+    """The number of elements from the first to the last in memory; of a complex tensor, that of real numbers."""
     if any(extent is ZERO for extent in tensor.shape):
         return ZERO
-    return total([(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride, strict=True)]) + 1
+    last = total([(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride, strict=True)])
+    return (last + 1) * 2 if tensor.dtype.is_complex else last + 1
 
 
 def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
     """The kernel of a group, not yet named."""
     tensors = fused.lowered.tensors
-    stores = []
+    stores: list[Store] = []
     for name, expr in group.expansions.items():
         at = place_of(tensors[name], fused.axes[name], group.domain)
-        stores.append(Store(name, offset_of(tensors[name], at), without_detour(expr), "write"))
+        stores += _stores(tensors[name], at, expr, group.ranges)
     loops = tuple(Loop(f"i{k}", extent) for k, extent in enumerate(group.domain))
     flat = _map_exprs(stores, _Flatten(tensors, loops))
     merged_loops, merged = _merge_loops(_used_loops(loops, flat), flat)
     return _canonical(merged_loops, merged, tensors, tuple(origins[name] for name in group.expansions))
+
+
+def _stores(tensor: Tensor, at: tuple[Index, ...], expr: Expr, ranges: dict[str, Index]) -> Iterator[Store]:
+    """The store of a value, or those of its lanes."""
+    if not tensor.dtype.is_complex:
+        yield Store(tensor.name, offset_of(tensor, at), without_detour(expr), "write")
+        return
+    for lane in (ZERO, ONE):
+        value = Substitution({LANE.name: lane}, ranges)(expr)
+        yield Store(tensor.name, offset_of(tensor, (*at, lane)), value, "write")
 
 
 def lay_out_scattering(scattering: Scattering, fused: Fused) -> Bound:
@@ -262,7 +275,7 @@ class _Rename(_Rewriter):
 def _canonical(
     loops: tuple[Loop, ...], stores: list[Store], tensors: Mapping[str, Tensor], origins: tuple[str, ...]
 ) -> Bound:
-    writes = [store.buffer for store in stores]
+    writes = list(dict.fromkeys(store.buffer for store in stores))
     loads = [node for node in nodes(*(store.expr for store in stores)) if isinstance(node, Load)]
     reads = [name for name in dict.fromkeys(node.buffer for node in loads) if name not in writes]
     buffers = {name: f"in{k}" for k, name in enumerate(reads)} | {name: f"out{k}" for k, name in enumerate(writes)}
@@ -270,8 +283,8 @@ def _canonical(
     values: dict[str, Index] = {loop.var: Symbol(f"i{k}") for k, loop in enumerate(loops)}
     rename = _Rename(values, buffers, {name: window.offset for name, window in windows.items()})
     renamed = tuple(_renamed(store, rename) for store in stores)
-    declared = tuple(Buffer(buffers[name], tensors[name].dtype, windows[name].numel) for name in reads)
-    declared += tuple(Buffer(buffers[name], tensors[name].dtype, span_of(tensors[name])) for name in writes)
+    declared = tuple(Buffer(buffers[name], tensors[name].dtype.to_real(), windows[name].numel) for name in reads)
+    declared += tuple(Buffer(buffers[name], tensors[name].dtype.to_real(), span_of(tensors[name])) for name in writes)
     new_loops = tuple(Loop(f"i{k}", loop.extent) for k, loop in enumerate(loops))
     sizes = sorted(_sizes(new_loops, renamed, declared))
     kernel = Kernel("", new_loops, renamed, declared, tuple(sizes), origins)

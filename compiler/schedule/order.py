@@ -130,7 +130,7 @@ class _Planner:
         self.made_views.add(name)
         view, root = self.views[name], self._root(name)
         position = self.positions[name]
-        if is_output or root not in self.lowered.tensors:
+        if is_output or not self._is_strided(name):
             args, kwargs = self.argument(view.call.args), self.argument(view.call.kwargs)
             self._demand((args, kwargs), is_output)
             call = CallAten(name, view.call.target, args, kwargs)
@@ -139,6 +139,14 @@ class _Planner:
         self.read_by_kernels.add(root)
         step = reinterpreted(view.tensor, self.lowered.tensors[root])
         self.units.append(_Unit(position, (root,), (name,), (step,)))
+
+    def _is_strided(self, name: str) -> bool:
+        """Whether a view is told by its strides: not one of another dtype, nor one that is marked as conjugate."""
+        dtype = self.views[name].tensor.dtype
+        while name in self.views and not self.views[name].is_conjugate:
+            name = self.views[name].base
+        root = self.lowered.tensors.get(name)
+        return name not in self.views and root is not None and root.dtype is dtype
 
     def _demand(self, arguments: object, is_output: bool) -> None:
         for name in references(arguments):

@@ -146,3 +146,11 @@ def product_with_a_power_of_columns() -> Made:
         return torch.ldexp(x, exponent.t()), torch.pow(2.0, exponent.t())
 
     return f, (leaf(4, 1, 5), leaf(5, 4)), {}
+
+
+@program("layout")
+def product_in_float64_with_a_power_of_columns() -> Made:
+    def f(x: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ldexp(x.double(), exponent.t()), torch.ldexp(x.bfloat16(), exponent.t())
+
+    return f, (leaf(4, 1, 5), leaf(5, 4)), {}
