@@ -13,6 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from compiler import warm
+from compiler.autograd.partition import default_split
+from compiler.autograd.rematerialize import cheapest_split
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
 from compiler.errors import Unsupported
@@ -148,6 +150,7 @@ def _compilers(
 
     return Compilers(
         build_graph, build_graph, build_graph,
+        partition=cheapest_split if generate else default_split,
         decompositions=DECOMPOSITIONS if generate else {},
         write=functools.partial(write_in_place, generate=generate),
         keep=keep,

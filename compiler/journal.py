@@ -43,7 +43,7 @@ _serial = 0
 
 
 def totals() -> dict[str, object]:
-    """The counts so far: `nodes` are compute nodes (views and contractions apart), `seconds` are per stage.
+    """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
     their reasons.

@@ -6,6 +6,7 @@ ASSAY_CACHE=dir       where compiled kernels and calls are kept (default: ~/.cac
 ASSAY_WARM=0          compile every call afresh, whatever the cache keeps of it
 ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
+ASSAY_KEEP_MEMORY=0   leave the C library's heap as it is: it gives what a call frees back to the system
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ MODES: dict[str, dict[str, object]] = {"default": {}, "reduce-overhead": {}, "ma
 
 def _cache_default() -> str:
     return os.environ.get("ASSAY_CACHE") or str(Path.home() / ".cache" / "assay")
+
+
+def keeps_memory() -> bool:
+    """Whether the process may keep what calls free; no option of one compile, since all share the heap.
+
+    A user who has set the C library's own thresholds keeps them.
+    """
+    own = "MALLOC_TRIM_THRESHOLD_" in os.environ or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    return os.environ.get("ASSAY_KEEP_MEMORY", "1") != "0" and not own
 
 
 def _debug_default() -> int:

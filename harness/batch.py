@@ -1,10 +1,12 @@
 """Runs a batch of samples: many in one compile, and one by one where something is not as eager's.
 
-    together, as one graph -> together, through torch.compile -> halves -> one sample, whose row is its verdict
+    together, as one graph -> without those that eager rejects -> halves -> one sample, whose row is its verdict
 
 What a compile of several shows is taken apart until each verdict is that of one sample. A difference names its sample
 by its path, and that sample runs again alone; one that is `same` alone, and was not among others, is `diverged` with
-its differences among them. Eager that raises, a crash and a refusal end a program, so its samples run in halves.
+its differences among them. Eager that raises ends a program, so each of its samples that raises runs alone, and the
+others again together; a crash and a refusal end it too, and it runs in halves. One sample that is refused as a graph
+runs through torch.compile, as users have it, and may then go back to eager; any other verdict of a graph stands.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import dataclasses
 import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +35,7 @@ PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
 ENDS = ("error", "structure")
 """Fields whose difference tells of the whole program: it ended, or was given another form than its own."""
 IN_HARNESS = "in the harness:"
+NOTHING = "eager-none"
 ALONE = "eager"
 AS_MUCH = "Dynamo alone, with eager behind it, fails in the same way"
 IN_EAGER = "(the whole graph in eager)"
@@ -117,36 +120,70 @@ class _Trial:
     how: How
     tally: Tally = field(default_factory=Tally)
 
-    def judge(self, samples: tuple[Sample, ...], is_whole: bool = True) -> None:
+    def judge(self, samples: tuple[Sample, ...]) -> None:
         """Judges the samples, together as far as they let themselves be."""
-        results = self._results(samples, is_whole)
-        result = next(results)
-        while not is_conclusive(result, len(samples)) and (another := next(results, None)) is not None:
-            result = another
-        if len(samples) == 1 or is_conclusive(result, len(samples)):
-            return self._conclude(samples, result)
-        middle = len(samples) // 2
-        self.judge(samples[:middle], False)
-        self.judge(samples[middle:], False)
+        if self._is_judged(samples):
+            return
+        accepted = tuple(sample for sample in samples if not self._is_rejected(sample))
+        names = {sample.name for sample in accepted}
+        for sample in samples:
+            if sample.name not in names:
+                self._judge_through_dynamo((sample,))
+        if len(accepted) == len(samples):
+            self._judge_halves(samples)
+        elif accepted:
+            self._judge_accepted(accepted)
 
-    def _results(self, samples: tuple[Sample, ...], is_whole: bool) -> Iterator[Result]:
-        """The samples' result by each front in turn. The last word on one sample has the compiler as users call it."""
-        strict = strictly(self.how.backend)
-        is_direct = self.batch.front == "graph" and strict != self.how.backend
-        if is_direct:
-            yield self._run(samples, without_dynamo(strict))
+    def _judge_accepted(self, samples: tuple[Sample, ...]) -> None:
+        """Judges samples that eager runs."""
+        if not self._is_judged(samples):
+            self._judge_halves(samples)
+
+    def _judge_halves(self, samples: tuple[Sample, ...]) -> None:
+        middle = len(samples) // 2
+        self._judge_accepted(samples[:middle])
+        self._judge_accepted(samples[middle:])
+
+    def _is_judged(self, samples: tuple[Sample, ...]) -> bool:
+        """Runs the samples as one program, and counts the verdict of each where that tells them."""
         if len(samples) == 1:
-            before = journal.totals()["eager_graphs"]
-            result = self._run(samples, backends.resolve(self.how.backend))
-            if journal.totals()["eager_graphs"] != before:
-                self.tally.gave_back()
-            yield result
-        elif is_whole or not is_direct:
-            yield self._run(samples, backends.resolve(strict))
+            self._judge_one(samples)
+            return True
+        strict = strictly(self.how.backend)
+        result = self._run(samples, without_dynamo(strict) if self._is_direct else backends.resolve(strict))
+        if is_conclusive(result):
+            self._conclude(samples, result)
+        return is_conclusive(result)
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether graphs go to the backend as they stand: to one that then refuses what it cannot take."""
+        return self.batch.front == "graph" and strictly(self.how.backend) != self.how.backend
+
+    def _judge_one(self, samples: tuple[Sample, ...]) -> None:
+        if self._is_direct:
+            result = self._run(samples, without_dynamo(strictly(self.how.backend)))
+            if result.verdict != "unsupported":
+                self.tally.counted(result)
+                return self.tally.judged(result)
+        self._judge_through_dynamo(samples)
+
+    def _judge_through_dynamo(self, samples: tuple[Sample, ...]) -> None:
+        """Judges one sample with the compiler as users have it."""
+        before = journal.totals()["eager_graphs"]
+        result = self._run(samples, backends.resolve(self.how.backend))
+        if journal.totals()["eager_graphs"] != before:
+            self.tally.gave_back()
+        self.tally.counted(result)
+        self.tally.judged(self._explained(samples, result))
+
+    def _is_rejected(self, sample: Sample) -> bool:
+        """Whether eager raises."""
+        return self._run((sample,), backends.resolve(NOTHING)).detail.startswith(BOTH_RAISE)
 
     def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
         """The row of the samples as one program. What the harness itself trips over is a crash of that row."""
-        self.tally.compiles += 1
+        self.tally.compiles += backend.name != NOTHING
         self.how.said([sample.name for sample in samples])
         name, mode = self._name(samples), self.batch.mode
         case = Case(name, lambda: together(samples), (mode,), (), ("tiny",))
@@ -164,9 +201,7 @@ class _Trial:
         self.tally.counted(result)
         named = named_samples(result)
         for sample in samples:
-            if len(samples) == 1:
-                self.tally.judged(self._explained(samples, result))
-            elif sample.name in named:
+            if sample.name in named:
                 self._judge_alone(sample, result)
             else:
                 self.tally.judged(Result(self._name((sample,)), self.batch.mode, self.how.backend, "same"))
@@ -184,7 +219,7 @@ class _Trial:
     def _judge_alone(self, sample: Sample, among: Result) -> None:
         """Judges a sample that differed among others. One that does not differ alone differs all the same."""
         alone = _Trial(self.batch, self.how)
-        alone.judge((sample,), False)
+        alone.judge((sample,))
         self.tally.compiles += alone.tally.compiles
         if alone.tally.failures:
             return self.tally.judged(alone.tally.failures[0])
@@ -198,13 +233,11 @@ def strictly(backend: str) -> str:
     return f"{backend},{STRICT}" if backend.split(",")[0] == "assay" else backend
 
 
-def is_conclusive(result: Result, count: int) -> bool:
-    """Whether a run of `count` samples tells the verdict of each. An error ends it, and says nothing of the others."""
-    if count > 1 and result.detail.startswith(BOTH_RAISE):
+def is_conclusive(result: Result) -> bool:
+    """Whether a run of several samples tells the verdict of each. An error ends it, and says nothing of the others."""
+    if result.detail.startswith(BOTH_RAISE) or result.verdict in ("crash", "unsupported"):
         return False
-    if result.verdict in ("crash", "unsupported") or any(one.field in ENDS for one in result.differences):
-        return False
-    return count == 1 or all(places(difference.path) for difference in result.differences)
+    return all(one.field not in ENDS and places(one.path) for one in result.differences)
 
 
 def places(path: str) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, nudged, widened
 from harness.compare import Comparison, compare, is_identical
-from harness.errors import is_refusal, name_of, place_of, unwrapped
+from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.float64 import NARROW, Float64
 from harness.measure import alternate
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
@@ -281,13 +281,18 @@ def _narrow_dtype(call: Call) -> torch.dtype:
 
 def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True), 1):
-        if got.error is not None and reference.error is None:
+        if got.error is not None and (reference.error is None or _is_refused(got.error, reference.error)):
             return _verdict_of_error(index, got.error)
     if comparison.different:
         return "diverged", _said_by_eager(eager)
     if comparison.unstable:
         return "reference-unstable", "eager differs from itself"
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
+
+
+def _is_refused(ours: Raised, eager: Raised) -> bool:
+    """Whether the backend declined a program that eager rejects, so that it could not reject it alike."""
+    return is_refusal(ours.error) and not is_same_error(eager.error, ours.error)
 
 
 def _verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:

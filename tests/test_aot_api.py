@@ -52,6 +52,19 @@ def test_aot_function_with_dynamic_sizes_compiles_once() -> None:
     assert len(forward.graphs) == 1
 
 
+def test_aot_function_runs_eager_where_a_draw_follows_a_seed() -> None:
+    """The seed leaves no call: a graph would draw on from wherever the stream is."""
+
+    def seeded(x: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            return x + torch.rand_like(x)
+
+    forward = Recorder()
+    compiled, x = aot_function(seeded, forward), torch.zeros(4)
+    assert torch.equal(compiled(x), seeded(x)) and torch.equal(compiled(x), seeded(x)) and not forward.graphs
+
+
 def test_aot_function_keeps_one_tensor_in_two_slots_one_tensor() -> None:
     def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         a.add_(1)

@@ -16,7 +16,7 @@ from harness.batch_report import Found, document, judged
 from harness.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
 from harness.cli import commands
 from harness.outcome import Result
-from harness.sample import Batch
+from harness.sample import Batch, Sample
 from tests import toy_batches
 from tests.toy_batches import ALL, drawn, plus, rejected, samples, shifted
 
@@ -35,6 +35,18 @@ def failing(tally: Tally) -> dict[str, str]:
 def test_batch_of_samples_that_are_as_eager_is_one_compile() -> None:
     tally = tally_of(ALL, "eager")
     assert (tally.samples, dict(tally.verdicts), tally.compiles, tally.failures) == (5, {"same": 5}, 1, [])
+
+
+def test_batch_with_strides_that_are_symbols_is_one_compile() -> None:
+    """Without Dynamo no input of the graph is such a stride: it is read off its tensor."""
+
+    def make(seed: int) -> list[Sample]:
+        torch.manual_seed(seed)
+        rooms = (torch.randn(6, 3)[:, 1], torch.randn(4, 5, 2)[1:, :, 0], torch.randn(5, 4).t())
+        return [Sample(str(number), shifted, (room,), {}) for number, room in enumerate(rooms)]
+
+    tally = tally_of(Batch("toys.forward", "toys", "infer", make), "assay,dynamic")
+    assert (dict(tally.verdicts), tally.compiles, tally.nodes_generated) == ({"same": 3}, 1, 3)
 
 
 @pytest.mark.parametrize(

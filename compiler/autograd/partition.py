@@ -1,6 +1,7 @@
 """`partition`: a joint graph into forward and backward, and what forward saves for backward.
 
-default: save what backward reads; in backward, make again only views and values that read no tensor
+default     save what backward reads; in backward, make again only views and values that read no tensor
+cheapest    (rematerialize.py) compute again what costs less so than to keep it
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from torch import fx
 
 from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.trace import SYMBOLIC, is_random, producer
+from compiler.ir.trace import RECOMPUTED, SYMBOLIC, is_random, producer
+
+Returned = fx.Node | int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,9 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     Cost: linear in the joint graph's nodes and edges.
     """
     signature = joint.signature
-    roles = dict(zip(signature.outputs, joint.returned, strict=True))
-    gradients = {role: node for role, node in roles.items() if isinstance(role, Gradient)}
-    kept = {role: node for role, node in roles.items() if role not in gradients}
+    gradients, kept = _outputs(joint)
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
-    backward_only = _dependents(joint)
-    before = ancestors([*kept.values(), *(n for n in order if is_random(n) and n not in backward_only)])
-    before |= {node for node in order if producer(node)[0] in before}
+    before = _forward_nodes(joint)
     after, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), recompute)
     before |= ancestors(saved)
     layouts = _layout_sizes(joint, after, saved)
@@ -55,8 +54,32 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
         raise VerifyError("partition: backward would draw random numbers that forward has drawn")
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
-    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None)  # type: ignore[arg-type]
+    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
     return Split(forward, backward)
+
+
+def demands(joint: Program) -> tuple[set[fx.Node], set[fx.Node]]:
+    """What forward computes in any case, and what backward reads of that and of the inputs: the default cut."""
+    before = _forward_nodes(joint)
+    gradients, _ = _outputs(joint)
+    _, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), is_free)
+    return before, saved
+
+
+def _outputs(joint: Program) -> tuple[dict[OutputRole, Returned], dict[OutputRole, Returned]]:
+    """The gradients, which backward returns, and what forward returns."""
+    roles = dict(zip(joint.signature.outputs, joint.returned, strict=True))
+    gradients: dict[OutputRole, Returned] = {r: node for r, node in roles.items() if isinstance(r, Gradient)}
+    return gradients, {role: node for role, node in roles.items() if role not in gradients}
+
+
+def _forward_nodes(joint: Program) -> set[fx.Node]:
+    """What forward computes whatever is saved."""
+    _, kept = _outputs(joint)
+    nodes = joint.module.graph.nodes
+    backward_only = _dependents(joint)
+    before = ancestors([*kept.values(), *(n for n in nodes if is_random(n) and n not in backward_only)])
+    return before | {node for node in nodes if producer(node)[0] in before}
 
 
 def _known_sizes(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
@@ -80,7 +103,7 @@ def is_free(node: fx.Node) -> bool:
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return False
     if _is_view(call):
-        return _viewed(call).op != "placeholder" or _has_symbols(node.meta.get("val"))
+        return viewed(call).op != "placeholder" or _has_symbols(node.meta.get("val"))
     return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in call.all_input_nodes)
 
 
@@ -95,7 +118,7 @@ def _is_view(call: fx.Node) -> bool:
     return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view
 
 
-def _viewed(call: fx.Node) -> fx.Node:
+def viewed(call: fx.Node) -> fx.Node:
     """What a chain of views begins with."""
     while _is_view(call):
         call, _ = producer(call.args[0])  # type: ignore[arg-type]
@@ -220,17 +243,40 @@ def _extract(
     inputs: tuple[object, ...],
     renamed: dict[fx.Node, object],
     call: Signature | None,
+    before: set[fx.Node] | None = None,
 ) -> Program:
-    """The sub-program over `nodes`. `renamed` are values of the joint graph that become inputs."""
+    """The sub-program over `nodes`. `renamed` are values of the joint graph that become inputs; `before`, given for
+    backward, is what forward has computed."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     first = list(renamed) or list(_placeholders(joint, inputs).values())
     for node in first:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta.update(node.meta)
-    for node in joint.module.graph.nodes:
+    order = joint.module.graph.nodes if before is None else _late(joint, nodes)
+    for node in order:
         if node in nodes and node not in copies and node.op != "placeholder":
             copies[node] = graph.node_copy(node, copies.__getitem__)
+            if before is not None and node in before:
+                copies[node].meta[RECOMPUTED] = True
     graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
     signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))  # type: ignore[arg-type]
     return Program(fx.GraphModule(joint.module, graph, class_name="Program"), signature)
+
+
+def _late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:
+    """The nodes in the order of the joint graph, but what no tangent leads to right before what first reads it."""
+    dependents = _dependents(joint)
+    done: set[fx.Node] = set()
+    order = sorted(joint.module.graph.nodes, key=lambda node: node not in dependents)
+    for node in order:
+        pending = [node] if node in nodes else []
+        while pending:
+            missing = [read for read in pending[-1].all_input_nodes if read in nodes and read not in done]
+            if missing:
+                pending.extend(missing)
+                continue
+            last = pending.pop()
+            if last not in done:
+                done.add(last)
+                yield last

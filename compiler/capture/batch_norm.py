@@ -98,6 +98,39 @@ def normalized_by_statistics(
     return _scaled(x, wide(running_mean), rstd, weight, bias), empty, empty.clone()
 
 
+def updated_by_batch(
+    x: Tensor, weight: Maybe, bias: Maybe, *statistics: Maybe, momentum: float, eps: float
+) -> tuple[Maybe, ...]:
+    """`_batch_norm_with_update_functional`: as `normalized_by_batch`, with an empty reserve before the statistics.
+
+    torch says of these statistics that they are float32, whatever they were.
+    """
+    made = normalized_by_batch(x, weight, bias, *statistics, training=True, momentum=momentum, eps=eps)
+    return *made[:3], _no_reserve(x), *made[3:]
+
+
+def normalized_without_update(
+    x: Tensor, weight: Maybe, bias: Maybe, *statistics: Maybe, momentum: float, eps: float
+) -> tuple[Maybe, ...]:
+    """`_batch_norm_no_update`: by the running statistics, with an empty reserve; without statistics left to ATen."""
+    mean, var = statistics
+    if mean is None or var is None:
+        return NotImplemented
+    return *normalized_by_statistics(x, weight, bias, mean, var, momentum, eps), _no_reserve(x)
+
+
+def _no_reserve(x: Tensor) -> Tensor:
+    return x.new_empty((0,), dtype=torch.uint8)
+
+
+def gradients_of_update(
+    grad: Tensor, x: Tensor, weight: Maybe, *statistics: Maybe, update: bool, eps: float, output_mask: list[bool],
+    reserve: Tensor,
+) -> tuple[Maybe, Maybe, Maybe]:  # fmt: skip
+    """`batch_norm_backward`, which on the CPU is `native_batch_norm_backward`."""
+    return batch_norm_gradients(grad, x, weight, *statistics, train=update, eps=eps, output_mask=output_mask)
+
+
 def batch_norm_gradients(
     grad: Tensor, x: Tensor, weight: Maybe, *statistics: Maybe, train: bool, eps: float, output_mask: list[bool]
 ) -> tuple[Maybe, Maybe, Maybe]:
@@ -142,5 +175,8 @@ BATCH_NORM = {
     aten._native_batch_norm_legit_functional.default: _on_cpu(normalized_by_batch, "training", "momentum", "eps"),
     aten._native_batch_norm_legit.no_stats: _on_cpu(normalized_without_statistics, "training", "momentum", "eps"),
     aten._native_batch_norm_legit_no_training.default: _on_cpu(normalized_by_statistics),
+    aten._batch_norm_with_update_functional.default: _on_cpu(updated_by_batch, "momentum", "eps"),
+    aten._batch_norm_no_update.default: _on_cpu(normalized_without_update, "momentum", "eps"),
+    aten.batch_norm_backward.default: _on_cpu(gradients_of_update, "update", "eps", "output_mask", "reserve"),
     aten.native_batch_norm_backward.default: _on_cpu(batch_norm_gradients, "train", "eps", "output_mask"),
 }

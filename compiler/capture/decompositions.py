@@ -38,7 +38,6 @@ CHOSEN = [
     aten.new_ones,
     aten.new_full,
     aten.masked_fill,
-    aten.native_dropout_backward,
 ]
 
 DECOMPOSITIONS: Decompositions = {**get_decompositions(CHOSEN), **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES}  # type: ignore[dict-item]

@@ -286,11 +286,15 @@ def _version_growth(trace: Trace, one: Bound) -> int:
 def _owners(
     trace: Trace, bound: list[Bound], bases: dict[Shared, torch.Tensor]
 ) -> dict[torch.fx.Node, CallInput | Shared]:
-    """By the node that holds its value after the call: each input, and the memory that inputs share."""
+    """By the node that holds its value after the call: each input, and the memory that inputs share.
+
+    Raises: Unsupported where two inputs have one: of `torch.conj_physical(x, out=y)` with real numbers `y` is `x`.
+    """
     owners: dict[torch.fx.Node, CallInput | Shared] = {}
     for one in bound:
         node = trace.node_of(one.argument)
-        owners.setdefault(node, one.role)
+        if owners.setdefault(node, one.role) != one.role:
+            raise Unsupported("the program writes the very value of an input to another")
         if one.is_shared:
             base = next(base for base in bases if one.role in base.of)
             root = node.args[0] if node.target is torch.ops.aten.as_strided.default else node

@@ -536,7 +536,11 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
         name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
         for role in backward.signature.inputs
     ]
-    source.line(2, f"values = backward_graph([{', '.join(arguments)}])")
+    source.line(2, f"given = [{', '.join(arguments)}]")
+    if tensors:  # each is freed as soon as the graph has used it, unless autograd keeps it for another backward
+        source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
+        source.line(2, "ctx.maybe_clear_saved_tensors()")
+    source.line(2, "values = backward_graph(given)")
     values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
     returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")

@@ -82,7 +82,7 @@ _KEYWORDS = frozenset(
     "u64 bits".split()
 )
 _OURS = re.compile(
-    r"((t|q|acc|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|failed|[gr]\d+"
+    r"((t|q|acc|nan|total|part_acc|row|square|tile|end|block|span|first|last)\d*)|lane|width|part|failed|[gr]\d+"
 )
 
 
@@ -243,11 +243,13 @@ def _extreme(dtype: torch.dtype, lowest: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Accumulator:
-    """A reduction on its way: `name` takes values in, `total` (or none) takes its blocks in, wider."""
+    """A reduction on its way: `name` takes values in, `total` (or none) takes its blocks in, wider; `nan` (or none)
+    notes that a NaN was among them."""
 
     reduce: Reduce
     name: str
     total: str | None
+    nan: str | None
     narrow: str
     wide: str
     operator: _Operator
@@ -490,11 +492,13 @@ class _Emitter:
         limit = ROW_BLOCK if self.tile is not None else BLOCK
         is_long = len(loops) > 1 or not isinstance(loops[0].extent, Int) or loops[0].extent.value > limit
         is_wide = narrow == "f32" and reduce.op in ("sum", "prod") and is_long
+        has_nan = self.tile is None and reduce.op in ("max", "min") and narrow in ("f32", "f64")
         number = next(self.count)
         return _Accumulator(
             reduce,
             f"acc{number}",
             f"total{number}" if is_wide else None,
+            f"nan{number}" if has_nan else None,
             narrow,
             "f64" if is_wide else narrow,
             _operator(reduce.op, dtype),
@@ -527,7 +531,13 @@ class _Emitter:
         for accumulator, _ in takes:
             name = accumulator.total or accumulator.name
             self.writer.line(f"{accumulator.wide} {name} = {accumulator.operator.start};")
+            if accumulator.nan:
+                self.writer.line(f"i32 {accumulator.nan} = 0;")
         self._row_loops(takes, loops, list(zip(rows, shared, strict=True)))
+        for accumulator, _ in takes:
+            if accumulator.nan:
+                none = constant(float("nan"), _dtype_of(accumulator.narrow))
+                self.writer.line(f"{accumulator.name} = {accumulator.nan} ? {none} : {accumulator.name};")
         for row, expr in zip(rows, shared, strict=True):
             self.name(expr, f"{row}[{loops[-1].var}]")
 
@@ -580,7 +590,11 @@ class _Emitter:
         self.hoist(bodies)
         clauses: dict[str, list[str]] = {}
         for accumulator, _ in takes:
-            clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
+            if accumulator.nan:
+                clauses.setdefault(accumulator.reduce.op, []).append(accumulator.name)
+                clauses.setdefault("|", []).append(accumulator.nan)
+            else:
+                clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
         reductions = " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
         self.writer.pragma(f"simd {reductions}")
         with self.writer.block(self.head(loop)), self.scope(loop):
@@ -588,8 +602,17 @@ class _Emitter:
             for row, expr in shared:
                 self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
             for accumulator, body in takes:
-                taken = self._taken(accumulator, body)
-                self.writer.line(accumulator.operator.take.format(accumulator.name, taken) + ";")
+                self._take(accumulator, self._taken(accumulator, body))
+
+    def _take(self, accumulator: _Accumulator, taken: str) -> None:
+        """One step of a row. NaNs are noted beside an extremum, which is one instruction without them."""
+        name = accumulator.name
+        if accumulator.nan is None:
+            self.writer.line(accumulator.operator.take.format(name, taken) + ";")
+            return
+        sign = ">" if accumulator.reduce.op == "max" else "<"
+        self.writer.line(f"{name} = {taken} {sign} {name} ? {taken} : {name};")
+        self.writer.line(f"{accumulator.nan} |= {taken} != {taken};")
 
     def _shared(
         self, group: Sequence[Reduce], bodies: Sequence[Expr], loops: Sequence[Loop], roots: Sequence[Expr]
@@ -957,7 +980,7 @@ class _Emitter:
         step = affine.stride(load.index, inner.var)
         if step is not None and load.dtype != torch.bool:
             first = affine.substitute(load.index, {v.var: Symbol(t) for v, t in zip(pair, tiles, strict=True)})
-            sizes = ", ".join(f"{self.ranges[loop.var][1]} - {self.ranges[loop.var][0]}" for loop in pair)
+            sizes = ", ".join("({1}) - {0}".format(*self.ranges[loop.var]) for loop in pair)
             start = f"{load.buffer} + {self.index(first)}, {self.index(step)}"
             self.writer.line(f"m::transpose({square}[0], {TILE}, {start}, {sizes});")
         else:
@@ -978,14 +1001,20 @@ class _Emitter:
         ]
         with self._parallel(), self.writer.block(heads[0]), self.writer.block(heads[1]):
             for tile, loop in zip(tiles, pair, strict=True):
-                end = self.fresh("end")
-                self.writer.line(f"const i64 {end} = m::least({tile} + {TILE}, {self.index(loop.extent)});")
-                self.ranges = {**self.ranges, loop.var: (tile, end)}
+                self.ranges = {**self.ranges, loop.var: (tile, self._end_of_tile(tile, loop.extent))}
             with self.scope():
                 for load in self._crossing(*pair):
                     self._square(load, pair, tiles)
                 self._nested(depth, 1)
             self.ranges = {}
+
+    def _end_of_tile(self, tile: str, extent: Index) -> str:
+        """Where a tile ends: a constant from its start, where it can be, is a loop of known length to the compiler."""
+        if isinstance(extent, Int) and extent.value % TILE == 0:
+            return f"{tile} + {TILE}"
+        end = self.fresh("end")
+        self.writer.line(f"const i64 {end} = m::least({tile} + {TILE}, {self.index(extent)});")
+        return end
 
     def _descend_by_tile(self, depth: int, pragma: str) -> None:
         loop = self.nest.loops[depth]

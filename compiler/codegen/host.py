@@ -35,6 +35,7 @@ from compiler.ir.loops import (
     Expect,
     Free,
     Launch,
+    Read,
     Ref,
     Reinterpret,
     Reuse,
@@ -49,9 +50,15 @@ import torch
 from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
-EMPTY_LARGE = "from compiler.runtime.huge_pages import empty_large\n"
+EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
 LARGE_BYTES = 1 << 25
 """From here on the C library takes every block from the system anew, and gives it back."""
+READS = {
+    Read.itself: "{input}",
+    Read.size: "{input}.size({dim})",
+    Read.stride: "{input}.stride({dim})",
+    Read.offset: "{input}.storage_offset()",
+}
 RESTRIDE = """
 
 def restride(tensor, size, stride):
@@ -152,9 +159,9 @@ class _Emitter:
             yield f"{', '.join(inputs)}{',' if len(inputs) == 1 else ''} = args"
         yield "args.clear()"
         used = _used_sizes(self.schedule)
-        for symbol, name, dim in self.schedule.symbols:
+        for symbol, source in self.schedule.symbols.items():
             if symbol in used:
-                yield f"{symbol} = {name}" if dim is None else f"{symbol} = {name}.size({dim})"
+                yield f"{symbol} = {READS[source.read].format(input=source.input, dim=source.dim)}"
 
     # ---- steps
 

@@ -270,12 +270,34 @@ INLINE f32 exp_normal(f32 x) {
   return (1.0f + e) * power_of_two((i32)n);
 }
 
+// e^r - 1 and 2^k, where x = n ln(2) + r, |r| <= ln(2)/2, and `shift` is 1.5 * 2^23 + 127 + k - n: added to n, it has the
+// exponent of 2^k in its low bits.
+INLINE f32 shifted_expm1(f32 x, f32 shift, f32& power) {
+  f32 sum = mad(x, 0x1.715476p+0f, shift), n = sum - shift;
+  power = bits<f32>(bits<u32>(sum) << 23);
+  f32 r = mad(n, -0x1.7f7d1cp-20f, mad(n, -0x1.62e4p-1f, x));
+  f32 p = 0x1.6dbc64p-10f;
+  p = mad(p, r, 0x1.124148p-7f);
+  p = mad(p, r, 0x1.555454p-5f);
+  p = mad(p, r, 0x1.555486p-3f);
+  p = mad(p, r, 0x1.000000p-1f);
+  return mad(r * r, p, r);
+}
+
+// e^x in two steps, as n is -150..128: times 2^32 or 2^-32 first. What is beyond is chosen last, and NaN goes through.
 INLINE f32 exp(f32 x) {
-  f32 c = x < -105.0f ? -105.0f : x;
-  c = c > 89.0f ? 89.0f : c;
-  f32 n, e = reduced_expm1(c, n);
-  i32 k = (i32)n, half = k >> 1;
-  return (1.0f + e) * power_of_two(half) * power_of_two(k - half);  // in two steps: n is -152..129
+  bool left = x < 0.0f;
+  f32 power, e = shifted_expm1(x, left ? 0x1.8p23f + 159.0f : 0x1.8p23f + 95.0f, power);
+  f32 result = mad(e, power, power) * (left ? 0x1p-32f : 0x1p32f);
+  result = x > 89.0f ? __builtin_inff() : result;
+  return x < -104.0f ? 0.0f : result;
+}
+
+// e^x for x <= 0 or NaN.
+INLINE f32 exp_below(f32 x) {
+  f32 power, e = shifted_expm1(x, 0x1.8p23f + 159.0f, power);
+  f32 result = mad(e, power, power) * 0x1p-32f;
+  return x < -104.0f ? 0.0f : result;
 }
 
 INLINE f32 expm1(f32 x) {
@@ -289,20 +311,17 @@ INLINE f32 expm1(f32 x) {
   return copysign(abs(x) < 0.5f ? small : exp(x) - 1.0f, x);
 }
 
-// With e = exp(-|x|): 1/(1 + e), or e/(1 + e) left of zero, and one Newton step that gives back what rounding took.
+// 1 / (1 + e^-x), both sides of the fraction times 2^-32: e^104 is within range then. One Newton step over the parts of
+// the sum gives back what rounding took.
 INLINE f32 sigmoid(f32 x) {
-  f32 a = abs(x);
-  f32 n, t = reduced_expm1(a > 105.0f ? -105.0f : -a, n);
-  i32 k = (i32)n, half = k >> 1;
-  f32 scale = power_of_two(half), rest = power_of_two(k - half);
-  f32 sum = 1.0f + t;
-  f32 e = sum * scale * rest, e_low = (t - (sum - 1.0f)) * scale * rest;
-  f32 d = 1.0f + e, d_low = e - (d - 1.0f) + e_low;
-  bool left = signbit(x);
-  f32 inverse = 1.0f / d;
-  f32 value = (left ? e : 1.0f) * inverse;
-  f32 lost = mad(-value, d, left ? e : 1.0f) + (left ? e_low : 0.0f);
-  return mad(mad(-value, d_low, lost), inverse, value);
+  f32 c = x < -104.0f ? -104.0f : x;
+  c = c > 30.0f ? 30.0f : c;
+  const f32 one = 0x1p-32f;
+  f32 n, e = reduced_expm1(-c, n);
+  f32 power = power_of_two((i32)n - 32), part = e * power;
+  f32 value = one / (one + (power + part));
+  f32 lost = mad(-value, part, mad(-value, power, mad(-value, one, one)));
+  return mad(value * 0x1p32f, lost, value);
 }
 
 INLINE f32 tanh(f32 x) {
@@ -659,24 +678,37 @@ INLINE f32 erfc(f32 x) {
   return x == x ? result : x;
 }
 
-// The probability that a normal number is below x.
+// The probability that a normal number is below x. With t = |x| the tail is e^((first + u p(u) - t^2)/2) / 2, or / 16
+// beyond 4. As the error of an exponent is that of the result, t^2 and u's factor are exact in two numbers, and large
+// terms cancel first.
 INLINE f32 normal_cdf(f32 x) {
-  f64 t = abs(x) > 14.4f ? 14.4 : (f64)abs(x), u = (t - 4.0) / (t + 4.0);
-  f64 p = 8.606257212858792e-06;
-  p = mad(p, u, 2.749197049957958e-05);
-  p = mad(p, u, -4.8892342838900544e-05);
-  p = mad(p, u, -0.00018798597774449092);
-  p = mad(p, u, 0.0006397001791370235);
-  p = mad(p, u, 0.0005079517641920732);
-  p = mad(p, u, -0.008492181353569203);
-  p = mad(p, u, 0.030864748727875455);
-  p = mad(p, u, -0.0717074055426821);
-  p = mad(p, u, 0.1243792579148863);
-  p = mad(p, u, -0.1703977215056919);
-  p = mad(p, u, 0.09441064128280084);
-  f64 tail = exp2_inside(t * t * -0.7213475204444817) * p;
-  f32 result = (f32)(x < 0.0f ? tail : 1.0 - tail);
-  return x == x ? result : x;
+  f32 t = abs(x), square = t * t, rest = mad(t, t, -square);
+  bool near = t < 4.0f;
+  f32 u = t - (near ? 1.0f : 8.0f);
+  f32 p = mad(-0x1.0aed4cp-39f, u, near ? -0x1.1179eep-24f : 0x1.a2cfb8p-35f);
+  p = mad(p, u, near ? 0x1.0dc346p-20f : -0x1.386b84p-31f);
+  p = mad(p, u, near ? -0x1.c81250p-18f : 0x1.7f4b5ep-28f);
+  p = mad(p, u, near ? 0x1.70d4a2p-16f : -0x1.0797bcp-24f);
+  p = mad(p, u, near ? 0x1.7bb770p-16f : 0x1.7c601cp-21f);
+  p = mad(p, u, near ? -0x1.a9b1c8p-11f : -0x1.0e010cp-17f);
+  p = mad(p, u, near ? 0x1.b06dbcp-8f : 0x1.826b00p-14f);
+  p = mad(p, u, near ? -0x1.3f4e4cp-5f : -0x1.1fa354p-10f);
+  p = mad(p, u, near ? 0x1.97c088p-3f : 0x1.d56558p-7f);
+  f32 second = near ? -0x1.0cde86p+0f : -0x1.f11fb6p-3f;
+  f32 slope = mad(p, u, second), lost = mad(p, u, second - slope);
+  f32 first = near ? -0x1.4bb634p+0f : -0x1.ed41f0p-2f;
+  f32 shift = near ? 0x1.8p23f + 157.0f : 0x1.8p23f + 154.0f;
+  f32 sum = mad(mad(slope, u, first - square), 0x1.715476p-1f, shift), n = sum - shift;
+  f32 half = bits<f32>(bits<u32>(sum) << 23);
+  f32 r = mad(slope, u, mad(n, -0x1.62e4p+0f, -square) + first) + mad(n, -0x1.7f7d1cp-19f, mad(lost, u, -rest));
+  f32 q = 0x1.6dbc64p-15f;  // e^(r/2), the exponential's polynomial in r/2
+  q = mad(q, r, 0x1.124148p-11f);
+  q = mad(q, r, 0x1.555454p-8f);
+  q = mad(q, r, 0x1.555486p-5f);
+  q = mad(q, r, 0x1p-2f);
+  f32 tail = mad(mad(r * r, q, r), half, half + half) * 0x1p-32f;
+  tail = t > 14.2f ? 0.0f : tail;
+  return x < 0.0f ? tail : 1.0f - tail;
 }
 
 INLINE f64 angle_inside(f64 y, f64 x) {
@@ -1133,38 +1165,72 @@ INLINE f64 tan(f64 x) { return __builtin_tan(x); }
 
 // ---- transposes ----
 
-#ifndef __clang__
-// One block whose rows are 64 bytes, in registers: each stage swaps what lies across the diagonal at one distance.
+template <int... I>
+struct Places {};
+template <int n, int... I>
+struct PlacesTo : PlacesTo<n - 1, n - 1, I...> {};
+template <int... I>
+struct PlacesTo<0, I...> {
+  typedef Places<I...> type;
+};
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define ASSAY_TRANSPOSES
+// A vector of 64 bytes is 4 parts of 16. The first or second halves of each part of `a` and `b`, alternately.
+template <int half, class V, int... I>
+INLINE V interleaved(V a, V b, Places<I...>) {
+  constexpr int n = sizeof...(I), part = n / 4;
+  return __builtin_shufflevector(a, b, (I / part * part + half * part / 2 + I % part / 2 + I % 2 * n)...);
+}
+
+// Parts p and q of `a`, then those of `b`.
+template <int p, int q, class V, int... I>
+INLINE V parts(V a, V b, Places<I...>) {
+  constexpr int n = sizeof...(I), part = n / 4;
+  return __builtin_shufflevector(a, b, ((I / part % 2 ? q : p) * part + I % part + I / (2 * part) * n)...);
+}
+
+// One block whose rows are 64 bytes, in registers: first what is inside of each 16 bytes, then those as wholes.
 template <class T>
 INLINE void transpose_block(T* to, i64 to_step, const T* from, i64 from_step) {
-  constexpr int n = 64 / sizeof(T);
+  constexpr int n = 64 / sizeof(T), part = n / 4;
+  constexpr typename PlacesTo<n>::type places{};
   typedef T vector __attribute__((vector_size(64)));
   typedef T loose __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
-  vector rows[n];
-#pragma GCC unroll 32
+  vector rows[n], next[n];
+#pragma GCC unroll 64
   for (int i = 0; i < n; i++) rows[i] = *(const loose*)(from + i * from_step);
-#pragma GCC unroll 5
-  for (int gap = n / 2; gap > 0; gap /= 2) {
-    vector low, high;
-    for (int j = 0; j < n; j++) low[j] = j & gap ? n + j - gap : j, high[j] = j & gap ? n + j : j + gap;
-#pragma GCC unroll 32
-    for (int i = 0; i < n; i++) {
-      if (i & gap) continue;
-      vector a = rows[i], b = rows[i + gap];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i + gap] = __builtin_shuffle(a, b, high);
+#pragma GCC unroll 4
+  for (int gap = 1; gap < part; gap *= 2) {
+#pragma GCC unroll 64
+    for (int i = 0; i < n; i += 2) {
+      int first = i / part * part + i % part / 2, second = first + part / 2;
+      next[i] = interleaved<0>(rows[first], rows[second], places);
+      next[i + 1] = interleaved<1>(rows[first], rows[second], places);
     }
+#pragma GCC unroll 64
+    for (int i = 0; i < n; i++) rows[i] = next[i];
   }
-#pragma GCC unroll 32
-  for (int i = 0; i < n; i++) *(loose*)(to + i * to_step) = rows[i];
+#pragma GCC unroll 16
+  for (int i = 0; i < part; i++) {
+    vector a = rows[i], b = rows[i + part], c = rows[i + 2 * part], d = rows[i + 3 * part];
+    vector low = parts<0, 1>(a, b, places), low2 = parts<0, 1>(c, d, places);
+    vector high = parts<2, 3>(a, b, places), high2 = parts<2, 3>(c, d, places);
+    *(loose*)(to + i * to_step) = parts<0, 2>(low, low2, places);
+    *(loose*)(to + (i + part) * to_step) = parts<1, 3>(low, low2, places);
+    *(loose*)(to + (i + 2 * part) * to_step) = parts<0, 2>(high, high2, places);
+    *(loose*)(to + (i + 3 * part) * to_step) = parts<1, 3>(high, high2, places);
+  }
 }
+#endif
 #endif
 
 // to[c * to_step + r] = from[r * from_step + c] for c < columns, r < rows
 template <class T>
 INLINE void transpose_words(T* to, i64 to_step, const T* from, i64 from_step, i64 columns, i64 rows) {
   i64 whole_rows = 0, whole_columns = 0;
-#ifndef __clang__
+#ifdef ASSAY_TRANSPOSES
   constexpr i64 n = 64 / sizeof(T);
   whole_rows = rows / n * n, whole_columns = columns / n * n;
   for (i64 r = 0; r < whole_rows; r += n)

@@ -8,7 +8,8 @@
             | Bind(loop, position, body, dtype) | Check(expr, condition, failure, dtype)
             | Scan(op, loop, last, body, dtype)
 
-    Schedule := inputs, symbols, steps: (Step, ...), outputs, constants, counts
+    Schedule := inputs, symbols: {name: Source}, steps: (Step, ...), outputs, constants, counts
+    Source   := input [. size | stride (dim) | . offset]
     Step     := Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | Free
 
 Meaning. `index` is a flat element offset from the buffer's `data_ptr` (strides and storage offset are folded in).
@@ -46,6 +47,7 @@ variables are named by the nesting height of their `Reduce` (`r0_0` innermost), 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -281,7 +283,7 @@ Step: TypeAlias = Allocate | Reuse | Launch | CallAten | Reinterpret | Expect | 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`compute`: nodes apart from views, contractions, getitem and sizes; `generated`: those in kernels;
+    """`compute`: nodes apart from views, contractions, allocations and sizes; `generated`: those in kernels;
     `fallbacks`: the others, by ATen name."""
 
     compute: int
@@ -289,15 +291,34 @@ class Counts:
     fallbacks: Mapping[str, int]
 
 
+class Read(enum.IntEnum):
+    """What is read of an input."""
+
+    itself = 0
+    size = 1
+    stride = 2
+    offset = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a call reads the number behind a symbol: an integer `input` itself, or a size, a stride or the offset of a
+    tensor. Earlier members of `Read` are preferred."""
+
+    input: str
+    read: Read
+    dim: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`symbols` says where each size comes from: `(symbol, input, dimension)`, dimension None for an integer input.
+    """`symbols` says where the number behind each comes from.
 
     `outputs` holds `Ref`, `Index`, or a constant such as None. `constants` are the objects that the graph carries.
     """
 
     inputs: tuple[str, ...]
-    symbols: tuple[tuple[str, str, int | None], ...]
+    symbols: Mapping[str, Source]
     steps: tuple[Step, ...]
     outputs: tuple[Any, ...]
     constants: Mapping[str, Any]

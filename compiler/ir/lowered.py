@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import torch
 
 from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import CallAten, Counts, Expr, Mode
+from compiler.ir.loops import CallAten, Counts, Expr, Mode, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Lowered:
 
     inputs: tuple[str, ...]
     tensors: Mapping[str, Tensor]
-    symbols: tuple[tuple[str, str, int | None], ...]
+    symbols: Mapping[str, Source]
     definitions: tuple[Definition, ...]
     outputs: tuple[Any, ...]
     constants: Mapping[str, Any]

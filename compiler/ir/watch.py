@@ -58,6 +58,7 @@ class Watching(FunctionalTensorMode):
         self._detached = Tensors()
         self._expanded = Tensors()
         self._relaid = Tensors()
+        self._random_state = _random_state()
 
     def own(self, value: torch.Tensor, owner: object) -> None:
         self._owners[id(value)] = owner
@@ -104,6 +105,8 @@ class Watching(FunctionalTensorMode):
         refuses the memory of its arguments.
         """
         func, args, _ = call
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._check_random_state()
         if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
             self._check_relaid(call)
         if func._schema.is_mutable:
@@ -114,6 +117,11 @@ class Watching(FunctionalTensorMode):
             check_layout(func, args[0])
         elif func is torch.ops.aten.as_strided.default:
             check_extent(args[0], args[1], args[2], args[3] if len(args) > 3 else None)
+
+    def _check_random_state(self) -> None:
+        """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call."""
+        if _random_state() != self._random_state:
+            raise Unsupported("the program draws after it set the state of the random number generator")
 
     def _note_write(self, call: Call) -> None:
         func, args, kwargs = call
@@ -167,6 +175,11 @@ class Watching(FunctionalTensorMode):
         if self._expanded and torch.Tag.inplace_view not in func.tags:
             if any(id(value) in self._expanded for value in written_by(*call)):
                 raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+def _random_state() -> bytes:
+    with _disable_current_modes():
+        return torch.get_rng_state().numpy().tobytes()
 
 
 def _is_composite(func: torch._ops.OpOverload) -> bool:

@@ -32,10 +32,15 @@ def shifted(operation: Operation) -> tuple[Expr, Expr]:
     return call("sub", operation.value("self", dtype), peak), total
 
 
+def probabilities(operation: Operation) -> Expr:
+    """The softmax along the row: one division a row, as a machine multiplies many times faster than it divides."""
+    x, total = shifted(operation)
+    return call("mul", call("exp", x), call("reciprocal", total))
+
+
 @rule(Kind.composite, "_softmax")
 def softmax(operation: Operation) -> Result:
-    x, total = shifted(operation)
-    return finish(operation, call("div", call("exp", x), total))
+    return finish(operation, probabilities(operation))
 
 
 @rule(Kind.composite, "_safe_softmax")
@@ -46,8 +51,7 @@ def safe_softmax(operation: Operation) -> Result:
     dtype = widened(operation.output.dtype)
     peak_row = row(operation, "self", "p")
     masked = call("eq", peak_row.reduce("max", peak_row.element(dtype)), constant(-math.inf, dtype))
-    x, total = shifted(operation)
-    y = call("div", call("exp", x), total)
+    y = probabilities(operation)
     return finish(operation, call("where", masked, constant(0, dtype), y, dtype=dtype))
 
 

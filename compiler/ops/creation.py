@@ -51,6 +51,8 @@ def between(operation: Operation) -> Expr:
     steps = operation["steps"]
     if not operation.output.dtype.is_floating_point or not isinstance(steps, int):
         raise Declined("steps of integers")
+    if operation.output.dtype is WIDE:
+        raise Declined("steps in float64, whose rounding is that of eager's vectors")
     start, end = operation.value("start", WIDE), operation.value("end", WIDE)
     if steps == 1:
         return start

@@ -18,10 +18,11 @@ from torch.utils import _pytree as pytree
 
 from compiler.ir.in_place import IS_PLACED, after, part, private, window
 from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
-from compiler.ir.loops import CallAten, Counts, Ref
+from compiler.ir.loops import CallAten, Counts, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
 from compiler.ir.rewrite import constant, convert
 from compiler.ir.roles import Program
+from compiler.ir.trace import RECOMPUTED
 from compiler.ops.complex_numbers import rule_of
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
@@ -81,10 +82,16 @@ NAMES_ONLY = (operator.getitem, after, private, part, window)
 
 
 def is_compute(node: torch.fx.Node) -> bool:
-    """Whether a node counts as work that could be generated: no view, contraction, getitem or size."""
+    """Whether a node counts as work that could be generated: no view, contraction, allocation, getitem or size."""
     if node.op != "call_function" or node.target in NAMES_ONLY or is_size_operator(node):
         return False
-    return kind_of(node.target) not in (Kind.view, Kind.contraction)
+    return kind_of(node.target) not in (Kind.view, Kind.contraction) and not is_allocation(node.target)
+
+
+def is_allocation(target: object) -> bool:
+    """Whether an operator gives memory as it is."""
+    found = record_of(target)
+    return found is not None and found.kind is Kind.creation and found.rule is None
 
 
 def lower(program: Program, generate: bool = True) -> Lowered:
@@ -103,7 +110,7 @@ class _Lowering:
         self.tensors: dict[str, Tensor] = {}
         self.definitions: list[Definition] = []
         self.inputs: list[str] = []
-        self.sources: dict[str, tuple[str, int | None]] = {}
+        self.sources: dict[str, Source] = {}
         self.constants: dict[str, Any] = {}
         self.hints: dict[str, int] = {}
         self.outputs: tuple[Any, ...] = ()
@@ -137,11 +144,10 @@ class _Lowering:
         for node in self.module.graph.nodes:
             visit[node.op](node)
         counts = Counts(self.compute, self.generated, self.fallbacks)
-        sources = tuple((symbol, *source) for symbol, source in self.sources.items())
         return Lowered(
             tuple(self.inputs),
             self.tensors,
-            sources,
+            self.sources,
             tuple(self.definitions),
             self.outputs,
             self.constants,
@@ -156,20 +162,27 @@ class _Lowering:
         self.inputs.append(node.name)
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            self._bind(value, node.name, None)
+            self._bind(value, Source(node.name, Read.itself))
         if isinstance(value, torch.Tensor):
-            for dim, size in enumerate(value.shape):
-                self._bind(size, node.name, dim)
+            self._bind_layout(value, node.name)
             self._add_tensor(node.name, value)
 
-    def _bind(self, size: int | torch.SymInt, name: str, dim: int | None) -> None:
-        """Remembers where a size can be read; an integer input is better than a tensor's size."""
-        if isinstance(size, int) or not size.node.expr.is_Symbol:
+    def _bind_layout(self, value: torch.Tensor, name: str) -> None:
+        for dim, size in enumerate(value.shape):
+            self._bind(size, Source(name, Read.size, dim))
+        for dim, step in enumerate(value.stride() if value.layout is torch.strided else ()):
+            self._bind(step, Source(name, Read.stride, dim))
+        if value.layout is torch.strided:
+            self._bind(value.storage_offset(), Source(name, Read.offset))
+
+    def _bind(self, number: int | torch.SymInt, source: Source) -> None:
+        """Remembers where the number behind a symbol can be read."""
+        if isinstance(number, int) or not number.node.expr.is_Symbol:
             return
-        self.hints.update(hints_of(size))
-        symbol = size.node.expr.name
-        if symbol not in self.sources or (dim is None and self.sources[symbol][1] is not None):
-            self.sources[symbol] = (name, dim)
+        self.hints.update(hints_of(number))
+        symbol = number.node.expr.name
+        if symbol not in self.sources or source.read < self.sources[symbol].read:
+            self.sources[symbol] = source
 
     def _constant(self, node: torch.fx.Node) -> None:
         value = self.module
@@ -250,7 +263,7 @@ class _Lowering:
         elif isinstance(result, Scatter):
             self._scatter(node, tensor, result)
         else:
-            is_rounding = name_of(node.target) in ROUNDING
+            is_rounding = name_of(node.target) in ROUNDING or RECOMPUTED in node.meta
             self.definitions.append(Generated(tensor, result, node.name, is_rounding))
 
     def _scatter(self, node: torch.fx.Node, tensor: Tensor, result: Scatter) -> None:

@@ -523,14 +523,19 @@ def gelu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formul
     return gradient * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
 
 
+def logistic(x: Formula) -> Formula:
+    """`1 / (1 + e^-x)` as eager has it inside of silu, whose gradient shares it: 0 where the exponential overflows."""
+    return (1.0 + x.of("neg").of("exp")).of("reciprocal")
+
+
 @formula("self", targets=("silu",))
 def silu(operation: Operation, x: Formula) -> Formula:
-    return x / (1.0 + x.of("neg").of("exp"))
+    return x * logistic(x)
 
 
 @formula("grad_output", "self", targets=("silu_backward",))
 def silu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
-    s = x.of("sigmoid")
+    s = logistic(x)
     return gradient * s * (1.0 + x * (1.0 - s))
 
 
@@ -637,7 +642,10 @@ def mish(operation: Operation, x: Formula) -> Formula:
 
 @formula("grad_output", "mask", targets=("native_dropout_backward",))
 def native_dropout_backward(operation: Operation, gradient: Formula, mask: Formula) -> Formula:
-    return gradient * (mask * _number(operation, "scale"))
+    """A masked fraction is a zero of its sign, a masked integer one without."""
+    masked = gradient * mask
+    kept = masked if operation.tensor("grad_output").dtype.is_floating_point else masked + 0.0
+    return kept * _number(operation, "scale")
 
 
 @formula("self", "tensor1", "tensor2", targets=("addcmul",))

@@ -18,9 +18,10 @@ from compiler.codegen.expr import memory_type
 from compiler.errors import BuildError
 from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.loops import Kernel
-from compiler.options import Options
+from compiler.options import Options, keeps_memory
 from compiler.runtime import build as _build
 from compiler.runtime.cache import fetch, find, key_of
+from compiler.runtime.pages import keep_freed_memory
 
 KERNELS_PER_UNIT = 3
 """A unit costs 0.02 s beside its kernels (the text that all units begin with 0.006 of it) and linking them 0.02 s; a
@@ -139,6 +140,8 @@ def _pointer(kernel: Kernel, number: int) -> str:
 
 
 def _load(path: Path, names: Sequence[str]) -> Loaded:
+    if keeps_memory():
+        keep_freed_memory()
     library = ctypes.PyDLL(str(path))
     found = Loaded()
     found.key = path.stem

@@ -67,6 +67,8 @@ class PartialBackward:
                 arguments.append(
                     self.layouts[index](self.zeros[index](ctx.shapes[index]) if tangent is None else tangent)
                 )
+        del saved
+        ctx.maybe_clear_saved_tensors()
         values = part.graph(arguments)
         return tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
 

@@ -142,7 +142,7 @@ class _Fusion:
         self.levels: dict[str, int] = {}
         self.group_of: dict[str, Group] = {}
         self.readers: dict[str, Group] = {}
-        self.groups: list[Group] = []
+        self.groups: dict[int, Group] = {}
         self.directions: dict[Reduce, frozenset[str]] = {}
         self.scatterings: list[Scattering] = []
 
@@ -291,9 +291,14 @@ class _Fusion:
             if self._try(group, tensor, expr, axes, read):
                 self._added(group, tensor, read, position)
                 return
+        joined = self._joined_producers(read)
+        if joined is not None and self._try(joined[0], tensor, expr, axes, read):
+            self._replace(*joined)
+            self._added(joined[0], tensor, read, position)
+            return
         level = 1 + max((self.levels.get(element.tensor, 0) for element in read), default=0)
         group = Group(level, tuple(tensor.shape[dim] for dim in axes))
-        self.groups.append(group)
+        self.groups[id(group)] = group
         group.expansions[tensor.name] = _over_loops(group, tensor, expr, axes, self.cost.ranges)
         group.seen.update(nodes(group.expansions[tensor.name]))
         self._added(group, tensor, read, position)
@@ -312,6 +317,35 @@ class _Fusion:
         yield from sorted(producers.values(), key=lambda group: -group.level)
         readers = {id(g): g for e in read if (g := self.readers.get(e.tensor)) is not None}
         yield from (group for key, group in readers.items() if key not in producers)
+
+    def _joined_producers(self, read: list[Element]) -> tuple[Group, list[Group]] | None:
+        """The groups of the highest level that computed what a value reads as one, and they; None where they are not
+        over the same loops. Of one level none can need another."""
+        producers = list({id(g): g for e in read if (g := self.group_of.get(e.tensor)) is not None}.values())
+        level = max((group.level for group in producers), default=0)
+        producers = [group for group in producers if group.level == level]
+        domain = max((group.domain for group in producers), key=len, default=())
+        if len(producers) < 2 or any(group.domain != domain[: len(group.domain)] for group in producers):
+            return None
+        joined = Group(level, domain)
+        for group in producers:
+            if self._is_crossed(joined, group.seen):
+                return None
+            joined.expansions.update(group.expansions)
+            joined.seen.update(group.seen)
+        return (joined, producers) if _scans_fit(joined, joined.seen) else None
+
+    def _replace(self, joined: Group, parts: list[Group]) -> None:
+        """Lets one group stand where several did."""
+        gone = {id(group) for group in parts}
+        for group in parts:
+            del self.groups[id(group)]
+        self.groups[id(joined)] = joined
+        for group in parts:
+            self.group_of.update(dict.fromkeys((n for n in group.expansions if self.group_of[n] is group), joined))
+            for element in elements(*group.expansions.values()):
+                if id(self.readers.get(element.tensor)) in gone:
+                    self.readers[element.tensor] = joined
 
     def _try(self, group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...], read: list[Element]) -> bool:
         """Adds a value to a group, if it may and if it pays."""
@@ -448,7 +482,13 @@ class _Fusion:
         self.cost.note((*own, *fresh))
         here = sum(self.cost.work(node, ranges) for node in fresh)
         alone = sum(self.cost.work(node, ranges) for node in own)
-        return here <= 3 * alone + LAUNCH_WORK
+        return here <= 3 * alone + LAUNCH_WORK + self._replaced_work(group, ranges, elements(placed))
+
+    def _replaced_work(self, group: Group, ranges: dict[str, Index], read: list[Element]) -> int:
+        """What computing the members costs that nothing but the value reads: they become part of it."""
+        names = {element.tensor for element in read} & group.expansions.keys() - self.demanded
+        expansions = [group.expansions[name] for name in names if self.uses[name].users == 1]
+        return sum(self.cost.work(node, ranges) for node in nodes(*expansions))
 
     # ---- the result
 
@@ -456,7 +496,7 @@ class _Fusion:
         needed = set(self.demanded)
         needed.update(element.tensor for each in self.scatterings for element in elements(each.update))
         kept = []
-        for group in reversed(sorted(self.groups, key=lambda group: (group.level, group.position))):
+        for group in reversed(sorted(self.groups.values(), key=lambda group: (group.level, group.position))):
             stored = {name: expr for name, expr in group.expansions.items() if name in needed}
             if stored:
                 group.expansions = stored

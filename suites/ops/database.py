@@ -10,7 +10,7 @@ import sys
 import types
 import unittest
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,16 @@ def _kept_settings() -> Iterator[None]:
     settings.load_profile(profile)
 
 
-op_db = load("common_methods_invocations").op_db
+def _unseeded(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return operator(*args, **kwargs)
+
+
+methods = load("common_methods_invocations")
+methods.wrapper_set_seed = _unseeded
+"""Operators that draw set a seed of their own, which no graph can hold. Here a run is seeded before it begins, so that
+what they draw, and the state that they leave, can be held against eager's."""
+
+op_db = methods.op_db
 module_db = load("common_modules").module_db
 optim_db = load("common_optimizers").optim_db
 configurations = load("common_optimizers")._get_optim_inputs_including_global_cliquey_kwargs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.case import Made
 from suites.semantics.program import inner, leaf, numbers, program
@@ -236,3 +236,57 @@ def clamp_keeps_negative_zero() -> Made:
         return 1 / x.clamp(min=0)
 
     return f, (torch.full((8,), -0.0),), {}
+
+
+def _changed_before_backward(f: Callable[..., Any], *inputs: Tensor) -> Any:
+    """The first output, which eager's formulas do not read, is written by the user; then backward runs."""
+    seen, loss = f(*inputs)
+    with torch.no_grad():
+        seen.mul_(3)
+    loss.backward()
+    return seen, loss, [x.grad for x in inputs if x.is_leaf and x.requires_grad]
+
+
+@program(known, modes=("train",), scenario=_changed_before_backward)
+def logits_changed_by_the_caller_between_loss_and_backward() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        logits = x @ w
+        return logits, nn.functional.cross_entropy(logits, torch.arange(4))
+
+    return f, (numbers(4, 6), leaf(6, 5)), {}
+
+
+@program(known, modes=("train",), scenario=_changed_before_backward)
+def hidden_value_changed_by_the_caller_before_backward() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = x * 2
+        return hidden, (hidden.exp() + 1).sin().sum()
+
+    return f, (leaf(6),), {}
+
+
+@program(known, modes=("train",), scenario=_changed_before_backward)
+def view_of_a_hidden_value_changed_by_the_caller_before_backward() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = x * 2
+        return hidden.view(2, 3)[1], (hidden.exp() + 1).sin().sum()
+
+    return f, (leaf(6),), {}
+
+
+def _input_changed_before_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    given = x * 1
+    loss = f(given, w)
+    with torch.no_grad():
+        given.mul_(3)
+        w.mul_(2)
+    loss.backward()
+    return loss, x.grad, w.grad
+
+
+@program(known, modes=("train",), scenario=_input_changed_before_backward)
+def inputs_that_no_formula_reads_changed_by_the_caller_before_backward() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return ((x + w).exp() + 1).sin().sum()
+
+    return f, (leaf(6), leaf(6)), {}

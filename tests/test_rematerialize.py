@@ -1,0 +1,146 @@
+"""The cheapest cut against every cut: of small networks, and of the joint graphs of small programs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations, product
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from compiler.autograd import rematerialize
+from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
+from compiler.autograd.partition import Split, default_split, split
+from compiler.ir.roles import Program, Saved
+from compiler.ir.trace import RECOMPUTED
+from reference.evaluate import evaluate
+from tests.test_partition import joint_of
+
+Edges = list[tuple[int, int, int]]
+
+
+def network_of(edges: Edges, nodes: int) -> Network:
+    made = Network()
+    for _ in range(nodes - 2):
+        made.add_node()
+    for edge in edges:
+        made.add_edge(*edge)
+    return made
+
+
+def capacity(edges: Edges, side: set[int]) -> int:
+    return sum(amount for tail, head, amount in edges if tail in side and head not in side)
+
+
+def test_max_flow_cuts_as_cheaply_as_every_cut_tried() -> None:
+    draw = random.Random(0)
+    for _ in range(300):
+        nodes = draw.randint(3, 8)
+        tails = [(draw.randrange(nodes), draw.randrange(nodes)) for _ in range(draw.randint(1, 20))]
+        edges = [(tail, head, draw.choice((1, 2, 5, 20))) for tail, head in tails if tail != head]
+        side = network_of(edges, nodes).source_side()
+        assert SOURCE in side and SINK not in side
+        sides = (
+            {SOURCE, *(node for node, is_in in enumerate(bits, 2) if is_in)}
+            for bits in product((0, 1), repeat=nodes - 2)
+        )
+        assert capacity(edges, side) == min(capacity(edges, tried) for tried in sides)
+
+
+def test_max_flow_says_that_there_is_no_cut() -> None:
+    with pytest.raises(ValueError, match="no cut"):
+        network_of([(SOURCE, 2, UNCUTTABLE), (2, SINK, UNCUTTABLE)], 3).source_side()
+
+
+# ---- joint graphs
+
+
+def functions() -> dict[str, tuple[Callable[..., object], list[Tensor]]]:
+    x, w = torch.randn(4, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
+    b = torch.randn(6, requires_grad=True)
+    return {
+        "chain": (lambda a: ((a * 2).sigmoid().exp() * 3).sin().cos(), [x]),
+        "chain between products": (lambda a, w: (torch.sigmoid(a @ w) * 2).exp().tanh() @ w, [x, w]),
+        "gate": (lambda a, w: (nn.functional.silu(a @ w) * (a @ w.t())) @ w, [x, w]),
+        "norm": (lambda a, w, b: (a * (a * a).mean(1, keepdim=True).add(1e-6).rsqrt() * b) @ w, [x, w, b]),
+        "views": (lambda a, w: ((a @ w).t().reshape(2, 12).exp() * 3).sin(), [x, w]),
+        "of what the user holds": (lambda a, b: (h := (a @ b).exp(), (h.sin() + 1).exp().sum()), [x, w]),
+        "bias of the user": (lambda a, w, b: (((a @ w) + b).exp() + 1).sin() @ w, [x, w, b]),
+        "dropout": (lambda a, w: nn.functional.dropout(nn.functional.gelu(a @ w), 0.5) @ w, [x, w]),
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in functions() if name != "dropout"])
+def test_cheapest_split_computes_what_the_joint_graph_does(name: str) -> None:
+    function, inputs = functions()[name]
+    joint = joint_of(function, inputs)
+    plain = [value.detach() for value in inputs]
+    tangents = [torch.randn(node.meta["val"].shape) for node in joint.placeholders[len(inputs) :]]
+    want = evaluate(joint.module, [*plain, *tangents])
+    made = rematerialize.cheapest_split(joint)
+    forward = evaluate(made.forward.module, plain)
+    saved = [v for r, v in zip(made.forward.signature.outputs, forward, strict=True) if isinstance(r, Saved)]
+    backward = evaluate(made.backward.module, [*saved, *tangents])
+    for got, expected in zip([*forward[: len(forward) - len(saved)], *backward], want, strict=True):
+        assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("name", functions())
+def test_cheapest_split_costs_no_more_than_any_other(name: str) -> None:
+    function, inputs = functions()[name]
+    joint = joint_of(function, inputs)
+    choice = rematerialize._Choice(joint, *rematerialize.demands(joint))
+    chosen = choice.run()
+    movable = [n for n in choice.entries if choice._is_movable(n) and not rematerialize.is_free(n)]
+    assert chosen <= set(choice.entries) and len(movable) <= 9
+    costs = {tried: _cost(choice, joint, tried) for tried in _subsets(movable)}
+    own = frozenset(node for node in chosen if not rematerialize.is_free(node))
+    assert costs[own] == min(costs.values())
+
+
+def _subsets(nodes: list[fx.Node]) -> Iterator[frozenset[fx.Node]]:
+    sizes = range(len(nodes) + 1)
+    return map(frozenset, chain.from_iterable(combinations(nodes, size) for size in sizes))  # type: ignore[arg-type]
+
+
+def _cost(choice: rematerialize._Choice, joint: Program, recomputed: frozenset[fx.Node]) -> int:
+    """What keeping and computing again cost when backward may compute these again, found by walking from its needs."""
+    total, seen, pending = 0, set(), list(choice.wanted)
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in recomputed or (rematerialize.is_free(node) and choice._is_movable(node)):
+            total += choice._again(node)
+            pending.extend(node.all_input_nodes)
+        else:
+            total += choice._keep(node)
+    return total
+
+
+def saved_bytes(made: Split) -> int:
+    pairs = zip(made.forward.signature.outputs, made.forward.returned, strict=True)
+    values = [node.meta["val"] for role, node in pairs if isinstance(role, Saved) and node.op != "placeholder"]  # type: ignore[union-attr]
+    return sum(value.nbytes for value in values)
+
+
+@pytest.mark.parametrize("name", ["chain between products", "gate", "norm"])
+def test_cheapest_split_saves_less_than_what_backward_reads(name: str) -> None:
+    function, inputs = functions()[name]
+    joint = joint_of(function, inputs)
+    assert saved_bytes(rematerialize.cheapest_split(joint)) < saved_bytes(default_split(joint))
+
+
+def test_recomputed_values_stand_right_before_their_readers_and_are_rounded_as_before() -> None:
+    x, w = (torch.randn(4, 4).bfloat16().requires_grad_() for _ in range(2))
+    joint = joint_of(lambda a, w: ((a @ w).exp() @ w).exp() @ w, [x, w])
+    made = split(joint, lambda node: rematerialize._may_be_again(node) or rematerialize.is_free(node))
+    nodes = [node for node in made.backward.module.graph.nodes if node.op == "call_function"]
+    again = [node for node in nodes if RECOMPUTED in node.meta and node.target is torch.ops.aten.exp.default]
+    assert not any(RECOMPUTED in node.meta for node in made.forward.module.graph.nodes)
+    assert len(again) == 2 and nodes.index(again[0]) == 0
+    products = [nodes.index(node) for node in nodes if node.target is torch.ops.aten.mm.default]
+    assert sum(place < nodes.index(again[1]) for place in products) >= 2, "the first layer's, after the second's"

@@ -1,0 +1,52 @@
+"""Log-softmax as what it is made of: the same values, and no tensor of all logarithms where a loss reads a few."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from compiler.ir.index import Int
+from compiler.ir.loops import Allocate
+from compiler.passes.split_log_softmax import split_log_softmax
+from tests.lowering import assert_same, executable, planned, traced
+
+ROWS = torch.linspace(-30, 30, 7 * 8).view(7, 8)[:, torch.randperm(8, generator=torch.Generator().manual_seed(0))]
+ROWS = ROWS.contiguous()
+SPECIAL = torch.tensor([[torch.inf, 0, 1], [-torch.inf, -torch.inf, -torch.inf], [-torch.inf, 3, 3], [torch.nan, 1, 2]])
+TARGET = torch.tensor([0, 5, 7, 1, 2, -100, 7])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dim", [0, -1])
+def test_split_log_softmax_changes_nothing(dtype: torch.dtype, dim: int) -> None:
+    for x in (ROWS.to(dtype), SPECIAL.to(dtype)):
+        whole, split = (traced(lambda x: (torch.log_softmax(x, dim),), x) for _ in range(2))
+        names = [node.name for node in split.returned]  # type: ignore[union-attr]
+        assert split_log_softmax(split) == 1
+        split.module.graph.lint()
+        assert [node.name for node in split.returned] == names  # type: ignore[union-attr]
+        (expected,), (found,) = (executable(planned(program))([x]) for program in (whole, split))
+        assert_same(found, expected, "as its own lowering", rtol=0, atol=0)
+        assert_same(found, torch.log_softmax(x.double(), dim).to(dtype), "as of float64")
+
+
+def loss(x: Tensor, target: Tensor) -> tuple[Tensor]:
+    return (functional.cross_entropy(x, target),)
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_split_log_softmax_stores_no_logarithm_that_the_loss_does_not_read(mode: str) -> None:
+    program = traced(loss, ROWS, TARGET, mode=mode)
+    assert split_log_softmax(program) == 1
+    schedule = planned(program)
+    made = [step for step in schedule.steps if isinstance(step, Allocate)]
+    assert all(len(step.size) < 2 or step.size[1] == Int(1) for step in made), "the two numbers of a row, and the loss"
+    (found,) = executable(schedule)([ROWS, TARGET])
+    assert_same(found, loss(ROWS, TARGET)[0], "the loss")
+
+
+def test_split_log_softmax_leaves_other_layouts_alone() -> None:
+    """The operator's result is contiguous whatever it is given; that of a subtraction is not."""
+    x = ROWS.t()
+    assert split_log_softmax(traced(lambda x: (torch.log_softmax(x, 0),), x)) == 0
+    assert split_log_softmax(traced(lambda x: (torch.log_softmax(x, 0),), ROWS[:0])) == 0
