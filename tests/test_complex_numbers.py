@@ -186,7 +186,7 @@ def test_compiled_complex_programs_and_gradients_as_eager() -> None:
     function = every({name: program for name, program in PROGRAMS.items() if name not in ("counts",)})
     reset()
     ours, theirs = run(torch.compile(function, backend=assay)), run(function)
-    assert set(totals()["fallbacks"]) <= {"aten.mm"}
+    assert set(totals()["fallbacks"]) <= {"aten.mm", "aten.clone"}  # of a conjugate that was kept for the backward
     for number, (found, expected) in enumerate(zip(ours, theirs, strict=True)):
         assert_same(found, expected, f"result {number}", rtol=1e-4, atol=1e-4)
 
