@@ -84,6 +84,7 @@ def _of_lane(rule: Rule, operation: Operation, lane: Index | None) -> Result:
 
 
 def _wants_complex_operands(operation: Operation) -> None:
+    """Raises: Declined where a real operand would be the same for either part, or there is a factor."""
     values = {name: value for name, value in operation.arguments.items() if name not in REAL_OPERANDS}
     operands = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
     if not all(tensor.dtype.is_complex for tensor in (*operands, operation.output)):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from compiler.ir.index import ONE, ZERO, Index
-from compiler.ir.loops import Element
+from compiler.ir.loops import Element, ReduceOp
 from compiler.ir.rewrite import constant, convert, on_lane
 from compiler.ops.complex_numbers import Complex, lane_of, of_real, record_complex, result
 from compiler.ops.pointwise import Formula
@@ -23,10 +22,13 @@ def part(loops: Axes, lane: Index, dtype: torch.dtype) -> Formula:
 
 
 def reduced_parts(loops: Axes, dtype: torch.dtype) -> Complex:
+    """The elements that a reduction runs over."""
     return Complex(part(loops, ZERO, dtype), part(loops, ONE, dtype))
 
 
 def reduction(*targets: str) -> Callable[[Rule], Rule]:
+    """Declares a function as the rule for complex numbers of reductions."""
+
     def declare(function: Rule) -> Rule:
         def lower(operation: Operation) -> Result:
             if not operation.tensor("self").dtype.is_complex:
@@ -49,7 +51,9 @@ def mean(operation: Operation) -> Result:
     return result(operation, total / count)
 
 
-def truth(op: Any) -> Rule:
+def truth(op: ReduceOp) -> Rule:
+    """A rule: any or all; a number is true where either part is not zero."""
+
     def lower(operation: Operation) -> Result:
         loops = axes(operation)
         x = reduced_parts(loops, operation.tensor("self").dtype.to_real())
