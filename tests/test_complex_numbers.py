@@ -133,6 +133,10 @@ PROGRAMS: dict[str, Program] = {
     "triangles": lambda x: (x.tril(), x.triu(1), x.trace()),
     "sums": lambda x: (x.sum(), x.sum(0), (x * 2).sum(1, keepdim=True), x.mean(), x.mean(1), x.cumsum(1)),
     "counts": lambda x: ((x * (x.real > 0)).count_nonzero(0), x.any(), x.all(1), x.norm(), x.norm(dim=1)),
+    "moments": lambda x: (x.var(), x.std(0), *torch.var_mean(x, 1, correction=0), *torch.std_mean(x)),
+    "norms": lambda x: (x.norm(), x.norm(1, dim=1), x.norm(math.inf), torch.linalg.vector_norm(x, 3, dim=0)),
+    "cross": lambda x: (torch.linalg.cross(x[:3], x[1:], dim=0), torch.linalg.cross(x[:, :3], x[:1, 3:])),
+    "filled": lambda x: (torch.nn.functional.pad(x, (1, 2), value=1.5), x.index_fill(0, ROWS, 0), torch.diag_embed(x)),
     "normalized": lambda x: (x / x.abs().sum(1, keepdim=True), (x - x.mean(0)) * 2),
     "created": lambda x: (torch.zeros_like(x) + x, torch.full((3,), 1 + 2j), torch.ones(2, dtype=x.dtype) * 2),
     "looked up": lambda x: (x[torch.tensor([3, 0])], x.gather(1, torch.tensor([[5, 0]])), x.index_select(0, ROWS)),
@@ -182,7 +186,7 @@ def test_compiled_complex_programs_and_gradients_as_eager() -> None:
     function = every({name: program for name, program in PROGRAMS.items() if name not in ("counts",)})
     reset()
     ours, theirs = run(torch.compile(function, backend=assay)), run(function)
-    assert set(totals()["fallbacks"]) <= {"aten.mm"}
+    assert set(totals()["fallbacks"]) <= {"aten.mm", "aten.clone"}  # of a conjugate that was kept for the backward
     for number, (found, expected) in enumerate(zip(ours, theirs, strict=True)):
         assert_same(found, expected, f"result {number}", rtol=1e-4, atol=1e-4)
 

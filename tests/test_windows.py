@@ -72,6 +72,12 @@ def test_window_of_channels_last_as_eager(name: str) -> None:
     assert set(schedule.counts.fallbacks) <= {"aten.avg_pool2d"}
 
 
+def test_channel_shuffle_keeps_channels_last_as_eager() -> None:
+    check(
+        lambda x: (aten.channel_shuffle(x, 2),), torch.randn(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_window_dtypes(dtype: torch.dtype) -> None:
     rtol = {torch.float64: 1e-12, torch.bfloat16: 8e-3, torch.float16: 1e-3}[dtype]

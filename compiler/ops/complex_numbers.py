@@ -18,8 +18,7 @@ from compiler.ir.index import ONE, ZERO, Index, Symbol
 from compiler.ir.loops import Element, Expr
 from compiler.ir.lowered import LANES, Tensor, coordinates
 from compiler.ir.rewrite import Expansion, constant, convert, on_lane
-from compiler.ops.pointwise import Formula
-from compiler.ops.reduction import Axes, axes, norm_of
+from compiler.ops.pointwise import Formula, neighbours
 from compiler.ops.registry import (
     Declined,
     Kind,
@@ -31,7 +30,6 @@ from compiler.ops.registry import (
     View,
     broadcast,
     name_of_target,
-    number_of,
     record,
     value_of,
 )
@@ -86,6 +84,7 @@ def _of_lane(rule: Rule, operation: Operation, lane: Index | None) -> Result:
 
 
 def _wants_complex_operands(operation: Operation) -> None:
+    """Raises: Declined where a real operand would be the same for either part, or there is a factor."""
     values = {name: value for name, value in operation.arguments.items() if name not in REAL_OPERANDS}
     operands = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
     if not all(tensor.dtype.is_complex for tensor in (*operands, operation.output)):
@@ -368,6 +367,18 @@ def addcdiv(operation: Operation, x: Complex, a: Complex, b: Complex) -> Complex
     return x + parts(operation, "value") * a / b
 
 
+def cross(operation: Operation) -> Result:
+    """`a1 b2 - a2 b1`, as of real numbers."""
+    dtype = _computed_in(operation)
+    (a, b), (c, d) = (
+        [parts_of(operation[name], at, dtype) for at in neighbours(operation, name)] for name in ("self", "other")
+    )
+    return result(operation, a * d - b * c)
+
+
+record_complex(cross, "linalg_cross")
+
+
 POWERS: Mapping[float, Callable[[Complex], Complex]] = {
     1: lambda x: x,
     2: lambda x: x * x,
@@ -477,68 +488,3 @@ part_view("view_as_complex", lambda operation, base: coordinates(len(base.shape)
 part_view("real", lambda operation, base: (*_own(operation), ZERO))
 part_view("imag", lambda operation, base: (*_own(operation), ONE))
 part_view("_conj", lambda operation, base: coordinates(len(base.shape) + 1), is_conjugate=True)
-
-
-# ---- reductions ------------------------------------------------------------------------------------------------------
-
-
-def part(loops: Axes, lane: Index, dtype: torch.dtype) -> Formula:
-    """A part of the elements that a reduction runs over."""
-    tensor = loops.tensor
-    return Formula(convert(Element(tensor.name, (*loops.at, lane), tensor.dtype.to_real()), dtype))
-
-
-def reduced_parts(loops: Axes, dtype: torch.dtype) -> Complex:
-    return Complex(part(loops, ZERO, dtype), part(loops, ONE, dtype))
-
-
-def reduction(*targets: str) -> Callable[[Rule], Rule]:
-    def declare(function: Rule) -> Rule:
-        def lower(operation: Operation) -> Result:
-            if not operation.tensor("self").dtype.is_complex:
-                raise Declined("a complex result of real numbers")
-            return function(operation)
-
-        record_complex(lower, *targets)
-        return function
-
-    return declare
-
-
-@reduction("mean.default", "mean.dim")
-def mean(operation: Operation) -> Result:
-    """The sum, divided by a complex number."""
-    loops, dtype = axes(operation), operation.output.dtype.to_real()
-    x = reduced_parts(loops, dtype)
-    total = Complex(*(Formula(loops.reduce("sum", each.expr)) for each in (x.real, x.imag)))
-    count = Complex(Formula(number_of(loops.count, dtype)), Formula(constant(0.0, dtype)))
-    return result(operation, total / count)
-
-
-def truth(op: Any) -> Rule:
-    def lower(operation: Operation) -> Result:
-        loops = axes(operation)
-        x = reduced_parts(loops, operation.tensor("self").dtype.to_real())
-        return (convert(loops.reduce(op, x.is_equal(of_real(0.0, x)).of("logical_not").expr), operation.output.dtype),)
-
-    return lower
-
-
-reduction("any.default", "any.dim", "any.dims")(truth("any"))
-reduction("all.default", "all.dim", "all.dims")(truth("all"))
-
-
-@reduction("count_nonzero", "count_nonzero.dim_IntList")
-def count_nonzero(operation: Operation) -> Result:
-    loops = axes(operation)
-    x = reduced_parts(loops, operation.tensor("self").dtype.to_real())
-    is_counted = x.is_equal(of_real(0.0, x)).of("logical_not").expr
-    return (loops.reduce("sum", convert(is_counted, torch.int64)),)
-
-
-@reduction("linalg_vector_norm")
-def vector_norm(operation: Operation) -> Result:
-    """The norm of the absolute values."""
-    loops, dtype = axes(operation), operation.output.dtype
-    body = reduced_parts(loops, dtype).abs().expr
-    return (norm_of(body, float(operation.number("ord")), loops.reduce),)

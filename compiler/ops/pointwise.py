@@ -9,10 +9,11 @@ from typing import Any, cast
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
+from compiler.ir.index import Index, Symbol
 from compiler.ir.loops import Expr
 from compiler.ir.rewrite import call, constant, convert, widened
 from compiler.ops.division import integer_division
-from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
+from compiler.ops.registry import Declined, Kind, Operation, Result, broadcast, element, record, rule
 
 ON_BOOL = {
     "add": "logical_or",
@@ -256,6 +257,32 @@ def pow_tensor(operation: Operation) -> Result:
     if dtype is torch.bool:
         raise Declined("power of booleans")
     return finish(operation, call("pow", operation.value("self", dtype), operation.value("exponent", dtype)))
+
+
+@rule(Kind.pointwise, "linalg_cross")
+def cross(operation: Operation) -> Result:
+    """`a1 b2 - a2 b1`, where 1 and 2 are the next and the next but one along a dimension of three."""
+    (one, two), (other_one, other_two) = (neighbours(operation, name) for name in ("self", "other"))
+    dtype = compute_dtype(operation)
+    if dtype is torch.bool:
+        raise Declined("booleans")
+    a_one, a_two, b_one, b_two = (
+        element(operation.tensor(name), at, dtype)
+        for name, at in (("self", one), ("self", two), ("other", other_one), ("other", other_two))
+    )
+    return finish(operation, call("sub", call("mul", a_one, b_two), call("mul", a_two, b_one)))
+
+
+def neighbours(operation: Operation, name: str) -> list[tuple[Index, ...]]:
+    """The coordinates of the next element and the next but one along `dim`, in an argument that is broadcast."""
+    tensor, rank = operation.tensor(name), len(operation.output.shape)
+    dim = operation["dim"] % rank
+    found = []
+    for step in (1, 2):
+        at = list(broadcast(tensor, operation.output.shape))
+        at[dim - rank] = (Symbol(f"d{dim}") + step) % 3
+        found.append(tuple(at))
+    return found
 
 
 @rule(Kind.pointwise, "square")

@@ -228,6 +228,8 @@ record(Kind.indexing, shuffled("downscale_factor", False), "pixel_unshuffle")
 @rule(Kind.indexing, "channel_shuffle")
 def channel_shuffle(operation: Operation) -> Result:
     source, groups = operation.tensor("self"), as_index(operation["groups"])
+    if source.stride != operation.output.stride:
+        raise Declined("another layout")  # eager keeps channels last, fake tensors do not
     outer, channel, *inner = coordinates(len(source.shape))
     each = source.shape[1] // groups
     return (element(source, (outer, channel % groups * each + channel // groups, *inner), operation.output.dtype),)

@@ -38,7 +38,7 @@ def searched(operation: Operation, row: Tensor, outer: tuple[Index, ...], value:
 
 
 def _by_halves(loop: Loop, is_before: Expr, length: int) -> Expr:
-    """How many elements are before, those that are standing in front: a step is taken if its last element is."""
+    """How many elements stand before the value: a step of each size is taken if the last element in it does."""
     count: Expr = constant(0, torch.int64)
     for bit in reversed(range(length.bit_length())):
         further = call("add", count, constant(1 << bit, torch.int64))
