@@ -1,6 +1,7 @@
 """Runs a batch of samples: many in one compile, and one by one where something is not as eager's.
 
-    together, as one graph -> without those that eager rejects -> halves -> one sample, whose row is its verdict
+    together, as one graph -> the same through torch.compile, where it is refused -> without those that eager rejects
+    -> halves -> one sample, whose row is its verdict
 
 What a compile of several shows is taken apart until each verdict is that of one sample. A difference names its sample
 by its path, and that sample runs again alone; one that is `same` alone, and was not among others, is `diverged` with
@@ -122,7 +123,7 @@ class _Trial:
 
     def judge(self, samples: tuple[Sample, ...]) -> None:
         """Judges the samples, together as far as they let themselves be."""
-        if self._is_judged(samples):
+        if self._is_judged(samples, is_whole=True):
             return
         accepted = tuple(sample for sample in samples if not self._is_rejected(sample))
         names = {sample.name for sample in accepted}
@@ -144,13 +145,16 @@ class _Trial:
         self._judge_accepted(samples[:middle])
         self._judge_accepted(samples[middle:])
 
-    def _is_judged(self, samples: tuple[Sample, ...]) -> bool:
-        """Runs the samples as one program, and counts the verdict of each where that tells them."""
+    def _is_judged(self, samples: tuple[Sample, ...], is_whole: bool = False) -> bool:
+        """Runs the samples as one program, and counts the verdict of each where that tells them. Where the whole is
+        refused as a graph, Dynamo may break it."""
         if len(samples) == 1:
             self._judge_one(samples)
             return True
         strict = strictly(self.how.backend)
         result = self._run(samples, without_dynamo(strict) if self._is_direct else backends.resolve(strict))
+        if result.verdict == "unsupported" and is_whole and self._is_direct:
+            result = self._run(samples, backends.resolve(strict))
         if is_conclusive(result):
             self._conclude(samples, result)
         return is_conclusive(result)

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from harness.float64 import HALVES
+
 Convert = Callable[[Tensor], Tensor]
 WIDE = {dtype: torch.complex128 for dtype in (torch.complex32, torch.complex64, torch.complex128)}
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)
@@ -58,8 +60,10 @@ def copy_call(call: Call, convert: Convert | None = None, device: str | None = N
     return Call(function, args, kwargs, copier.leaves)
 
 
-def widened(flat: Tensor) -> Tensor:
-    """The same numbers in float64 (complex128)."""
+def widened(flat: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
+    """The same numbers in float64 (complex128), or at least in float32 (complex64)."""
+    if wide == torch.float32:
+        return flat.to(HALVES.get(flat.dtype, flat.dtype), copy=True)
     is_number = flat.is_floating_point() or flat.is_complex()
     return flat.to(WIDE.get(flat.dtype, torch.float64), copy=True) if is_number else flat.clone()
 

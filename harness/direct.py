@@ -73,8 +73,10 @@ def _graph_of(function: Callable[..., Any], count: int) -> fx.GraphModule:
 
 
 def _symbolic(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Fake tensors with symbols for sizes, as Dynamo makes them under `dynamic=True`."""
-    mode = FakeTensorMode(shape_env=ShapeEnv())
+    """Fake tensors with symbols for sizes, as Dynamo makes them under `dynamic=True`; what only the data tells is no
+    symbol, as for Dynamo.
+    """
+    mode = FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False))
     return [_symbolic_tensor(mode, index, tensor) for index, tensor in enumerate(tensors)]
 
 

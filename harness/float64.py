@@ -1,7 +1,8 @@
-"""Runs a program in float64 although its own lines ask for less: the anchor that rounding errors are measured from.
+"""Runs a program in a wider dtype than its own lines ask for: in float64, the anchor that rounding errors are measured
+from; in float32, what a program in halves is between its roundings.
 
-A dispatch mode replaces every narrower floating dtype that an operator is asked for by float64, and widens what is
-created narrow all the same. Random numbers are drawn in the program's own dtype and then widened, so that dropout
+A dispatch mode replaces every narrower floating dtype that an operator is asked for by the wide one, and widens what
+is created narrow all the same. Random numbers are drawn in the program's own dtype and then widened, so that dropout
 and noise are those of the eager run; a run whose random state ends elsewhere than eager's is no anchor.
 """
 
@@ -15,19 +16,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
-WIDER = {dtype: torch.float64 for dtype in NARROW} | {
-    torch.complex64: torch.complex128,
-    torch.complex32: torch.complex128,
+HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+WIDER = {
+    torch.float32: HALVES,
+    torch.float64: {
+        **{dtype: torch.float64 for dtype in NARROW},
+        torch.complex64: torch.complex128,
+        torch.complex32: torch.complex128,
+    },
 }
+"""By the wide dtype, what takes the place of each narrower one."""
 aten = torch.ops.aten
 
 
-class Float64(TorchDispatchMode):
-    """Everything in float64; random numbers as they are drawn in `narrow`."""
+class Widened(TorchDispatchMode):
+    """Everything in `wide`; random numbers as they are drawn in `narrow`."""
 
-    def __init__(self, narrow: torch.dtype) -> None:
+    def __init__(self, narrow: torch.dtype, wide: torch.dtype) -> None:
         super().__init__()
-        self._narrow = narrow
+        self._narrow, self._wide, self._wider = narrow, wide, WIDER[wide]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -35,8 +42,8 @@ class Float64(TorchDispatchMode):
             return self._dropout(*args)
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._drawn(func, args, kwargs)
-        args, kwargs = tree_map_only(torch.dtype, lambda dtype: WIDER.get(dtype, dtype), (args, kwargs))
-        return tree_map_only(Tensor, _wide, func(*args, **kwargs))
+        args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._wider.get(dtype, dtype), (args, kwargs))
+        return tree_map_only(Tensor, self._widened, func(*args, **kwargs))
 
     def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
         narrow_args, narrow_kwargs = tree_map(self._narrowed, (args, kwargs))
@@ -45,16 +52,15 @@ class Float64(TorchDispatchMode):
         result = func(*narrow_args, **narrow_kwargs)
         if func._schema.is_mutable and args:
             return args[0].copy_(result)
-        return tree_map_only(Tensor, _wide, result)
+        return tree_map_only(Tensor, self._widened, result)
 
     def _narrowed(self, value: Any) -> Any:
-        return value.to(self._narrow) if isinstance(value, Tensor) and value.dtype == torch.float64 else value
+        return value.to(self._narrow) if isinstance(value, Tensor) and value.dtype == self._wide else value
 
     def _dropout(self, tensor: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
         _, mask = aten.native_dropout.default(tensor.new_ones(tensor.shape, dtype=self._narrow), p, train)
         kept = mask if train is not False else torch.ones_like(mask)
         return tensor * kept * (1 / (1 - p) if p < 1 and train is not False else 1.0), mask
 
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(WIDER[tensor.dtype]) if tensor.dtype in WIDER else tensor
+    def _widened(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._wider[tensor.dtype]) if tensor.dtype in self._wider else tensor

@@ -14,18 +14,24 @@ from harness.tolerance import Evidence, largest
 
 SAMPLES = 4
 Run = tuple[Observation, ...]
+BETWEEN = {
+    **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.complex32), torch.float32),
+}
+"""In which dtype a program may be computed between its roundings to another: in float64, also where its inputs are
+narrower and a rounding of theirs is too large a step; halves in float32."""
 
 
 @dataclass(slots=True)
 class Oracle:
-    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k)` makes run k with
-    every number of the call moved by one rounding."""
+    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype)` makes run k
+    with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is computed."""
 
     eager: Run
     again: Run
     wide: Run | str
-    nudged: Callable[[int], Run]
-    _samples: list[Run] | None = field(default=None, init=False)
+    nudged: Callable[[int, torch.dtype | None], Run]
+    _samples: dict[torch.dtype | None, list[Run]] = field(default_factory=dict, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
     def evidence(self, step: int, kind: str, path: str) -> Evidence:
@@ -35,7 +41,8 @@ class Oracle:
         return Evidence(
             truth=truth,
             why_not=why_not,
-            samples=lambda: list(self._sampled(step, kind, path)),
+            samples=lambda: list(self._sampled(step, kind, path, None)),
+            between=lambda: list(self._between(step, kind, path)),
             scale=self._scale(step, kind),
             fan_in=self._fan_in(step, seen[path]),
         )
@@ -67,8 +74,13 @@ class Oracle:
         seen = _of_kind(self.wide[step], kind).get(path)
         return (None, "the float64 run has no such value") if seen is None else (seen.value, "")
 
-    def _sampled(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
-        for run in self._runs():
+    def _between(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
+        eager = _of_kind(self.eager[step], kind)[path]
+        if eager is not None and (wide := BETWEEN.get(eager.value.dtype)) is not None:
+            yield from self._sampled(step, kind, path, wide)
+
+    def _sampled(self, step: int, kind: str, path: str, wide: torch.dtype | None) -> Iterator[Tensor]:
+        for run in self._runs(wide):
             seen = _of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -79,16 +91,16 @@ class Oracle:
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
-    def _runs(self) -> Sequence[Run]:
+    def _runs(self, wide: torch.dtype | None = None) -> Sequence[Run]:
         """The perturbed runs that took eager's path, made when first asked for."""
-        if self._samples is None:
-            self._samples = [run for run in self._made_runs() if takes_path_of(run, self.eager)]
-        return self._samples
+        if wide not in self._samples:
+            self._samples[wide] = [run for run in self._made_runs(wide) if takes_path_of(run, self.eager)]
+        return self._samples[wide]
 
-    def _made_runs(self) -> Iterator[Run]:
+    def _made_runs(self, wide: torch.dtype | None) -> Iterator[Run]:
         for index in range(SAMPLES):
             try:
-                yield self.nudged(index)
+                yield self.nudged(index, wide)
             except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is
                 return
 

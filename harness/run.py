@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
+from torch import Tensor
 from torch._dynamo.utils import counters
 
 from harness import backends
@@ -34,7 +35,7 @@ from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, nudged, widened
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
-from harness.float64 import NARROW, Float64
+from harness.float64 import NARROW, Widened
 from harness.measure import alternate
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
@@ -201,24 +202,35 @@ class _Trial:
     def _wide(self, eager: Run) -> Run | str:
         """The float64 run, or why it is no anchor."""
         try:
-            calls = self._copies(widened)
+            wide = self._widened(torch.float64)
         except CloneError as error:
             return str(error)
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
-            with Float64(_narrow_dtype(self.call)):
-                wide = self._observed(calls, is_poked=False)
-        finally:
-            torch.set_default_dtype(default)
         for got, reference in zip(wide, eager, strict=True):
             if got.error is not None and reference.error is None:
                 return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
         return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
 
-    def _nudged(self, index: int) -> Run:
+    def _nudged(self, index: int, wide: torch.dtype | None) -> Run:
         move = nudged(self.seed + index + 1)
+        if wide is not None:
+            return self._widened(wide, move)
         return self._observed(self._copies(move), is_poked=False, moved=move)
+
+    def _widened(self, wide: torch.dtype, move: Convert | None = None) -> Run:
+        """An eager run in a wider dtype. Raises: CloneError for a call that cannot be copied into it."""
+
+        def convert(flat: Tensor) -> Tensor:
+            made = widened(flat, wide)
+            return move(made) if move is not None else made
+
+        calls = self._copies(convert)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(wide)
+        try:
+            with Widened(_narrow_dtype(self.call), wide):
+                return self._observed(calls, is_poked=False, moved=move)
+        finally:
+            torch.set_default_dtype(default)
 
     def _observed(self, calls: tuple[Call, ...], is_poked: bool = True, moved: Convert | None = None) -> Run:
         """An eager run."""

@@ -23,6 +23,11 @@ little about the size of the error. So a difference is said only after up to fou
 input, parameter and cotangent moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs
 change by that, or whose numbers move further than the reach below, took another path, and is not counted.
 
+*Between roundings.* A backend may keep in float32 what eager rounds to halves, and where eager's roundings cancel by
+luck (x / |x| of one element) a rounding of float32 terms is left. So halves are also measured by four runs of eager in
+float32, which the anchor vouches for; results in float64 of narrower inputs by four runs with inputs widened first, as
+one rounding of the narrow ones moves such a result beyond reach.
+
 *Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
 (its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the
 largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give
@@ -54,13 +59,15 @@ class Evidence:
     """What the judgement of one tensor rests on.
 
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of perturbed
-    eager runs, asked for only when needed. `scale` is the largest magnitude among tensors of the same kind,
-    `fan_in` how many input elements there are for each element of this tensor.
+    eager runs, `between` those of runs in the dtype between its roundings; both are asked for only when needed.
+    `scale` is the largest magnitude among tensors of the same kind, `fan_in` how many input elements there are for
+    each element of this tensor.
     """
 
     truth: Tensor | None = None
     why_not: str = ""
     samples: Samples = tuple
+    between: Samples = tuple
     scale: float = 0.0
     fan_in: float = 1.0
 
@@ -105,14 +112,20 @@ def explain_reals(
     if bool(((ours - (made := rule.bound(eager, truth, ())).centre).abs() <= made.bound).all()):
         return None
     reach = _reach(eager, evidence.scale, epsilon)
-    samples = [_at(_real(sample), finite) for sample in evidence.samples() if _real(sample).shape == finite.shape]
+    samples = _numbers(evidence.samples, finite)
     near = [sample for sample in samples if _distance(sample, eager) <= reach]
+    if truth is not None:
+        near += _numbers(evidence.between, finite)
     if not near and truth is None:
         far = reach / epsilon**0.25
         near = [sample for sample in samples if _distance(sample, eager) <= far]
     made = rule.bound(eager, truth, near)
     excess = (ours - made.centre).abs() - made.bound
     return None if bool((excess <= 0).all()) else _worst(ours, eager, made, excess)
+
+
+def _numbers(samples: Samples, finite: Tensor) -> list[Tensor]:
+    return [_at(_real(sample), finite) for sample in samples() if _real(sample).shape == finite.shape]
 
 
 def _at(tensor: Tensor, finite: Tensor) -> Tensor:

@@ -36,6 +36,16 @@ def test_tolerance_finds_one_element_and_says_which(truth: Tensor) -> None:
     assert told is not None and "1 of 1000" in told and "[137]" in told and "anchored on float64" in told
 
 
+def test_tolerance_takes_what_float32_leaves_of_halves_that_cancel() -> None:
+    """Eager's roundings cancel: its error is 0, as is the number itself, so that no reach holds a run in float32."""
+    truth = torch.zeros(3, dtype=torch.float64)
+    eager, rest = truth.bfloat16(), torch.tensor([2e-8, -1e-8, 0.0])
+    evidence = Evidence(truth, samples=lambda: [eager], between=lambda: [rest])
+    assert explain(rest.bfloat16(), eager, Evidence(truth, samples=lambda: [rest])) is not None
+    assert explain(rest.bfloat16(), eager, evidence) is None
+    assert explain((100 * rest).bfloat16(), eager, evidence) is not None
+
+
 def test_tolerance_keeps_large_numbers_from_excusing_small_ones() -> None:
     truth = torch.tensor([1e8] + [1e-3] * 99, dtype=torch.float64)
     eager, ours = around(truth, 2), around(truth, 2)

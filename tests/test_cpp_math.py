@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from compiler.codegen.cpp import emit_kernel, prelude
-from compiler.ir.loops import Call
+from compiler.ir.loops import Call, Expr
+from compiler.ir.rewrite import constant
 from compiler.runtime.build import FLAGS, find_compiler
 from tests import kernel_ir as ir
 
@@ -67,6 +68,33 @@ def test_math_is_within_its_ulps(op: str, results: dict[str, tuple[torch.Tensor,
     )
     zeros = (x == 0) & (got == got)
     assert torch.equal(got[zeros].signbit(), exact[zeros].signbit())
+
+
+def never_positive(tmp_path: Path, op: str, value: Expr, x: torch.Tensor) -> torch.Tensor:
+    run = ir.make_run(ir.loops(i=x.numel()), [ir.store("y", ir.i, Call("exp", (value,), ir.F32))], {"x": x}, {"y": x})
+    assert emit_kernel(run.kernel).count("m::exp_below") == 1, op
+    return ir.launch(ir.load_runs([run], tmp_path)[run.kernel.name], run)["y"]
+
+
+def test_math_exp_of_what_is_never_positive_is_within_its_ulps(tmp_path: Path) -> None:
+    x, loaded = sweep(), ir.load("x", ir.i)
+    for op, value, exact in (
+        ("neg", ir.call("neg", ir.call("abs", loaded)), torch.exp(-x.double().abs())),
+        ("mul", ir.call("mul", ir.const(-0.5), ir.call("mul", loaded, loaded)), torch.exp((-0.5 * (x * x)).double())),
+    ):
+        worst, at = distance(never_positive(tmp_path, op, value, x), exact)
+        assert worst <= 1.1, f"{op}: {x[at].item()!r}: {worst:.2f} ulp"
+
+
+def test_math_normal_cdf_is_within_two_ulps(tmp_path: Path) -> None:
+    """Of the tails too, between -14 and 0: a million numbers, and all patterns of bits of `sweep`."""
+    x = torch.cat([sweep(), torch.linspace(-14.4, 0.5, 1_000_003)])
+    run = ir.make_run(
+        ir.loops(i=x.numel()), [ir.store("y", ir.i, ir.call("normal_cdf", ir.load("x", ir.i)))], {"x": x}, {"y": x}
+    )
+    got = ir.launch(ir.load_runs([run], tmp_path)[run.kernel.name], run)["y"]
+    worst, at = distance(got, torch.special.erfc(x.double() * -(0.5**0.5)) / 2)
+    assert worst <= 1.8, f"normal_cdf({x[at].item()!r}) = {got[at].item()!r}: {worst:.2f} ulp"
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +157,15 @@ def test_math_loops_are_vectorised(tmp_path: Path) -> None:
     compiler = find_compiler("")
     if compiler is None or "Free Software Foundation" not in compiler.version:
         pytest.skip("the report is asked of gcc")
-    x = torch.zeros(4096)
-    for op in (*ULPS, "sqrt", "floor", "round", "normal_cdf", "maximum", "pow", "atan2", "hypot"):
-        args = tuple(ir.load("x", ir.i) for _ in range(2 if op in ("maximum", "pow", "atan2", "hypot") else 1))
-        run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, Call(op, args, ir.F32))], {"x": x}, {"y": x})
+    x, element = torch.zeros(4096), ir.load("x", ir.i)
+    two = ("maximum", "pow", "atan2", "hypot")
+    bodies = {op: Call(op, (element,) * (1 + (op in two)), ir.F32) for op in (*ULPS, *two, "sqrt", "floor", "round")}
+    low, high = (constant(bound, ir.F32) for bound in (0.0, 6.0))
+    clamped = Call("minimum", (Call("maximum", (Call("mul", (element, element), ir.F32), low), ir.F32), high), ir.F32)
+    bodies |= {"clamp": clamped, "clamp twice": Call("maximum", (Call("add", (clamped, element), ir.F32), low), ir.F32)}
+    bodies |= {"gate": Call("mul", (element, clamped), ir.F32), "normal_cdf": Call("normal_cdf", (element,), ir.F32)}
+    for op, body in bodies.items():
+        run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, body)], {"x": x}, {"y": x})
         source = tmp_path / "unit.cpp"
         source.write_text(prelude() + emit_kernel(run.kernel))
         command = [compiler.path, *FLAGS, "-fopt-info-vec-optimized", "-c", str(source), "-o", "/dev/null"]

@@ -40,6 +40,10 @@ def softmax_by_hand(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (e / e.sum(-1, keepdim=True),)
 
 
+def loss_of_two_softmaxes(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (-(x.log_softmax(-1) * y.softmax(-1)).sum(-1),)
+
+
 WHOLE: dict[str, tuple[Callable[..., Any], tuple[torch.Size | tuple[int, ...], ...], int, int]] = {
     "pointwise chain": (lambda x: ((x * 2 + 1).relu().exp(),), ((4, 6),), 1, 1),
     "saved and used": (lambda x: (x.tanh(), x.tanh() * 2), ((4, 6),), 1, 2),
@@ -49,6 +53,7 @@ WHOLE: dict[str, tuple[Callable[..., Any], tuple[torch.Size | tuple[int, ...], .
     "masked softmax": (lambda x, m: (torch.where(m > 0, x, -1e9).softmax(-1),), ((2, 9, 6), (2, 1, 6)), 1, 1),
     "layer norm": (layer_norm_by_hand, ((9, 6),), 1, 3),
     "residual layer norm": (lambda x, y: (x + y, *layer_norm_by_hand(x + y)), ((2, 9, 6), (2, 9, 6)), 1, 4),
+    "loss of two softmaxes": (loss_of_two_softmaxes, ((9, 6), (9, 6)), 1, 1),
     "reductions share inputs": (lambda x: (x.sum(1), x.amax(1), (x * x).sum(1)), ((9, 6),), 1, 3),
     "epilogue": (lambda x: (x.sum(-1).sqrt() * 2 + 1,), ((9, 6),), 1, 1),
     "flattened rows": (lambda x: (layer_norm_by_hand(x)[0].view(18, 6) * 2,), ((2, 9, 6),), 1, 1),

@@ -6,6 +6,8 @@ name in the graph: a call that is not taken apart costs one node to record inste
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch._decomp import get_decompositions
 
@@ -40,4 +42,24 @@ CHOSEN = [
     aten.masked_fill,
 ]
 
-DECOMPOSITIONS: Decompositions = {**get_decompositions(CHOSEN), **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES}  # type: ignore[dict-item]
+TABLE = get_decompositions(CHOSEN)
+
+
+def nll_loss_in_rows(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """`nll_loss2d_forward`, whose losses lie in rows in eager, however the input lies."""
+    loss, weight = TABLE[aten.nll_loss2d_forward.default](*args)
+    return loss.contiguous(), weight
+
+
+def nll_loss_gradient(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> object:
+    """`nll_loss2d_backward`; left to ATen, which refuses it, where a gradient that lies as the input is not in rows."""
+    if not torch.empty_like(x).is_contiguous():
+        return NotImplemented
+    return TABLE[aten.nll_loss2d_backward.default](grad, x, *args)
+
+
+OWN: Decompositions = {
+    aten.nll_loss2d_forward.default: nll_loss_in_rows,
+    aten.nll_loss2d_backward.default: nll_loss_gradient,
+}
+DECOMPOSITIONS: Decompositions = {**TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES}  # type: ignore[dict-item]

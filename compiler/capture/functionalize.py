@@ -68,6 +68,8 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
 
     Raises: Unsupported for what the signature cannot say; the errors that eager itself would raise.
     """
+    for leaf in call.leaves:
+        _check_layout(leaf.fake, "is given")
     trace = Trace(call.fake_mode, decompositions)
     with preserved(), trace.recording(), interpolation_whole(call.fake_mode):
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
@@ -76,6 +78,8 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         grad_mode = torch.is_grad_enabled()
         results = _run(call, flat)
+        for node in trace.graph.nodes:
+            _check_layout(node.meta.get("val"), f"makes, by {node.target},")
         _check_generators(trace, call)
         changed = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != grad_mode else ()
         bases = dict(base for base, _ in shared)
@@ -104,6 +108,14 @@ def _check_inference(trace: Trace, call: Call, bound: Sequence[object]) -> None:
     for leaf, one in zip(call.leaves, bound, strict=True):
         if leaf.is_inference and isinstance(one, Bound) and _is_written(trace, one):
             raise Unsupported("the program writes an inference tensor outside of inference mode")
+
+
+def _check_layout(value: object, how: str) -> None:
+    """Raises: Unsupported for a sparse tensor, which has no memory that results could be told to share; under
+    functionalization torch ends the process where it meets some.
+    """
+    if isinstance(value, torch.Tensor) and value.layout not in (torch.strided, torch.jagged):
+        raise Unsupported(f"the program {how} a tensor of layout {value.layout}")
 
 
 def _check_generators(trace: Trace, call: Call) -> None:

@@ -35,6 +35,7 @@ from compiler.codegen.nest import (
     apart_loops,
     cost,
     is_near,
+    is_never_positive,
     loops_of,
     middle,
     normalize,
@@ -359,6 +360,8 @@ class _Emitter:
                 return cast(f"(i64)({self.index(index)})", torch.int64, dtype)
             case Cast(inner, dtype):
                 return cast(self.value(inner), inner.dtype, dtype)
+            case Call("exp", (value,), torch.float32) if is_never_positive(value):
+                return f"m::exp_below({self.value(value)})"
             case Call(_, args):
                 return call(expr, [self.value(arg) for arg in args])
         raise VerifyError(f"assay: {expr} is used where its loops are not open")

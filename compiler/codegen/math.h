@@ -78,13 +78,16 @@ INLINE f16 to_f16(f32 x) {
 
 // ---- selection and sign ----
 
+// Two selects, not one of two conditions: of several in a row GCC makes branches, which no loop is vectorised with.
 template <class T>
 INLINE T maximum(T a, T b) {
-  return (a > b) | (a != a) ? a : b;
+  T larger = a > b ? a : b;
+  return a != a ? a : larger;
 }
 template <class T>
 INLINE T minimum(T a, T b) {
-  return (a < b) | (a != a) ? a : b;
+  T smaller = a < b ? a : b;
+  return a != a ? a : smaller;
 }
 template <class T>
 INLINE T fmax(T a, T b) {

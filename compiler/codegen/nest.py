@@ -125,6 +125,28 @@ def subexpressions(roots: Iterable[Expr]) -> list[Expr]:
     return list(found.values())
 
 
+def is_never_positive(expr: Expr) -> bool:
+    """Whether an interned value is at most 0 or NaN, whatever is read."""
+    match expr:
+        case Call("neg", (value,)):
+            return is_never_negative(value)
+        case Call("mul", (Const(factor), value)) | Call("mul", (value, Const(factor))):
+            return factor <= 0 and is_never_negative(value)
+        case Call("sub", (value, Reduce("max", _, body))):
+            return value is body
+    return False
+
+
+def is_never_negative(expr: Expr) -> bool:
+    """Whether an interned value is at least 0 or NaN, whatever is read."""
+    match expr:
+        case Call("mul", (value, other)):
+            return value is other
+        case Call("abs" | "exp" | "sqrt"):
+            return expr.dtype.is_floating_point
+    return False
+
+
 def indices(roots: Iterable[Expr]) -> list[Index]:
     found = subexpressions(roots)
     return [e.index if isinstance(e, Load | AsValue) else e.last for e in found if isinstance(e, Load | AsValue | Scan)]

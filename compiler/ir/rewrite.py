@@ -39,6 +39,24 @@ def convert(expr: Expr, dtype: torch.dtype) -> Expr:
     return Cast(expr, dtype)
 
 
+def without_detour(expr: Expr) -> Expr:
+    """`where(c, x, y)` of halves for the same widened and narrowed again, where nothing happens in between."""
+    chosen = expr.expr if isinstance(expr, Cast) and expr.dtype in NARROW else None
+    if not isinstance(chosen, Call) or chosen.op != "where":
+        return expr
+    condition, *arms = chosen.args
+    narrow = [_unwidened(arm, expr.dtype) for arm in arms]
+    if any(arm is None for arm in narrow):
+        return expr
+    return Call("where", (condition, *(arm for arm in narrow if arm is not None)), expr.dtype)
+
+
+def _unwidened(expr: Expr, dtype: torch.dtype) -> Expr | None:
+    if isinstance(expr, Const):
+        return constant(expr.value, dtype)
+    return expr.expr if isinstance(expr, Cast) and expr.expr.dtype is dtype else None
+
+
 def _is_exact(value: bool | int | float, dtype: torch.dtype) -> bool:
     return isinstance(value, bool) or dtype.is_floating_point or float(value).is_integer()
 

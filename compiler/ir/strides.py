@@ -13,11 +13,15 @@ from collections.abc import Sequence
 
 import torch
 
+from compiler.errors import Unsupported
+
 Number = int | torch.SymInt
 
 
 def hint(size: Number) -> int:
-    """A size as it was when the program was recorded."""
+    """A size as it was when the program was recorded. Raises: Unsupported for one that depends on data."""
+    if not is_known(size):
+        raise Unsupported(f"the memory of a tensor depends on a size that only the data tells: {size}")
     return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 

@@ -77,6 +77,8 @@ def is_size_operator(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
+OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+"""What marks operators whose results are numbers or have sizes that only the data tells."""
 NAMES_ONLY = (operator.getitem, after, private, part, window)
 """Calls that give a value, or a part of it, another name."""
 
@@ -128,9 +130,8 @@ class _Lowering:
         """
         for node in self.module.graph.nodes:
             if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                if (
-                    node.target._schema.is_mutable and IS_PLACED not in node.meta
-                ) or torch.Tag.data_dependent_output in node.target.tags:
+                is_write = node.target._schema.is_mutable and IS_PLACED not in node.meta
+                if is_write or any(tag in node.target.tags for tag in OF_DATA):
                     return True
         return False
 

@@ -313,29 +313,21 @@ record(Kind.pointwise, shift("shr"), "bitwise_right_shift.Tensor_Scalar", "__rsh
 def where(operation: Operation) -> Result:
     if operation.tensor("condition").dtype is not torch.bool:
         raise Declined("condition is not boolean")
-    dtype = operation.output.dtype
-    return (
-        call(
-            "where",
-            operation.value("condition", torch.bool),
-            _arm(operation, "self"),
-            _arm(operation, "other"),
-            dtype=dtype,
-        ),
-    )
+    return _chosen(operation, operation.value("condition", torch.bool), "self", "other")
 
 
-def _arm(operation: Operation, name: str) -> Expr:
-    return operation.value(name, operation.output.dtype)
+def _chosen(operation: Operation, condition: Expr, yes: str, no: str) -> Result:
+    """One of two arguments. Halves are widened, so that what was computed in float32 is not rounded on the way."""
+    dtype = widened(operation.output.dtype)
+    arms = (operation.value(name, dtype) for name in (yes, no))
+    return finish(operation, call("where", condition, *arms, dtype=dtype))
 
 
 @rule(Kind.pointwise, "masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(operation: Operation) -> Result:
     if operation.tensor("mask").dtype is not torch.bool:
         raise Declined("mask is not boolean")
-    dtype = operation.output.dtype
-    mask = operation.value("mask", torch.bool)
-    return (call("where", mask, operation.value("value", dtype), operation.value("self", dtype), dtype=dtype),)
+    return _chosen(operation, operation.value("mask", torch.bool), "value", "self")
 
 
 def clamped(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
@@ -497,7 +489,12 @@ def relu(operation: Operation) -> Result:
 
 
 def normal_distribution(x: Formula) -> Formula:
-    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail."""
+    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail.
+
+    Raises: Declined in float64, where eager's own `erf` decides about the digits that are left.
+    """
+    if x.expr.dtype is torch.float64:
+        raise Declined("the left tail in float64")
     return x.of("normal_cdf")
 
 

@@ -26,6 +26,7 @@ from compiler.ir.rewrite import (
     map_indices,
     nodes,
     renamed_at_root,
+    without_detour,
 )
 from compiler.schedule.fuse import LANE, Fused, Group, Scattering, place_of
 
@@ -73,7 +74,7 @@ def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
 def _stores(tensor: Tensor, at: tuple[Index, ...], expr: Expr, ranges: dict[str, Index]) -> Iterator[Store]:
     """The store of a value, or those of its lanes."""
     if not tensor.dtype.is_complex:
-        yield Store(tensor.name, offset_of(tensor, at), expr, "write")
+        yield Store(tensor.name, offset_of(tensor, at), without_detour(expr), "write")
         return
     for lane in (ZERO, ONE):
         value = Substitution({LANE.name: lane}, ranges)(expr)

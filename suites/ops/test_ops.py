@@ -27,6 +27,16 @@ MENDED = {
     "linspace.float64.forward infer static assay": "32 contiguous",
     "native_dropout_backward.int32.forward infer static assay": "0 contiguous",
     "normal.in_place.float32.in_place infer static assay": "0 contiguous",
+    "to_sparse.float32.backward train static assay": "0 contiguous",
+    "sparse.sampled_addmm.complex128.backward train dynamic assay,dynamic": "0 contiguous",
+    "nn.functional.nll_loss.float32.backward train static assay": "14 transposed",
+    "nn.functional.nll_loss.float16.forward infer static assay": "17 transposed",
+    "nn.GELU.float64.module train static assay": "2 no_batch_dim",
+    "complex.errors infer static assay": "2",
+    "combinations.int16.forward infer dynamic assay,dynamic": "15 contiguous",
+    "combinations.float32.backward train dynamic assay,dynamic": "2 contiguous",
+    "masked.normalize.bfloat16.backward train static assay": "5 contiguous",
+    "log_softmax.with_dtype.complex64.forward infer static assay": "0 contiguous",
     "_batch_norm_with_update.float16.backward train static assay": "0 contiguous",
 }
 """Samples that once were not as eager, one of each kind, by their batch."""
