@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from compiler.fx import compile_fx_inner
-from tests.lowering import check, traced
+from compiler.fx import assay, compile_fx_inner
+from tests.lowering import check, error_of, traced
 
 EDGES = [math.nan, math.inf, -math.inf, 0.0, -0.0, -3.0, 3.0]
 
@@ -60,3 +61,18 @@ def test_search_by_a_sorter_and_of_symbolic_length_is_left_to_aten() -> None:
     row = torch.tensor([3.0, 1.0, 2.0])
     assert check(lambda r: (torch.searchsorted(r, r, sorter=r.argsort()),), row).counts.fallbacks
     assert check(lambda r: (torch.bucketize(r, r.sort()[0]),), row, mode="symbolic").counts.fallbacks
+
+
+def test_search_that_eager_rejects_raises_as_eager() -> None:
+    rows, values = torch.randn(3, 4).sort(-1)[0], torch.randn(3, 5)
+    wrong: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
+        lambda r, v: torch.bucketize(v, r),
+        lambda r, v: torch.searchsorted(r, v[:2]),
+        lambda r, v: torch.searchsorted(r, 0.5),
+        lambda r, v: torch.searchsorted(r[0], v, right=True, side="left"),
+    )
+    for function in wrong:
+        expected = error_of(function, rows, values)
+        assert expected is not None
+        found = error_of(torch.compile(function, backend=assay), rows, values)
+        assert found is not None and issubclass(found, expected)

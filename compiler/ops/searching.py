@@ -54,13 +54,19 @@ def searchsorted(operation: Operation) -> Result:
     row, value = operation.tensor("sorted_sequence"), operation["self"]
     if operation["sorter"] is not None:
         raise Declined("a row that is sorted by another")
+    if operation["right"] and operation["side"] == "left":
+        raise Declined("two sides, which eager rejects")
     outer = coordinates(len(row.shape) - 1) if len(row.shape) > 1 else ()
+    if outer and not (isinstance(value, Tensor) and value.shape[:-1] == row.shape[:-1]):
+        raise Declined("rows that are not those of the values, which eager rejects")
     return searched(operation, row, outer, _value(operation, value, row))
 
 
 @rule(Kind.indexing, "bucketize.Tensor", "bucketize.Scalar")
 def bucketize(operation: Operation) -> Result:
     row = operation.tensor("boundaries")
+    if len(row.shape) != 1:
+        raise Declined("several rows, which eager rejects")
     return searched(operation, row, (), _value(operation, operation["self"], row))
 
 
