@@ -22,6 +22,7 @@ from compiler.ir.loops import CallAten, Counts, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
 from compiler.ir.rewrite import constant, convert
 from compiler.ir.roles import Program
+from compiler.ir.strides import is_known
 from compiler.ir.trace import RECOMPUTED
 from compiler.ops.complex_numbers import rule_of
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
@@ -77,8 +78,6 @@ def is_size_operator(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
-OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-"""What marks operators whose results are numbers or have sizes that only the data tells."""
 NAMES_ONLY = (operator.getitem, after, private, part, window)
 """Calls that give a value, or a part of it, another name."""
 
@@ -131,7 +130,7 @@ class _Lowering:
         for node in self.module.graph.nodes:
             if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
                 is_write = node.target._schema.is_mutable and IS_PLACED not in node.meta
-                if is_write or any(tag in node.target.tags for tag in OF_DATA):
+                if is_write or torch.Tag.data_dependent_output in node.target.tags or _has_size_of_data(node):
                     return True
         return False
 
@@ -354,6 +353,12 @@ class _Lowering:
     def _output(self, node: torch.fx.Node) -> None:
         flat = _mapped(node.args[0], lambda argument: Ref(argument.name))
         self.outputs = tuple(flat) if isinstance(flat, list | tuple) else (flat,)
+
+
+def _has_size_of_data(node: torch.fx.Node) -> bool:
+    """Whether a result has a size that only the data tells, which its operator then finds out."""
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(v, torch.Tensor) and not all(map(is_known, v.shape)) for v in values)
 
 
 def _mapped(arguments: Any, function: Callable[[torch.fx.Node], Any]) -> Any:
