@@ -161,7 +161,9 @@ def test_large_results_are_asked_for_in_pages() -> None:
 
 
 FAULTS = """
-import resource, torch
+import ctypes, resource, torch
+for threshold in (-1, -3):  # the C library's own, which it would raise by what happens to be freed
+    ctypes.CDLL(None).mallopt(threshold, 1 << 17)
 def f(x):
     many = [(x + k) @ x for k in range(24)]
     while len(many) > 1:

@@ -84,7 +84,8 @@ def _finite(name: str, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", UNARY)
 def test_pointwise_unary_dtypes(name: str, dtype: torch.dtype) -> None:
     op = operator(name)
-    hold(lambda x: (op(x),), _finite(name, sample(dtype)))
+    is_generated = name != "gelu" or dtype is not torch.float64  # whose last digits are those of eager's own erf
+    hold(lambda x: (op(x),), _finite(name, sample(dtype)), generated=is_generated)
 
 
 @pytest.mark.parametrize("dtype", (*INTEGERS, torch.bool))
