@@ -92,7 +92,7 @@ def _gradients(
 ) -> dict[OutputRole, fx.Node]:
     try:
         grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
         raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
     return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}

@@ -6,10 +6,10 @@ different ways: there, the strides that the iteration over the arguments gives a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import (
 aten = torch.ops.aten
 
 
-def _iterated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _iterated(one: torch.Tensor, other: torch.Tensor, *_: object) -> torch.Tensor:
     """What the iteration over two tensors makes."""
     return aten.ne.Tensor(one, other)
 
@@ -38,16 +38,24 @@ def _times_power(one: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return aten.ne.Tensor(one, _in_rows(2, exponent) if is_in_rows else exponent)
 
 
+def _unpooled(x: torch.Tensor, _places: torch.Tensor, size: Sequence[int | torch.SymInt]) -> torch.Tensor:
+    """Images with their channels innermost stay so, unless there are none."""
+    is_by_channels = x.dim() == 4 and suggest_memory_format(x) is torch.channels_last
+    chosen = torch.channels_last if is_by_channels and x.numel() else torch.contiguous_format
+    return torch.empty((*x.shape[:-2], *size), dtype=x.dtype, device=x.device, memory_format=chosen)
+
+
 ITERATED = (
     *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
     *(aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
     *(aten.logit_backward.default, aten.native_dropout_backward.default, aten.special_xlog1py.default),
     *(aten.threshold_backward.default, aten.xlogy.Tensor),
 )
-WRONG: dict[object, Callable[[Any, Any], torch.Tensor]] = {
+WRONG: dict[object, Callable[..., torch.Tensor]] = {
     **dict.fromkeys(ITERATED, _iterated),
     aten.pow.Scalar: _in_rows,
     aten.ldexp.Tensor: _times_power,
+    aten.max_unpool2d.default: _unpooled,
 }
 """By operator, something with the strides of the real result. Found by running every pointwise operator of torch 2.13
 on tensors that lie in different ways, real and fake."""
@@ -63,7 +71,7 @@ def with_strides(
         return result
     fake = torch._from_functional_tensor(result.elem)
     with disable_proxy_modes_tracing():
-        strides = WRONG[func](*operands).stride()
+        strides = WRONG[func](*operands, *args[2:]).stride()
         if strides == fake.stride():
             return result
         relaid = torch.empty_strided(fake.shape, strides, dtype=fake.dtype, device=fake.device)

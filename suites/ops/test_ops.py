@@ -31,6 +31,8 @@ MENDED = {
     "sparse.sampled_addmm.complex128.backward train dynamic assay,dynamic": "0 contiguous",
     "nn.functional.nll_loss.float32.backward train static assay": "14 transposed",
     "nn.functional.nll_loss.float16.forward infer static assay": "17 transposed",
+    "nn.functional.max_unpool2d.float32.backward train static assay": "1 transposed",
+    "nn.functional.max_unpool2d.float32.compile train static assay": "70 contiguous",
     "nn.GELU.float64.module train static assay": "2 no_batch_dim",
     "complex.errors infer static assay": "2",
     "combinations.int16.forward infer dynamic assay,dynamic": "15 contiguous",
