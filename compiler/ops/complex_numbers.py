@@ -421,14 +421,19 @@ def copied(operation: Operation, x: Complex) -> Complex:
     return x
 
 
-@on_parts("a", targets="prims.convert_element_type.default")
-def converted(operation: Operation, x: Complex) -> Complex:
-    return x
+def as_given(argument: str, targets: str) -> None:
+    """Records operators whose result is one argument, in the dtype and the shape of the result."""
+
+    @on_parts(argument, targets=targets)
+    def given(operation: Operation, value: Complex) -> Complex:
+        return value
 
 
-@on_parts("src", targets="copy")
-def copy(operation: Operation, x: Complex) -> Complex:
-    return x
+as_given("a", "prims.convert_element_type.default")
+as_given("src", "copy")
+as_given("value", "fill.Scalar fill.Tensor")
+as_given("fill_value", "full full_like new_full")
+as_given("s", "scalar_tensor")
 
 
 @on_parts("real", "imag", targets="complex")
@@ -439,21 +444,6 @@ def complex_(operation: Operation, real: Complex, imag: Complex) -> Complex:
 @on_parts("abs", "angle", targets="polar")
 def polar(operation: Operation, size: Complex, angle: Complex) -> Complex:
     return Complex(size.real * angle.real.of("cos"), size.real * angle.real.of("sin"))
-
-
-@on_parts("value", targets="fill.Scalar fill.Tensor")
-def fill(operation: Operation, value: Complex) -> Complex:
-    return value
-
-
-@on_parts("fill_value", targets="full full_like new_full")
-def full(operation: Operation, value: Complex) -> Complex:
-    return value
-
-
-@on_parts("s", targets="scalar_tensor")
-def scalar_tensor(operation: Operation, value: Complex) -> Complex:
-    return value
 
 
 def of_number(value: float, targets: str) -> None:
