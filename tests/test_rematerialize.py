@@ -144,3 +144,15 @@ def test_recomputed_values_stand_right_before_their_readers_and_are_rounded_as_b
     assert len(again) == 2 and nodes.index(again[0]) == 0
     products = [nodes.index(node) for node in nodes if node.target is torch.ops.aten.mm.default]
     assert sum(place < nodes.index(again[1]) for place in products) >= 2, "the first layer's, after the second's"
+
+
+def test_rematerialized_takes_a_chain_of_any_length() -> None:
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(700):
+            x = x * 0.5 + 1
+        return x.sin().sum()
+
+    joint = joint_of(chain, [torch.randn(4, requires_grad=True)])
+    assert not rematerialize.rematerialized(joint), (
+        "one value is wanted, and to keep it costs less than 1,400 operators"
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from compiler.ir.strides import hint, is_known
+from compiler.ir.strides import hints, is_known
 from compiler.ir.trace import producer
 from compiler.ops import kind_of
 from compiler.ops.lower import record_of
@@ -56,7 +56,7 @@ def is_measurable(node: fx.Node) -> bool:
 
 
 def elements(value: torch.Tensor) -> int:
-    return torch.Size([hint(size) for size in value.shape]).numel()
+    return torch.Size(hints(value.shape)).numel()
 
 
 def _bytes(value: torch.Tensor) -> int:

@@ -13,7 +13,7 @@ them before backward is found out as in eager, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import torch
 from torch import fx
@@ -52,37 +52,40 @@ class _Choice:
 
     def run(self) -> set[fx.Node]:
         pending = list(self.wanted)
-        for node in pending:
-            self._add(node, pending)
+        while pending:
+            node = pending.pop()
+            if node not in self.entries:
+                pending.extend(self._add(node))
+        for node in self.entries:
+            if self._is_movable(node):
+                for read in node.all_input_nodes:
+                    self.network.add_edge(self.exits[read], self.entries[node], UNCUTTABLE)
         for node in self.wanted:
             self.network.add_edge(self.exits[node], SINK, UNCUTTABLE)
         side = self.network.source_side()
         return {node for node, entry in self.entries.items() if entry not in side and node.op == "call_function"}
 
-    def _add(self, node: fx.Node, pending: list[fx.Node]) -> None:
-        """The pair of a value; what it would be computed from is added to `pending`."""
-        if node in self.entries:
-            return
+    def _add(self, node: fx.Node) -> list[fx.Node]:
+        """Makes the pair of a value. Returns what it would be computed from."""
         entry, leave = self.entries[node], self.exits[node] = self.network.add_node(), self.network.add_node()
         is_movable = self._is_movable(node)
         self.network.add_edge(entry, leave, self._keep(node))
         self.network.add_edge(SOURCE, entry, self._again(node) if is_movable else UNCUTTABLE)
-        if not is_movable:
-            return
-        for read in node.all_input_nodes:
-            self._add(read, pending)
-            self.network.add_edge(self.exits[read], entry, UNCUTTABLE)
+        return node.all_input_nodes if is_movable else []
 
     def _is_movable(self, node: fx.Node) -> bool:
-        if node in self.wanted and (node in self.seen_by_user or node.op == "placeholder"):
+        if node in self.wanted and node in self.seen_by_user:
             return False
         return is_free(node) or (_may_be_again(node) and node in self.before)
 
     def _keep(self, node: fx.Node) -> int:
-        if is_free(node) or isinstance(node.meta.get("val"), tuple | list):
+        value = node.meta.get("val")
+        if is_free(node) or isinstance(value, tuple | list):
             return UNCUTTABLE
-        if node in self.seen_by_user or not isinstance(node.meta.get("val"), torch.Tensor) or not is_measurable(node):
-            return 1 if node in self.wanted or not isinstance(node.meta.get("val"), torch.Tensor) else UNCUTTABLE
+        if not isinstance(value, torch.Tensor):
+            return 1
+        if node in self.seen_by_user or not is_measurable(node):
+            return 1 if node in self.wanted else UNCUTTABLE
         return keep(node, self._is_in_memory(node))
 
     def _again(self, node: fx.Node) -> int:
@@ -99,11 +102,13 @@ def _may_be_again(node: fx.Node) -> bool:
     return node.op == "call_function" and not is_random(node) and is_measurable(node) and is_elementwise(node)
 
 
-def _readers(node: fx.Node) -> Iterable[fx.Node]:
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
     """The calls that read a value or a view of it."""
-    for user in node.users:
+    pending = list(node.users)
+    while pending:
+        user = pending.pop()
         if isinstance(user.target, torch._ops.OpOverload) and user.target.is_view:
-            yield from _readers(user)
+            pending.extend(user.users)
         else:
             yield user
 
