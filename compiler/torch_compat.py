@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch._library import simple_registry
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
@@ -27,3 +28,10 @@ def decomposing(decompositions: Decompositions) -> AbstractContextManager[object
     if _MODE_TAKES_TABLE:
         return nullcontext()
     return proxy_tensor.decompose(decompositions)
+
+
+def has_registered_effect(target: torch._ops.OpOverload) -> bool:
+    """Whether an operator is registered as one with an effect that its schema does not tell (it prints, it raises)."""
+    entry = simple_registry.singleton.find(target._name)
+    found = getattr(entry, "effect", None)
+    return found is not None and found.effect is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import mmap
 import os
@@ -17,6 +18,7 @@ import torch
 
 from compiler.codegen.host import LARGE_BYTES, emit, load
 from compiler.ir.loops import Free, Launch
+from compiler.ir.roles import Saved
 from compiler.runtime import pages
 from reference.loops import as_function
 from tests.lowering import assert_same, check, executable, planned, traced
@@ -117,6 +119,18 @@ def test_host_restrides_an_unexpected_result_of_aten() -> None:
 
     (found,) = load(source, {**namespace, "strange": strange})([x, w])
     assert_same(found, (x @ w) * 2, "restrided")
+
+
+def test_host_restrides_what_backward_will_read() -> None:
+    """A result that is saved, and that no kernel of this graph reads, has the traced strides as well."""
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    program = traced(lambda x, w: (x @ w,), x, w)
+    signature = dataclasses.replace(program.signature, outputs=(Saved("mm"),))
+    for outputs, strides in ((program.signature, (1, 3)), (signature, (5, 1))):
+        schedule = planned(dataclasses.replace(program, signature=outputs))
+        source = emit(schedule).replace("torch._C._VariableFunctions.mm", "strange")
+        (found,) = load(source, {"strange": lambda a, b: (a @ b).t().contiguous().t()})([x, w])
+        assert found.stride() == strides
 
 
 def _functions(schedule: Any) -> list[Any]:

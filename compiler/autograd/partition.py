@@ -15,7 +15,7 @@ from torch import fx
 
 from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.trace import RECOMPUTED, SYMBOLIC, is_random, producer
+from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
 
 Returned = fx.Node | int | None
 
@@ -78,7 +78,8 @@ def _forward_nodes(joint: Program) -> set[fx.Node]:
     _, kept = _outputs(joint)
     nodes = joint.module.graph.nodes
     backward_only = _dependents(joint)
-    before = ancestors([*kept.values(), *(n for n in nodes if is_random(n) and n not in backward_only)])
+    effects = (node for node in nodes if node.op == "call_function" and has_effect(node) and node not in backward_only)
+    before = ancestors([*kept.values(), *effects])
     return before | {node for node in nodes if producer(node)[0] in before}
 
 
@@ -157,7 +158,7 @@ def _backward_nodes(
     tangents = set(_placeholders(joint, [r for r in joint.signature.inputs if isinstance(r, Tangent)]).values())
     after: set[fx.Node] = set()
     saved: set[fx.Node] = set()
-    stack = [node for node in gradients if isinstance(node, fx.Node)]
+    stack = [node for node in (*gradients, *_effects_of_backward(joint, before)) if isinstance(node, fx.Node)]
     while stack:
         node = stack.pop()
         if node in after or node in saved or node in tangents:
@@ -169,6 +170,13 @@ def _backward_nodes(
         after.add(node)
         stack.extend(node.all_input_nodes)
     return after, saved
+
+
+def _effects_of_backward(joint: Program, before: set[fx.Node]) -> Iterator[fx.Node]:
+    """The calls that backward makes although nothing reads them: to raise, or to draw."""
+    for node in joint.module.graph.nodes:
+        if node.op == "call_function" and has_effect(node) and node not in before:
+            yield node
 
 
 def _layout_sizes(joint: Program, after: set[fx.Node], saved: set[fx.Node]) -> dict[fx.Node, fx.Node]:

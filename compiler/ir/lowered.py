@@ -97,7 +97,8 @@ Definition: TypeAlias = Generated | Viewed | Scattered | Called | Sized
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """`hints` are the sizes at trace time: for decisions of cost, never of meaning. `is_ordered`: run as written."""
+    """`hints` are the sizes at trace time: for decisions of cost, never of meaning. `is_ordered`: run as written.
+    `saved` are the results that another graph takes to lie as they were traced."""
 
     inputs: tuple[str, ...]
     tensors: Mapping[str, Tensor]
@@ -108,6 +109,7 @@ class Lowered:
     counts: Counts
     hints: Mapping[str, int]
     is_ordered: bool
+    saved: frozenset[str] = frozenset()
 
 
 def coordinates(rank: int) -> tuple[Index, ...]:

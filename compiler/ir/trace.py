@@ -27,7 +27,7 @@ from torch.fx.experimental.proxy_tensor import (
 
 from compiler.errors import Unsupported
 from compiler.ir.watch import Restrided, Watching
-from compiler.torch_compat import Decompositions, decomposing, proxy_mode
+from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
 Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 
@@ -167,23 +167,16 @@ def is_random(node: fx.Node) -> bool:
 
 def has_effect(node: fx.Node) -> bool:
     """Whether a node must run even when nobody reads what it returns."""
-    target = node.target
-    if node.op in ("placeholder", "output") or is_random(node):
-        return True
-    if isinstance(target, torch._ops.OpOverload):
-        return target._schema.is_mutable or target in _ASSERTIONS
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return True
-    return False
+    return node.op in ("placeholder", "output") or is_effectful(node.target)
 
 
-_ASSERTIONS = {
-    torch.ops.aten._assert_async.msg,
-    torch.ops.aten._assert_scalar.default,
-    torch.ops.aten._assert_tensor_metadata.default,
-    torch.ops.aten.sym_constrain_range.default,
-    torch.ops.aten.sym_constrain_range_for_size.default,
-}
+def is_effectful(target: object) -> bool:
+    """Whether a call must run even if nothing uses its result, and in the order of the program: it writes, it draws
+    random numbers, it returns nothing (so it is there to raise), or it is registered as one with an effect."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return isinstance(target, torch._ops.HigherOrderOperator)
+    is_random = torch.Tag.nondeterministic_seeded in target.tags
+    return target._schema.is_mutable or is_random or not target._schema.returns or has_registered_effect(target)
 
 
 def eliminate_dead_nodes(graph: fx.Graph) -> None:

@@ -21,6 +21,7 @@ from compiler.errors import Unsupported
 from compiler.ir import fake_strides, mutating
 from compiler.ir.mutating import written_by
 from compiler.ir.strides import extent, hint, hints, may_overlap, order, overlaps_itself, placed
+from compiler.torch_compat import has_registered_effect
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its positional and its keyword arguments."""
@@ -84,6 +85,8 @@ class Watching(FunctionalTensorMode):
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
         self._check(call)
+        if has_registered_effect(func):
+            return _as_it_is(call)
         if not func._schema.is_mutable:
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view:
@@ -211,6 +214,18 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
     recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
     if recorded.stride() != value.stride() or not value.is_contiguous() or value.storage_offset() != 0:
         raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
+
+
+def _as_it_is(call: Call) -> object:
+    """Records a call with an effect beside its result on plain tensors; the graph keeps such calls in their order."""
+    func, args, kwargs = pytree.tree_map_only(FunctionalTensor, _plain, call)
+    return pytree.tree_map_only(torch.Tensor, FunctionalTensor.to_functional, func(*args, **kwargs))
+
+
+def _plain(value: FunctionalTensor) -> torch.Tensor:
+    torch._sync(value)
+    inner: torch.Tensor = torch._from_functional_tensor(value.elem)
+    return inner
 
 
 def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -21,9 +21,9 @@ from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
 from compiler.ir.rewrite import constant, convert
-from compiler.ir.roles import Program
+from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
-from compiler.ir.trace import RECOMPUTED
+from compiler.ir.trace import RECOMPUTED, is_effectful
 from compiler.ops.complex_numbers import rule_of
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
@@ -51,14 +51,10 @@ def record_of(target: object) -> Op | None:
     return OPERATORS.get(name_of(target)) if isinstance(target, torch._ops.OpOverload) else None
 
 
-def is_effectful(target: object) -> bool:
+def has_effect(target: object) -> bool:
     """Whether a call must run even if nothing uses its result, and in the order of the program."""
     found = record_of(target)
-    if found is not None:
-        return found.kind in (Kind.random, Kind.effect)
-    if not isinstance(target, torch._ops.OpOverload):
-        return isinstance(target, torch._ops.HigherOrderOperator)
-    return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+    return is_effectful(target) if found is None else found.kind in (Kind.random, Kind.effect)
 
 
 def kind_of(target: object) -> Kind:
@@ -100,7 +96,9 @@ def lower(program: Program, generate: bool = True) -> Lowered:
 
     Cost: linear in nodes.
     """
-    return _Lowering(program.module, generate).run()
+    lowered = _Lowering(program.module, generate).run()
+    roles = zip(program.signature.outputs, lowered.outputs, strict=True)
+    return replace(lowered, saved=frozenset(one.name for role, one in roles if isinstance(role, Saved)))
 
 
 class _Lowering:
@@ -237,7 +235,7 @@ class _Lowering:
             self.fallbacks[name] = self.fallbacks.get(name, 0) + 1
         call = self._call_of(node)
         tensor = self._add_tensor(node.name, node.meta.get("val"))
-        effect = is_effectful(node.target)
+        effect = has_effect(node.target)
         self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:

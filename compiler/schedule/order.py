@@ -68,6 +68,7 @@ class _Planner:
     def ordered(self) -> tuple[Step, ...]:
         """All steps, each after those whose results it reads, otherwise in the order of the program."""
         self._add_kernels()
+        self.read_by_kernels.update(map(self._root, self.lowered.saved))
         outputs = set(references(self.lowered.outputs))
         for name in sorted(outputs & self.views.keys()):
             self._add_view(name, is_output=True)
