@@ -68,8 +68,11 @@ def widened(flat: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
     return flat.to(WIDE.get(flat.dtype, torch.float64), copy=True) if is_number else flat.clone()
 
 
-def nudged(seed: int) -> Convert:
-    """Moves every floating number to a neighbour, up or down at random: what one more rounding could have done."""
+def nudged(seed: int, moves_whole: bool = True) -> Convert:
+    """Moves every floating number to a neighbour, up or down at random: what one more rounding could have done.
+
+    Without `moves_whole` whole numbers stay: labels and flags, which no rounding made.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def convert(flat: Tensor) -> Tensor:
@@ -79,7 +82,8 @@ def nudged(seed: int) -> Convert:
             return flat.clone()
         up = torch.randint(0, 2, flat.shape, generator=generator).to(flat.device).bool()
         step = flat * torch.finfo(flat.dtype).eps
-        return torch.where(up, flat + step, flat - step)
+        moved = torch.where(up, flat + step, flat - step)
+        return moved if moves_whole else torch.where(flat == flat.trunc(), flat, moved)
 
     return convert
 

@@ -24,14 +24,15 @@ narrower and a rounding of theirs is too large a step; halves in float32."""
 
 @dataclass(slots=True)
 class Oracle:
-    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype)` makes run k
-    with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is computed."""
+    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype, ...)` makes run k
+    with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is computed; the
+    last argument tells whether whole numbers move."""
 
     eager: Run
     again: Run
     wide: Run | str
-    nudged: Callable[[int, torch.dtype | None], Run]
-    _samples: dict[torch.dtype | None, list[Run]] = field(default_factory=dict, init=False)
+    nudged: Callable[[int, torch.dtype | None, bool], Run]
+    _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
     def evidence(self, step: int, kind: str, path: str) -> Evidence:
@@ -42,6 +43,7 @@ class Oracle:
             truth=truth,
             why_not=why_not,
             samples=lambda: list(self._sampled(step, kind, path, None)),
+            kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
             scale=self._scale(step, kind),
             fan_in=self._fan_in(step, seen[path]),
@@ -79,8 +81,10 @@ class Oracle:
         if eager is not None and (wide := BETWEEN.get(eager.value.dtype)) is not None:
             yield from self._sampled(step, kind, path, wide)
 
-    def _sampled(self, step: int, kind: str, path: str, wide: torch.dtype | None) -> Iterator[Tensor]:
-        for run in self._runs(wide):
+    def _sampled(
+        self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True
+    ) -> Iterator[Tensor]:
+        for run in self._runs(wide, moves_whole):
             seen = _of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -91,16 +95,17 @@ class Oracle:
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
-    def _runs(self, wide: torch.dtype | None = None) -> Sequence[Run]:
+    def _runs(self, wide: torch.dtype | None = None, moves_whole: bool = True) -> Sequence[Run]:
         """The perturbed runs that took eager's path, made when first asked for."""
-        if wide not in self._samples:
-            self._samples[wide] = [run for run in self._made_runs(wide) if takes_path_of(run, self.eager)]
-        return self._samples[wide]
+        key = (wide, moves_whole)
+        if key not in self._samples:
+            self._samples[key] = [run for run in self._made_runs(*key) if takes_path_of(run, self.eager)]
+        return self._samples[key]
 
-    def _made_runs(self, wide: torch.dtype | None) -> Iterator[Run]:
+    def _made_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Iterator[Run]:
         for index in range(SAMPLES):
             try:
-                yield self.nudged(index, wide)
+                yield self.nudged(index, wide, moves_whole)
             except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is
                 return
 

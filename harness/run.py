@@ -210,8 +210,8 @@ class _Trial:
                 return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
         return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
 
-    def _nudged(self, index: int, wide: torch.dtype | None) -> Run:
-        move = nudged(self.seed + index + 1)
+    def _nudged(self, index: int, wide: torch.dtype | None, moves_whole: bool) -> Run:
+        move = nudged(self.seed + index + 1, moves_whole)
         if wide is not None:
             return self._widened(wide, move)
         return self._observed(self._copies(move), is_poked=False, moved=move)

@@ -21,7 +21,8 @@ another order of summation, which draws another error of the same size; 4 ulps i
 *Sampled.* Where eager is lucky on few elements (a gradient that is zero but for rounding; a scalar), its one error says
 little about the size of the error. So a difference is said only after up to four more eager runs, each with every
 input, parameter and cotangent moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs
-change by that, or whose numbers move further than the reach below, took another path, and is not counted.
+change by that, or whose numbers move further than the reach below, took another path, and is not counted. Where none
+is left, whole numbers were perhaps labels that a comparison reads: four runs in which they stay count instead.
 
 *Between roundings.* A backend may keep in float32 what eager rounds to halves, and where eager's roundings cancel by
 luck (x / |x| of one element) a rounding of float32 terms is left. So halves are also measured by four runs of eager in
@@ -59,7 +60,8 @@ class Evidence:
     """What the judgement of one tensor rests on.
 
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of perturbed
-    eager runs, `between` those of runs in the dtype between its roundings; both are asked for only when needed.
+    eager runs, `kept` those of such in which whole numbers stay, `between` those of runs in the dtype between its
+    roundings; all are asked for only when needed.
     `scale` is the largest magnitude among tensors of the same kind, `fan_in` how many input elements there are for
     each element of this tensor.
     """
@@ -67,6 +69,7 @@ class Evidence:
     truth: Tensor | None = None
     why_not: str = ""
     samples: Samples = tuple
+    kept: Samples = tuple
     between: Samples = tuple
     scale: float = 0.0
     fan_in: float = 1.0
@@ -114,6 +117,7 @@ def explain_reals(
     reach = _reach(eager, evidence.scale, epsilon)
     samples = _numbers(evidence.samples, finite)
     near = [sample for sample in samples if _distance(sample, eager) <= reach]
+    near = near or [sample for sample in _numbers(evidence.kept, finite) if _distance(sample, eager) <= reach]
     if truth is not None:
         near += _numbers(evidence.between, finite)
     if not near and truth is None:

@@ -188,3 +188,36 @@ def test_gradient_of_an_average_of_a_number_as_eager(size: tuple[int, int], is_e
     gradient = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
     schedule = check(lambda g, x: (aten._adaptive_avg_pool2d_backward(g, x),), gradient, image(2, 3, 9, 11))
     assert not schedule.counts.fallbacks if is_even else schedule.counts.fallbacks
+
+
+GRADIENTS: dict[str, Program] = {
+    "max": lambda x: (functional.max_pool2d(x, 3, 2, 1),),
+    "max of blocks": lambda x: (functional.max_pool2d(x, 2),),
+    "max dilated": lambda x: (functional.max_pool2d(x, (3, 2), (2, 1), 1, (2, 3)),),
+    "max ceil": lambda x: (functional.max_pool2d(x, 3, 2, (0, 1), 1, True),),
+    "max of three": lambda x: (functional.max_pool3d(x, (2, 3, 2), (1, 2, 1), (1, 1, 0)),),
+    "max of a number": lambda x: (functional.adaptive_max_pool2d(x, (3, 4)),),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradient_of_a_maximum_is_eagers(name: str, dtype: torch.dtype) -> None:
+    """Bit for bit: gradients that meet in one element are added in the order in which eager adds them."""
+    x = image(2, 3, 8, 9).to(dtype).requires_grad_()
+    run = torch.compile(GRADIENTS[name], backend="assay", options={"fallback": "error"})
+    gradients = []
+    for function in (GRADIENTS[name], run):
+        (y,) = function(x)
+        cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        gradients += torch.autograd.grad(y, x, cotangent)
+    assert_same(gradients[1], gradients[0], name, rtol=0.0, atol=0.0)
+
+
+def test_gradient_of_a_maximum_is_generated() -> None:
+    def backward(x: torch.Tensor, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found, indices = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+        return (aten.max_pool2d_with_indices_backward(gradient, x, [3, 3], [2, 2], [1, 1], [1, 1], False, indices),)
+
+    schedule = planned(traced(backward, image(2, 3, 8, 9), torch.randn(2, 3, 4, 5)))
+    assert schedule.counts.fallbacks == {} and schedule.counts.generated == schedule.counts.compute == 2

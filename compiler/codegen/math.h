@@ -847,7 +847,8 @@ INLINE f64 sigmoid(f64 x) {
 INLINE f64 tanh(f64 x) {
   f64 a = abs(x);
   f64 t = expm1(2.0 * (a > 22.0 ? 22.0 : a));
-  return copysign(t / (t + 2.0), x);
+  f64 q = (a > 1.0 ? 2.0 : t) / (t + 2.0);  // 1 - q rounds once near 1, where 1 - tanh^2 asks for all digits
+  return copysign(a > 1.0 ? 1.0 - q : q, x);
 }
 
 // sinh and cosh from h = e^|x| / 2: h -+ 1/(4h).

@@ -45,6 +45,22 @@ def _unpooled(x: torch.Tensor, _places: torch.Tensor, size: Sequence[int | torch
     return torch.empty((*x.shape[:-2], *size), dtype=x.dtype, device=x.device, memory_format=chosen)
 
 
+def _padded(x: torch.Tensor, padding: Sequence[int | torch.SymInt]) -> torch.Tensor:
+    """In eager's format of memory; a volume without a batch is taken for images."""
+    sizes = [size + padding[2 * k] + padding[2 * k + 1] for k, size in enumerate(reversed(x.shape[-3:]))]
+    shape = (*x.shape[:-3], *reversed(sizes))
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=suggest_memory_format(x))
+
+
+def _like_padded(_gradient: torch.Tensor, x: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=suggest_memory_format(x))
+
+
+def _angle(x: torch.Tensor) -> torch.Tensor:
+    """Angles of complex numbers are in rows."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format) if x.is_complex() else aten.neg.default(x)
+
+
 ITERATED = (
     *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
     *(aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
@@ -56,6 +72,10 @@ WRONG: dict[object, Callable[..., torch.Tensor]] = {
     aten.pow.Scalar: _in_rows,
     aten.ldexp.Tensor: _times_power,
     aten.max_unpool2d.default: _unpooled,
+    **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default), _padded),
+    **dict.fromkeys((aten.reflection_pad2d_backward.default, aten.reflection_pad3d_backward.default), _like_padded),
+    **dict.fromkeys((aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default), _like_padded),
+    aten.angle.default: _angle,
 }
 """By operator, something with the strides of the real result. Found by running every pointwise operator of torch 2.13
 on tensors that lie in different ways, real and fake."""
@@ -65,13 +85,13 @@ def with_strides(
     func: object, args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
 ) -> object:
     """The result of such a call, recorded by `tracer` under `mode`, with the strides of the real one."""
-    operands = [_inner(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args[:2]]
-    numbers = [operand for operand in operands if not isinstance(operand, torch.Tensor)]
-    if not isinstance(result, FunctionalTensor) or len(numbers) != (func is aten.pow.Scalar):
+    operands = [_inner(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args]
+    is_of_number = func in ITERATED and not all(isinstance(operand, torch.Tensor) for operand in operands[:2])
+    if not isinstance(result, FunctionalTensor) or is_of_number:
         return result
     fake = torch._from_functional_tensor(result.elem)
     with disable_proxy_modes_tracing():
-        strides = WRONG[func](*operands, *args[2:]).stride()
+        strides = WRONG[func](*operands).stride()
         if strides == fake.stride():
             return result
         relaid = torch.empty_strided(fake.shape, strides, dtype=fake.dtype, device=fake.device)

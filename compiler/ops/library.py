@@ -33,9 +33,8 @@ each element they take 1.4 (64 channels) to 3.7 (3 channels) for a grid, 1.6 to 
 left("_cdist_backward _euclidean_dist")
 """ATen runs along the coordinates of a pair of rows. A sum over rows for each coordinate takes 5 to 7."""
 
-left("adaptive_max_pool2d_backward adaptive_max_pool3d_backward fractional_max_pool2d fractional_max_pool3d")
-left("fractional_max_pool2d_backward fractional_max_pool3d_backward")
-"""As of the other maxima: a gradient is added where its maximum was, which as a scatter takes 1.1 to 1.2."""
+left("fractional_max_pool2d fractional_max_pool3d")
+"""The place of a window is computed in the precision of the samples, once for each row of windows."""
 
 left("segment_reduce _segment_reduce_backward masked_scatter_backward _ctc_loss _ctc_loss_backward nonzero_static")
 """Where an element goes depends on the ones before it."""

@@ -272,23 +272,30 @@ def into_places(
     return (Scatter(before, over, place, update, mode),)
 
 
-def max_unpool(count: int) -> Rule:
-    """A rule: each maximum where it was found, zeros between them; places out of range are an error."""
+def from_places(count: int, name: str, mode: Mode) -> Rule:
+    """A rule: zeros, with each element of tensor `name` where `indices` say that it was found, among the last
+    dimensions; places out of range are an error. Gradients that meet are added in the order of the windows."""
 
     def lower(operation: Operation) -> Result:
-        source, index, output = operation.tensor("self"), operation.tensor("indices"), operation.output
+        source, index, output = operation.tensor(name), operation.tensor("indices"), operation.output
         own, dtype = coordinates(len(source.shape)), output.dtype
+        if mode == "accumulate" and source.stride[-count - 1] is ONE and dtype not in NARROW:
+            raise Declined("channels last")  # ATen takes 0.8 of our time
         size = product(output.shape[-count:])
         position = checked(position_of(index, own), size, "gather", False)
         zero = convert(constant(0, dtype), dtype)
         loop, value = Loop(f"{operation.name}_0", size), element(source, own, dtype)
-        return into_places(operation, loop, position, value, "write", source.shape, zero, own[:-count])
+        return into_places(operation, loop, position, value, mode, source.shape, zero, own[:-count])
 
     return lower
 
 
-record(Kind.indexing, max_unpool(2), "max_unpool2d")
-record(Kind.indexing, max_unpool(3), "max_unpool3d")
+for _count in (2, 3):
+    record(Kind.indexing, from_places(_count, "self", "write"), f"max_unpool{_count}d")
+    _backward = from_places(_count, "grad_output", "accumulate")
+    record(Kind.indexing, _backward, f"max_pool{_count}d_with_indices_backward", f"adaptive_max_pool{_count}d_backward")
+    record(Kind.indexing, _backward, f"fractional_max_pool{_count}d_backward")
+del _count, _backward
 
 
 def broadcast_shape(shapes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:

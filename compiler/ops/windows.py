@@ -160,10 +160,6 @@ record(Kind.indexing, max_pool(2), "max_pool2d_with_indices")
 record(Kind.indexing, max_pool(3), "max_pool3d_with_indices")
 
 
-record(Kind.indexing, None, "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
-"""ATen adds each gradient where its maximum was. To look at every window over an element takes 1.4 to 6 times that."""
-
-
 def pooled(operation: Operation, name: str, count: int) -> Tensor:
     """The tensor that is pooled over its last dimensions. Raises: Declined for integers and other ranks."""
     tensor = operation.tensor(name)
