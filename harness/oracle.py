@@ -24,9 +24,9 @@ narrower and a rounding of theirs is too large a step; halves in float32."""
 
 @dataclass(slots=True)
 class Oracle:
-    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype, ...)` makes run k
-    with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is computed; the
-    last argument tells whether whole numbers move."""
+    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype, moves_whole)`
+    makes run k with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
+    computed; whole numbers may stay."""
 
     eager: Run
     again: Run

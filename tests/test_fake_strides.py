@@ -55,3 +55,19 @@ def test_result_and_gradient_lie_as_eagers(name: str, dynamic: bool) -> None:
     for ours, theirs in zip(found[1], found[0], strict=True):
         assert ours.stride() == theirs.stride()
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_write_by_a_mask_that_broadcasts_keeps_columns(dynamic: bool) -> None:
+    """`masked_fill` makes rows of columns and a mask that broadcasts; in place they stay columns."""
+
+    def program(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        y.masked_fill_(mask, 0.0)
+        return y, y.view_as(y), y + 1, y.flatten()
+
+    x, mask = torch.randn(5, 4).t(), torch.tensor([[True], [False], [True], [False]])
+    torch._dynamo.reset()
+    run = torch.compile(program, backend="assay", dynamic=dynamic, options={"fallback": "error"})
+    for ours, theirs in zip(run(x, mask), program(x, mask), strict=True):
+        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()

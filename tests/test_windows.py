@@ -216,7 +216,7 @@ def test_gradient_of_a_maximum_is_eagers(name: str, dtype: torch.dtype) -> None:
 
 def test_gradient_of_a_maximum_is_generated() -> None:
     def backward(x: torch.Tensor, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found, indices = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+        _, indices = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
         return (aten.max_pool2d_with_indices_backward(gradient, x, [3, 3], [2, 2], [1, 1], [1, 1], False, indices),)
 
     schedule = planned(traced(backward, image(2, 3, 8, 9), torch.randn(2, 3, 4, 5)))

@@ -63,6 +63,7 @@ def _angle(x: torch.Tensor) -> torch.Tensor:
 
 ITERATED = (
     *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
+    aten.floor_divide.default,
     *(aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
     *(aten.logit_backward.default, aten.native_dropout_backward.default, aten.special_xlog1py.default),
     *(aten.threshold_backward.default, aten.xlogy.Tensor),

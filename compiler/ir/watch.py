@@ -229,15 +229,25 @@ def _plain(value: FunctionalTensor) -> torch.Tensor:
 
 
 def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises: Unsupported where a written tensor is recorded in another order of dimensions than it has: what follows
-    from it would lie otherwise than in eager.
+    """Copies what was written to where the tensor lies, where it is recorded in another order of dimensions than it
+    has: what follows from it would lie otherwise than in eager. Raises: Unsupported where that takes no copy, as for a
+    view.
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
-        torch._sync(value)
-        recorded = torch._from_functional_tensor(value.elem)
-        if _lies(recorded) != _lies(value):
+        if _lies(_plain(value)) != _lies(value):
+            _relay(value)
+        if _lies(_plain(value)) != _lies(value):
             raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
+
+
+def _relay(value: FunctionalTensor) -> None:
+    """Puts a copy that lies as the tensor does in the place of what was recorded for it."""
+    recorded = _plain(value)
+    place = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    torch._functionalize_replace(value.elem, torch.ops.aten.copy.default(place, recorded))
+    torch._functionalize_commit_update(value.elem)
+    torch._functionalize_sync(value.elem)
 
 
 def _lies(value: torch.Tensor) -> tuple[object, ...]:
