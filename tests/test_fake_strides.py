@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+aten = torch.ops.aten
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
 Function = Callable[[Tensor], Tensor]
 
@@ -53,6 +55,46 @@ def test_result_and_gradient_lie_as_eagers(name: str, dynamic: bool) -> None:
         assert x.grad is not None
         found.append((y, x.grad))
     for ours, theirs in zip(found[1], found[0], strict=True):
+        assert ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs)
+
+
+BACKWARDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "elu": lambda g, x: aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
+    "hardswish": lambda g, x: aten.hardswish_backward(g, x),
+    "hardtanh": lambda g, x: aten.hardtanh_backward(g, x, -0.5, 0.5),
+    "hardsigmoid": lambda g, x: aten.hardsigmoid_backward(g, x),
+    "softplus": lambda g, x: aten.softplus_backward(g, x, 1.0, 20.0),
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0.0),
+    "log_softmax": lambda g, x: aten._log_softmax_backward_data(g, x, 1, torch.float32),
+    "mse": lambda g, x: aten.mse_loss_backward(g, x, x, 0),
+    "smooth": lambda g, x: aten.smooth_l1_loss_backward(g, x, x, 0, 1.0),
+    "huber": lambda g, x: aten.huber_loss_backward(g, x, x, 0, 1.0),
+    "entropy": lambda g, x: aten.binary_cross_entropy_backward(g, x, x, None, 0),
+    "glu": lambda g, x: aten.glu_backward(g[:2], x, 0),
+    "log_sigmoid": lambda g, x: aten.log_sigmoid_backward(g, x, aten.log_sigmoid_forward(x)[1]),
+    "log_sigmoid forward": lambda g, x: aten.log_sigmoid_forward(x)[0],
+}
+
+
+def layouts() -> list[Tensor]:
+    """One tensor of 4 x 3 x 2 x 5 in rows, by channels, in another order, and with gaps."""
+    rows = torch.rand(4, 3, 2, 5, generator=torch.Generator().manual_seed(0)) * 0.8 + 0.1
+    order = rows.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0)
+    return [rows, rows.to(memory_format=LAST), order, torch.cat([rows, rows], -1)[..., ::2].clone()[:, :, :, :5]]
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_formula_lies_as_eagers_however_its_arguments_lie(name: str) -> None:
+    function = BACKWARDS[name]
+
+    def all_of(*pairs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(function(g, x) for g, x in zip(pairs[::2], pairs[1::2], strict=True))
+
+    given = [one for pair in itertools.product(layouts(), repeat=2) for one in pair]
+    torch._dynamo.reset()
+    run = torch.compile(all_of, backend="assay", options={"fallback": "error"})
+    for ours, theirs in zip(run(*given), all_of(*given), strict=True):
         assert ours.stride() == theirs.stride()
         torch.testing.assert_close(ours, theirs)
 

@@ -6,14 +6,15 @@ different ways: there, the strides that the iteration over the arguments gives a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import fx
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
-    disable_proxy_modes_tracing,
     get_proxy_slot,
     track_tensor_tree,
 )
@@ -26,8 +27,13 @@ def _iterated(one: torch.Tensor, other: torch.Tensor, *_: object) -> torch.Tenso
     return aten.ne.Tensor(one, other)
 
 
-def _in_rows(_number: object, exponent: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(exponent, memory_format=torch.contiguous_format)
+def _in_rows(_first: object, second: torch.Tensor, *_: object) -> torch.Tensor:
+    """Of the second argument's size, in rows."""
+    return torch.empty_like(second, memory_format=torch.contiguous_format)
+
+
+def _like_second(_first: object, second: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.empty_like(second)
 
 
 def _times_power(one: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
@@ -36,6 +42,11 @@ def _times_power(one: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     is_exact = not one.dtype.is_floating_point and not one.dtype.is_complex
     is_in_rows = is_exact or (one.dtype is torch.float32 and is_number)
     return aten.ne.Tensor(one, _in_rows(2, exponent) if is_in_rows else exponent)
+
+
+def _iterated_backwards(gradient: torch.Tensor, x: torch.Tensor, *_: object) -> torch.Tensor:
+    """The kernel takes the values before the gradient."""
+    return aten.ne.Tensor(x, gradient)
 
 
 def _unpooled(x: torch.Tensor, _places: torch.Tensor, size: Sequence[int | torch.SymInt]) -> torch.Tensor:
@@ -56,6 +67,19 @@ def _like_padded(_gradient: torch.Tensor, x: torch.Tensor, *_: object) -> torch.
     return torch.empty_like(x, memory_format=suggest_memory_format(x))
 
 
+def _log_sigmoid(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return _in_rows(None, x), _in_rows(None, x)
+
+
+def _margins(x: torch.Tensor, places: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The margin of a vector is a number."""
+    return x.new_empty(x.shape[:1] if x.dim() == 2 and reduction == 0 else ()), torch.empty_like(places, dtype=x.dtype)
+
+
+def _elu_backward(gradient: torch.Tensor, *rest: object) -> torch.Tensor:
+    return _iterated(gradient, rest[-1])  # type: ignore[arg-type]
+
+
 def _angle(x: torch.Tensor) -> torch.Tensor:
     """Angles of complex numbers are in rows."""
     return torch.empty_like(x, memory_format=torch.contiguous_format) if x.is_complex() else aten.neg.default(x)
@@ -66,10 +90,13 @@ ITERATED = (
     aten.floor_divide.default,
     *(aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
     *(aten.logit_backward.default, aten.native_dropout_backward.default, aten.special_xlog1py.default),
-    *(aten.threshold_backward.default, aten.xlogy.Tensor),
+    *(aten.xlogy.Tensor, aten.hardswish_backward.default),
+    *(aten.hardtanh_backward.default, aten.hardsigmoid_backward.default, aten.softplus_backward.default),
+    aten.log_sigmoid_backward.default,
 )
-WRONG: dict[object, Callable[..., torch.Tensor]] = {
+WRONG: dict[object, Callable[..., object]] = {
     **dict.fromkeys(ITERATED, _iterated),
+    aten.threshold_backward.default: _iterated_backwards,
     aten.pow.Scalar: _in_rows,
     aten.ldexp.Tensor: _times_power,
     aten.max_unpool2d.default: _unpooled,
@@ -77,6 +104,13 @@ WRONG: dict[object, Callable[..., torch.Tensor]] = {
     **dict.fromkeys((aten.reflection_pad2d_backward.default, aten.reflection_pad3d_backward.default), _like_padded),
     **dict.fromkeys((aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default), _like_padded),
     aten.angle.default: _angle,
+    aten.log_sigmoid_forward.default: _log_sigmoid,
+    aten.multilabel_margin_loss_forward.default: _margins,
+    aten.elu_backward.default: _elu_backward,
+    aten.binary_cross_entropy_backward.default: _like_second,
+    **dict.fromkeys((aten._log_softmax_backward_data.default, aten.glu_backward.default), _in_rows),
+    **dict.fromkeys((aten.mse_loss_backward.default, aten.huber_loss_backward.default), _in_rows),
+    aten.smooth_l1_loss_backward.default: _in_rows,
 }
 """By operator, something with the strides of the real result. Found by running every pointwise operator of torch 2.13
 on tensors that lie in different ways, real and fake."""
@@ -85,21 +119,49 @@ on tensors that lie in different ways, real and fake."""
 def with_strides(
     func: object, args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
 ) -> object:
-    """The result of such a call, recorded by `tracer` under `mode`, with the strides of the real one."""
+    """The results of such a call, recorded by `tracer` under `mode`, with the strides of the real ones."""
     operands = [_inner(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args]
-    is_of_number = func in ITERATED and not all(isinstance(operand, torch.Tensor) for operand in operands[:2])
-    if not isinstance(result, FunctionalTensor) or is_of_number:
+    if func in ITERATED and not all(isinstance(operand, torch.Tensor) for operand in operands[:2]):
+        return result
+    if _lie_alike(operands):
+        return result
+    right = WRONG[func](*operands)  # recorded, so that its sizes have nodes; nothing reads it
+    if isinstance(result, tuple | list) and isinstance(right, tuple):
+        return tuple(_relaid(one, like, tracer, mode) for one, like in zip(result, right, strict=True))
+    return _relaid(result, right, tracer, mode)
+
+
+def _lie_alike(operands: Sequence[object]) -> bool:
+    """Whether two tensors of one size, known without asking for it, lie in rows: then nothing can be wrong."""
+    first, second, *_ = (*operands, None)
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        return False
+    sizes = (*first.shape, *first.stride(), *second.shape)
+    is_known = all(isinstance(size, int) for size in sizes)
+    return is_known and first.shape == second.shape and first.is_contiguous() and second.is_contiguous()
+
+
+def _relaid(result: object, like: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode) -> object:
+    if not isinstance(result, FunctionalTensor) or not isinstance(like, torch.Tensor):
         return result
     fake = torch._from_functional_tensor(result.elem)
-    with disable_proxy_modes_tracing():
-        strides = WRONG[func](*operands).stride()
-        if strides == fake.stride():
-            return result
-        relaid = torch.empty_strided(fake.shape, strides, dtype=fake.dtype, device=fake.device)
+    if like.shape == fake.shape and like.stride() == fake.stride():
+        return result
+    relaid = torch.empty_strided(like.shape, like.stride(), dtype=fake.dtype, device=fake.device)
     proxy = get_proxy_slot(fake, tracer).proxy
     track_tensor_tree(relaid, proxy, constant=None, tracer=tracer)
     proxy.node.meta["val"] = relaid
+    if proxy.node.target is operator.getitem:
+        _replace_part(proxy.node, relaid)
     return FunctionalTensor(torch._to_functional_tensor(relaid), mode)
+
+
+def _replace_part(node: fx.Node, value: torch.Tensor) -> None:
+    """A part of a call's results is what the call itself says of it."""
+    call, index = node.args
+    parts = list(call.meta["val"])  # type: ignore[union-attr]
+    parts[index] = value  # type: ignore[index]
+    call.meta["val"] = tuple(parts)  # type: ignore[union-attr]
 
 
 def _inner(value: object) -> torch.Tensor:
