@@ -46,6 +46,7 @@ class Oracle:
             kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
             scale=self._scale(step, kind),
+            beyond=max(self._scale(step, other) for other in KINDS),
             fan_in=self._fan_in(step, seen[path]),
         )
 
@@ -128,6 +129,9 @@ def _is_same_path(got: Observation, reference: Observation) -> bool:
         for path, seen in reference.outputs.items()
         if not (seen.value.is_floating_point() or seen.value.is_complex()) and path in got.outputs
     )
+
+
+KINDS = ("values", "mutation", "gradient", "earlier")
 
 
 def _of_kind(observation: Observation, kind: str) -> Mapping[str, Seen | None]:

@@ -31,7 +31,8 @@ one rounding of the narrow ones moves such a result beyond reach.
 
 *Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
 (its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the
-largest number of the same kind, which are outputs, state and gradients). Then eager is the centre, the samples give
+largest number of the same kind, which are outputs, state and gradients; of all kinds where the exact result is less
+than a rounding of that, and so nothing but a rest of what cancelled). Then eager is the centre, the samples give
 `A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
 each element. Where every sample strays too, eager itself is ill-conditioned here (a ReLU that flips moves a gradient):
 how far its neighbouring inputs move it is then the only measure of its own error, and samples count up to the fourth
@@ -62,7 +63,7 @@ class Evidence:
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of perturbed
     eager runs, `kept` those of such in which whole numbers stay, `between` those of runs in the dtype between its
     roundings; all are asked for only when needed.
-    `scale` is the largest magnitude among tensors of the same kind, `fan_in` how many input elements there are for
+    `scale` is the largest magnitude among tensors of the same kind, `beyond` among those of all kinds, `fan_in` how many input elements there are for
     each element of this tensor.
     """
 
@@ -72,6 +73,7 @@ class Evidence:
     kept: Samples = tuple
     between: Samples = tuple
     scale: float = 0.0
+    beyond: float = 0.0
     fan_in: float = 1.0
 
 
@@ -109,12 +111,14 @@ def explain_reals(
             return found
     if torch.equal(_at(ours, finite), _at(eager, finite)):
         return _explain_zeros(ours, eager, truth)
-    truth, why_not = _usable(truth, evidence.why_not, eager, finite, evidence.scale, epsilon)
+    is_rest = truth is not None and largest(truth) <= epsilon * evidence.beyond
+    scale = max(evidence.scale, evidence.beyond) if is_rest else evidence.scale
+    truth, why_not = _usable(truth, evidence.why_not, eager, finite, scale, epsilon)
     ours, eager, truth = _at(ours, finite), _at(eager, finite), None if truth is None else _at(truth, finite)
     rule = _Rule(evidence, why_not, epsilon, smallest)
     if bool(((ours - (made := rule.bound(eager, truth, ())).centre).abs() <= made.bound).all()):
         return None
-    reach = _reach(eager, evidence.scale, epsilon)
+    reach = _reach(eager, scale, epsilon)
     samples = _numbers(evidence.samples, finite)
     near = [sample for sample in samples if _distance(sample, eager) <= reach]
     near = near or [sample for sample in _numbers(evidence.kept, finite) if _distance(sample, eager) <= reach]

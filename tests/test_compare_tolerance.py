@@ -137,3 +137,22 @@ def test_explain_judges_what_is_ill_conditioned_by_its_own_spread_and_no_further
     assert explain(eager + 0.1, eager, evidence) is not None
     far = Evidence(truth, samples=lambda: [eager + 0.5, eager - 0.5])
     assert explain(eager + 0.008, eager, far) is not None, "half of the scale is another result, not rounding"
+
+
+def test_tolerance_takes_the_rest_of_what_cancelled_as_rounding_of_what_did() -> None:
+    """A gradient that is nothing but rounding, with no other gradient beside it that would tell its scale."""
+    truth = torch.full((8,), 1e-17, dtype=torch.float64)
+    eager, ours = torch.tensor([0.0, 1e-6] * 4), torch.tensor([3e-6, 0.0] * 4)
+    assert explain(ours, eager, Evidence(truth, scale=1e-6)) is not None
+    assert explain(ours, eager, Evidence(truth, scale=1e-6, beyond=5.0)) is None
+    assert explain(ours * 10, eager, Evidence(truth, scale=1e-6, beyond=5.0)) is not None
+    assert explain(ours, eager, Evidence(truth + 1e-5, scale=1e-6, beyond=5.0)) is not None, "that is a number"
+
+
+def test_tolerance_draws_neighbours_that_keep_labels_where_the_others_stray() -> None:
+    truth = torch.tensor([0.1241], dtype=torch.float64)
+    eager, strayed = truth.float(), [torch.tensor([9.0])]
+    ours, near = eager + 2e-7, [eager + 1e-7]
+    assert explain(ours, eager, Evidence(truth, samples=lambda: strayed)) is not None
+    assert explain(ours, eager, Evidence(truth, samples=lambda: strayed, kept=lambda: near)) is None
+    assert explain(ours, eager, Evidence(truth, samples=lambda: strayed, kept=lambda: strayed)) is not None
