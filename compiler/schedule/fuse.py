@@ -45,6 +45,8 @@ LEAST_PARALLEL = 8
 """Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
 LANE = Symbol("lane")
 """The lane of a complex member, which is no loop: each of the two is stored by itself."""
+WORK_OF_STORING = 4
+"""What storing a value and loading it again costs, in weights of operators."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -277,7 +279,7 @@ class _Fusion:
         times = use.evaluations / max(self.cost.count(numbers_of(tensor)), 1)
         if times < 1 and any(isinstance(node, Check) for node in found):
             return False  # what nobody reads is checked too
-        if use.users == 1 and times <= 1:
+        if use.users == 1 and (times - 1) * effort <= WORK_OF_STORING:
             return True
         return times <= 3 and effort <= 4 and reads <= 2
 
