@@ -386,7 +386,9 @@ class _Fusion:
         known = self.directions.get(reduction)
         if known is None:
             own = {loop.var for loop in reduction.loops}
-            steps = (self._contiguous_loops(element) for element in elements(reduction.body) if _moves(element, own))
+            moving = [element for element in elements(reduction.body) if _moves(element, own)]
+            wide = [element for element in moving if _moves_beyond(element, own)]  # others are read again and again
+            steps = map(self._contiguous_loops, wide or moving)
             known = self.directions[reduction] = frozenset(
                 "along" if step & own else "across" for step in steps if step
             )
@@ -524,6 +526,11 @@ def _conjugate(expr: Expr, lane: Index) -> Expr:
 def _moves(element: Element, loops: set[str]) -> bool:
     """Whether an element is another one as a loop of `loops` goes on."""
     return any(symbols(at) & loops for at in element.at)
+
+
+def _moves_beyond(element: Element, loops: set[str]) -> bool:
+    """Whether an element is another one as loops that are not in `loops` go on."""
+    return any(symbols(at) - loops for at in element.at)
 
 
 def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:
