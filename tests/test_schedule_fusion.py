@@ -55,6 +55,13 @@ WHOLE: dict[str, tuple[Callable[..., Any], tuple[torch.Size | tuple[int, ...], .
     "residual layer norm": (lambda x, y: (x + y, *layer_norm_by_hand(x + y)), ((2, 9, 6), (2, 9, 6)), 1, 4),
     "loss of two softmaxes": (loss_of_two_softmaxes, ((9, 6), (9, 6)), 1, 1),
     "reductions share inputs": (lambda x: (x.sum(1), x.amax(1), (x * x).sum(1)), ((9, 6),), 1, 3),
+    "padded activation": (
+        lambda x, w, b: (F.pad((x * w + b).clamp(0, 6), (1, 1, 1, 1)),),
+        ((2, 3, 16, 16), (3, 1, 1), (3, 1, 1)),
+        1,
+        1,
+    ),
+    "scaled rows and rows summed": (lambda x, y: ((x * y).sum(0), x.sum(0)), ((9, 6), (9, 1)), 1, 2),
     "epilogue": (lambda x: (x.sum(-1).sqrt() * 2 + 1,), ((9, 6),), 1, 1),
     "flattened rows": (lambda x: (layer_norm_by_hand(x)[0].view(18, 6) * 2,), ((2, 9, 6),), 1, 1),
 }

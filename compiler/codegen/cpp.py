@@ -5,9 +5,10 @@
 A kernel that checks something returns u64: bit k is set where a check of the k-th of `failures_of(kernel)` failed.
 
 Each nest of the kernel is written in one of two ways. By rows: a reduction runs along its own innermost loop with
-`omp simd reduction`, and the innermost kernel loop is the simd loop of the stores. By lanes: a tile of the lane loop
-runs side by side through the reductions, which keep an array of accumulators. In both, whatever does not depend on a
-loop is computed outside of it, and a costly value that two loops of a row need is kept in a row of scratch.
+`omp simd reduction`, cheap ones of floats `SIDE` terms abreast, and the innermost kernel loop is the simd loop of the
+stores. By lanes: a tile of the lane loop runs side by side through the reductions, which keep an array of accumulators.
+In both, whatever does not depend on a loop is computed outside of it, and a costly value that two loops of a row need
+is kept in a row of scratch.
 
 Sums of float32 run in blocks of at most `BLOCK` terms a lane, added up in float64, so a long sum is at least as exact
 as eager's. A reduction over everything is cut into a fixed number of parts, combined in order: the result does not
@@ -62,6 +63,16 @@ BLOCK = 512
 
 ROW_BLOCK = 64
 """The same for a reduction by lanes, where a lane adds its terms one after the other."""
+
+SIDE = 64
+"""A cheap reduction of floats along a row takes so many terms in side by side, an accumulator for each: in one vector
+every addition would wait for the one before."""
+
+SIDE_BLOCK = 2048
+"""`BLOCK` for such a reduction: as few terms a lane."""
+
+MOST_ABREAST = 12
+"""The price of one step of a reduction (`cost`) above which its additions have no need to wait."""
 
 LANES = 256
 """Iterations of the lane loop that run side by side."""
@@ -256,6 +267,18 @@ class _Accumulator:
     operator: _Operator
 
 
+def _simd(accumulators: Sequence[_Accumulator]) -> str:
+    """The pragma of a loop that some reductions are taken along."""
+    clauses: dict[str, list[str]] = {}
+    for accumulator in accumulators:
+        if accumulator.nan:
+            clauses.setdefault(accumulator.reduce.op, []).append(accumulator.name)
+            clauses.setdefault("|", []).append(accumulator.nan)
+        else:
+            clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
+    return "simd " + " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
+
+
 class _Emitter:
     """Writes one nest. `names` maps an expression's id to the text of its value in the scopes that are open."""
 
@@ -269,6 +292,7 @@ class _Emitter:
         self.ranges: dict[str, tuple[str, str]] = {}
         self.count = itertools.count()
         self.parallel = False
+        self.in_parts = False
         self.tile: _Tile | None = None
         self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in nest.stores))
         self.independent = self.apart >= set(self.extents)
@@ -565,7 +589,7 @@ class _Emitter:
             self._row_loop(takes, loop, shared)
             return
         self.hoist(body for _, body in takes)
-        with self._blocks(loop, BLOCK):
+        with self._blocks(loop, SIDE_BLOCK if _is_abreast(takes, loop) else BLOCK):
             for accumulator in wide:
                 self.writer.line(f"{accumulator.narrow} {accumulator.name} = {accumulator.operator.start};")
             self._row_loop(takes, loop, shared)
@@ -589,23 +613,68 @@ class _Emitter:
         self.ranges = before
 
     def _row_loop(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
-        bodies = [body for _, body in takes]
-        self.hoist(bodies)
-        clauses: dict[str, list[str]] = {}
-        for accumulator, _ in takes:
-            if accumulator.nan:
-                clauses.setdefault(accumulator.reduce.op, []).append(accumulator.name)
-                clauses.setdefault("|", []).append(accumulator.nan)
-            else:
-                clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
-        reductions = " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
-        self.writer.pragma(f"simd {reductions}")
+        self.hoist(body for _, body in takes)
+        if not _is_abreast(takes, loop):
+            self._row_steps(takes, loop, shared)
+            return
+        before = self.ranges
+        rest = self._abreast(takes, loop, shared)
+        if self.in_parts or not isinstance(loop.extent, Int) or loop.extent.value % SIDE:
+            self.ranges = {**before, loop.var: rest}
+            self._row_steps(takes, loop, shared)
+            self.ranges = before
+
+    def _row_steps(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
+        self.writer.pragma(_simd([accumulator for accumulator, _ in takes]))
         with self.writer.block(self.head(loop)), self.scope(loop):
-            self.ready(bodies)
-            for row, expr in shared:
-                self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
-            for accumulator, body in takes:
-                self._take(accumulator, self._taken(accumulator, body))
+            self._row_step(takes, loop, shared)
+
+    def _row_step(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
+        self.ready(body for _, body in takes)
+        for row, expr in shared:
+            self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
+        for accumulator, body in takes:
+            self._take(accumulator, self._taken(accumulator, body))
+
+    def _abreast(
+        self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]
+    ) -> tuple[str, str]:
+        """The steps of a row in vectors of accumulators, then joined; returns the range of the steps that are left."""
+        first, last = self.ranges.get(loop.var, ("0", self.index(loop.extent)))
+        copies = [self._copies(accumulator) for accumulator, _ in takes]
+        block, end = self.fresh("block"), self.fresh("end")
+        self.writer.line(f"const i64 {end} = {last} - ({last} - {first}) % {SIDE};")
+        lanes = f"for (i64 lane = 0; lane < {SIDE}; lane++)"
+        with self.writer.block(f"for (i64 {block} = {first}; {block} < {end}; {block} += {SIDE})"):
+            self.writer.pragma("simd")
+            with self.writer.block(lanes), self.scope(loop):
+                self.writer.line(f"const i64 {loop.var} = {block} + lane;")
+                self._row_step([(copy, body) for copy, (_, body) in zip(copies, takes, strict=True)], loop, shared)
+        joined = [replace(accumulator, name=accumulator.total or accumulator.name) for accumulator, _ in takes]
+        self.writer.pragma(_simd(joined))
+        with self.writer.block(lanes):
+            for accumulator, copy in zip(joined, copies, strict=True):
+                self._take_copy(accumulator, copy)
+        return end, last
+
+    def _copies(self, accumulator: _Accumulator) -> _Accumulator:
+        """Accumulators of the same reduction, one a lane, at their start."""
+        name, nan = self.fresh("acc"), self.fresh("nan") if accumulator.nan else None
+        self.writer.line(f"alignas(64) {accumulator.narrow} {name}[{SIDE}];")
+        start = f"{name}[lane] = {accumulator.operator.start};"
+        if nan:
+            self.writer.line(f"alignas(64) i32 {nan}[{SIDE}];")
+            start = f"{start} {nan}[lane] = 0;"
+        self.writer.line(f"for (i64 lane = 0; lane < {SIDE}; lane++) {{ {start} }}")
+        return replace(accumulator, name=f"{name}[lane]", nan=f"{nan}[lane]" if nan else None)
+
+    def _take_copy(self, accumulator: _Accumulator, copy: _Accumulator) -> None:
+        """Takes in what a lane found."""
+        if accumulator.nan is None:
+            self.writer.line(accumulator.operator.take.format(accumulator.name, copy.name) + ";")
+            return
+        self._take_extreme(accumulator, copy.name)
+        self.writer.line(f"{accumulator.nan} |= {copy.nan};")
 
     def _take(self, accumulator: _Accumulator, taken: str) -> None:
         """One step of a row. NaNs are noted beside an extremum, which is one instruction without them."""
@@ -613,9 +682,12 @@ class _Emitter:
         if accumulator.nan is None:
             self.writer.line(accumulator.operator.take.format(name, taken) + ";")
             return
-        sign = ">" if accumulator.reduce.op == "max" else "<"
-        self.writer.line(f"{name} = {taken} {sign} {name} ? {taken} : {name};")
+        self._take_extreme(accumulator, taken)
         self.writer.line(f"{accumulator.nan} |= {taken} != {taken};")
+
+    def _take_extreme(self, accumulator: _Accumulator, taken: str) -> None:
+        name, sign = accumulator.name, ">" if accumulator.reduce.op == "max" else "<"
+        self.writer.line(f"{name} = {taken} {sign} {name} ? {taken} : {name};")
 
     def _shared(
         self, group: Sequence[Reduce], bodies: Sequence[Expr], loops: Sequence[Loop], roots: Sequence[Expr]
@@ -670,9 +742,9 @@ class _Emitter:
             self.parallel = True
             self.writer.line(f"const i64 {first} = m::least(part * {span}, {extent});")
             self.writer.line(f"const i64 {last} = m::least({first} + {span}, {extent});")
-            self.ranges = {loops[0].var: (first, last)}
+            self.ranges, self.in_parts = {loops[0].var: (first, last)}, True
             self._by_row(takes, loops, [])
-            self.ranges = {}
+            self.ranges, self.in_parts = {}, False
             for accumulator, _ in takes:
                 self.writer.line(f"part_{accumulator.name}[part] = {accumulator.total or accumulator.name};")
         self.parallel = False
@@ -1049,6 +1121,16 @@ def _lanes(extent: Index) -> int:
         return LANES
     fitting = (extent.value // 4 + 63) // 64 * 64
     return min(LANES, max(64, fitting))
+
+
+def _is_abreast(takes: Sequence[tuple[_Accumulator, Expr]], loop: Loop) -> bool:
+    """Whether a pass would wait for its own additions: floats, of which each is made at little cost."""
+    if isinstance(loop.extent, Int) and loop.extent.value < 2 * SIDE:
+        return False
+    if any(accumulator.narrow not in ("f32", "f64") or not accumulator.operator.clause for accumulator, _ in takes):
+        return False
+    bodies = [body for _, body in takes]
+    return len(takes) <= 2 and cost(bodies) <= MOST_ABREAST and not any(map(_is_costly, bodies))
 
 
 def _names_bound(found: Iterable[Expr]) -> frozenset[str]:

@@ -45,6 +45,8 @@ LEAST_PARALLEL = 8
 """Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
 LANE = Symbol("lane")
 """The lane of a complex member, which is no loop: each of the two is stored by itself."""
+WORK_OF_STORING = 4
+"""What storing a value and loading it again costs, in weights of operators."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -277,7 +279,7 @@ class _Fusion:
         times = use.evaluations / max(self.cost.count(numbers_of(tensor)), 1)
         if times < 1 and any(isinstance(node, Check) for node in found):
             return False  # what nobody reads is checked too
-        if use.users == 1 and times <= 1:
+        if use.users == 1 and (times - 1) * effort <= WORK_OF_STORING:
             return True
         return times <= 3 and effort <= 4 and reads <= 2
 
@@ -384,7 +386,9 @@ class _Fusion:
         known = self.directions.get(reduction)
         if known is None:
             own = {loop.var for loop in reduction.loops}
-            steps = (self._contiguous_loops(element) for element in elements(reduction.body) if _moves(element, own))
+            moving = [element for element in elements(reduction.body) if _moves(element, own)]
+            wide = [element for element in moving if _moves_beyond(element, own)]  # others are read again and again
+            steps = map(self._contiguous_loops, wide or moving)
             known = self.directions[reduction] = frozenset(
                 "along" if step & own else "across" for step in steps if step
             )
@@ -522,6 +526,11 @@ def _conjugate(expr: Expr, lane: Index) -> Expr:
 def _moves(element: Element, loops: set[str]) -> bool:
     """Whether an element is another one as a loop of `loops` goes on."""
     return any(symbols(at) & loops for at in element.at)
+
+
+def _moves_beyond(element: Element, loops: set[str]) -> bool:
+    """Whether an element is another one as loops that are not in `loops` go on."""
+    return any(symbols(at) - loops for at in element.at)
 
 
 def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:
