@@ -150,9 +150,9 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
     """A functional graph as one host function over generated kernels and calls to ATen."""
     target = target_of(options)
     with journal.stage("lower"):
-        lowered = lower(program, generate=target != "aten")
+        lowered = lower(program, generate=target != "aten", is_exact=options.numerics == "exact")
     with journal.stage("fuse"):
-        fused = fuse(lowered, keep_rounding=options.numerics == "cast")
+        fused = fuse(lowered, keep_rounding=options.numerics != "fast")
     with journal.stage("plan"):
         schedule = plan(fused)
     journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
