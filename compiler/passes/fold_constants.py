@@ -8,7 +8,8 @@ and if what it takes to make it would be a kernel of its own, a call, a costly f
 becomes part of the kernels that read it. Views stay, as they cost nothing; what they view is folded.
 
 A folded value that the call returns, or that may be written, is copied by each call (law: mutate what a call returned,
-and call again). ATen computes the value, so it has eager's bits. Runs last: the passes before it know masks by how they are made.
+and call again). ATen computes the value, so it has eager's bits. Runs last: the passes before it may know a mask by how
+it is made.
 """
 
 from __future__ import annotations
