@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from compiler import warm
 from compiler.autograd.partition import default_split
 from compiler.autograd.rematerialize import cheapest_split
-from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
@@ -69,7 +69,7 @@ def compile_fx(
 
     journal = Journal.open(options)
     call, spec = _call(model_, example_inputs_)
-    table = DECOMPOSITIONS if decompositions is None else decompositions
+    table = (EXACT if options.numerics == "exact" else DECOMPOSITIONS) if decompositions is None else decompositions
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
     compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
     run = compile(call, compilers, journal)
@@ -135,7 +135,8 @@ def _compilers(
     spec: list[pytree.TreeSpec],
 ) -> Compilers:
     """Our own compiler for all graphs; what it makes is kept where the results are flat, as those of Dynamo are."""
-    generate = target_of(options) != "aten"
+    generate, is_exact = target_of(options) != "aten", options.numerics == "exact"
+    passes = tuple(step for step in (*PASSES, *CHOICES) if step.kind == "exact" or options.numerics == "fast")
 
     def build_graph(program: Program) -> GraphCall:
         host = build(program, options, journal, load_kernels)
@@ -150,11 +151,11 @@ def _compilers(
 
     return Compilers(
         build_graph, build_graph, build_graph,
-        partition=cheapest_split if generate else default_split,
-        decompositions=DECOMPOSITIONS if generate else {},
+        partition=cheapest_split if generate and not is_exact else default_split,
+        decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
         write=functools.partial(write_in_place, generate=generate),
         keep=keep,
-        passes=(*PASSES, *CHOICES) if generate and options.numerics == "fast" else PASSES,
+        passes=passes if generate else PASSES,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from compiler.errors import OptionError
 
 TARGETS = ("cpp", "aten")
+NUMERICS = ("fast", "cast", "exact")
 MODES: dict[str, dict[str, object]] = {"default": {}, "reduce-overhead": {}, "max-autotune": {}}
 """The options that each of torch.compile's modes stands for. On the CPU none changes anything yet."""
 
@@ -62,7 +63,8 @@ class Options:
     cxx: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_CXX", ""))
     """The C++ compiler, or empty to look for one."""
     numerics: str = "fast"
-    """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept."""
+    """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept; `exact`: eager's bits, where
+    eager is deterministic: what would round otherwise is a call to ATen."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
@@ -89,8 +91,8 @@ class Options:
         """Raises: OptionError for a value that an option does not take."""
         if self.target not in TARGETS:
             raise OptionError(f"assay: option target is {self.target!r}; it takes one of {', '.join(TARGETS)}")
-        if self.numerics not in ("fast", "cast"):
-            raise OptionError(f"assay: option numerics is {self.numerics!r}; it takes one of fast, cast")
+        if self.numerics not in NUMERICS:
+            raise OptionError(f"assay: option numerics is {self.numerics!r}; it takes one of {', '.join(NUMERICS)}")
         if not isinstance(self.warm, bool):
             raise OptionError(f"assay: option warm is {self.warm!r}; it takes True or False")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:

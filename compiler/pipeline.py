@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+from torch.fx import Node
 
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
@@ -33,7 +36,7 @@ from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
 from compiler.ir.captured import Captured
 from compiler.ir.loops import Kernel
-from compiler.ir.roles import Gradient, GraphCall, Inference, Program, Signature, Tangent
+from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
@@ -150,11 +153,11 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
     """A functional graph as one host function over generated kernels and calls to ATen."""
     target = target_of(options)
     with journal.stage("lower"):
-        lowered = lower(program, generate=target != "aten")
+        lowered = lower(program, generate=target != "aten", is_exact=options.numerics == "exact")
     with journal.stage("fuse"):
-        fused = fuse(lowered, keep_rounding=options.numerics == "cast")
+        fused = fuse(lowered, keep_rounding=options.numerics != "fast")
     with journal.stage("plan"):
-        schedule = plan(fused)
+        schedule = plan(fused, after_call(program))
     journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
     with journal.stage("emit"):
         source = emit(schedule)
@@ -165,6 +168,21 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
     journal.count(schedule.counts, len(schedule.kernels))
     journal.kernels(schedule)
     return Host(source, schedule.constants, kernels, schedule.counts)
+
+
+def after_call(program: Program) -> dict[str, str]:
+    """The values that inputs hold after the call and nobody else gets, by name, and the inputs; none where autograd
+    records the call, which then returns them, nor of an input that shares its memory with others."""
+    if program.signature.differentiable:
+        return {}
+    names = {role: node.name for role, node in zip(program.signature.inputs, program.placeholders, strict=True)}
+    returned = Counter(node for node in program.returned if isinstance(node, Node))
+    pairs = zip(program.signature.outputs, program.returned, strict=True)
+    return {
+        node.name: names[role.of]
+        for role, node in pairs
+        if isinstance(role, Mutation) and role.of in names and isinstance(node, Node) and returned[node] == 1
+    }
 
 
 def target_of(options: Options) -> str:

@@ -62,4 +62,11 @@ OWN: Decompositions = {
     aten.nll_loss2d_forward.default: nll_loss_in_rows,
     aten.nll_loss2d_backward.default: nll_loss_gradient,
 }
+EXACT: Decompositions = {
+    **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
+    **FOREACH,
+    **COPIES,
+}
+"""Those that do what eager does, bit for bit."""
+
 DECOMPOSITIONS: Decompositions = {**TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES}  # type: ignore[dict-item]

@@ -1,4 +1,5 @@
-"""Interpolation recorded whole, which torch's dispatcher takes apart in Python before a recording sees it.
+"""Interpolation, and some activations and losses, recorded whole, which torch's dispatcher takes apart in Python before
+a recording sees it.
 
     interpolate(x, scale_factor=2, mode="bilinear")   ->   upsample_bilinear2d(x, ...), not 40 calls of index and mul
 
@@ -20,7 +21,11 @@ NAMES = (
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
     "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
 ).split()
-WHOLE = [getattr(getattr(torch.ops.aten, name), overload) for name in NAMES for overload in ("default", "vec")]
+OTHERS = "softshrink hardshrink multi_margin_loss multilabel_margin_loss_forward".split()
+WHOLE = [
+    *(getattr(getattr(torch.ops.aten, name), overload) for name in NAMES for overload in ("default", "vec")),
+    *(getattr(torch.ops.aten, name).default for name in OTHERS),
+]
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
 _lock = threading.RLock()

@@ -16,6 +16,8 @@ Extents = Mapping[str, Index]
 Interval = tuple[int, int]
 
 UNBOUNDED = 1 << 62
+LIMIT = 1 << 31
+"""A number of 32 bits is below this, and at least its negative."""
 
 
 def children(index: Index) -> tuple[Index, ...]:
@@ -85,6 +87,11 @@ def interval(index: Index, extents: Extents) -> Interval:
         return _clamp(0, high if high < UNBOUNDED - 1 else UNBOUNDED)
     parts = [interval(child, extents) for child in children(index)]
     return _combine(index, parts)
+
+
+def is_in_32_bits(values: Interval) -> bool:
+    """Whether every value of an interval has 32 bits with a sign."""
+    return -LIMIT <= values[0] and values[1] < LIMIT
 
 
 def _combine(index: Index, parts: list[Interval]) -> Interval:
@@ -261,6 +268,6 @@ def _division(index: FloorDiv | Mod, extents: Extents) -> str:
     a, b = text(index.a, extents), text(index.b, extents)
     symbol = "/" if isinstance(index, FloorDiv) else "%"
     if low >= 0 and divisor_low > 0:
-        kind = "u32" if max(high, divisor_high) < 2**31 else "u64"
+        kind = "u32" if is_in_32_bits((0, max(high, divisor_high))) else "u64"
         return f"(i64)(({kind})({a}) {symbol} ({kind})({b}))"
     return f"m::{'floordiv_int' if symbol == '/' else 'mod_int'}<i64>({a}, {b})"

@@ -29,6 +29,7 @@ import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
+from compiler.codegen.narrow import narrowed
 from compiler.codegen.nest import (
     Interner,
     Nest,
@@ -283,7 +284,8 @@ class _Emitter:
     """Writes one nest. `names` maps an expression's id to the text of its value in the scopes that are open."""
 
     def __init__(self, writer: _Writer, intern: Interner, nest: Nest, failures: tuple[str, ...] = ()) -> None:
-        self.writer, self.intern, self.nest = writer, intern, nest
+        self.writer, self.intern = writer, intern
+        self.whole, self.nest = nest, narrowed(nest, intern)
         self.failures = failures
         self.names: list[dict[int, str]] = [{}]
         self.kept: list[Expr] = []  # so that the ids in `names` stay taken
@@ -294,13 +296,13 @@ class _Emitter:
         self.parallel = False
         self.in_parts = False
         self.tile: _Tile | None = None
-        self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in nest.stores))
+        self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in self.nest.stores))
         self.independent = self.apart >= set(self.extents)
-        found = subexpressions(s.expr for s in nest.stores)
+        found = subexpressions(s.expr for s in self.nest.stores)
         self.reductions = [e for e in found if isinstance(e, Reduce)]
         self.bindings = [e for e in found if isinstance(e, Bind)]
         self.scans = [e for e in found if isinstance(e, Scan)]
-        self.scanned = scanned_loop(nest.stores)
+        self.scanned = scanned_loop(self.nest.stores)
         self.totals: dict[int, str] = {}
         self.checks = any(isinstance(e, Check) for e in found)
         self.loop_names = frozenset(self.extents) | _names_bound(found)
@@ -914,11 +916,11 @@ class _Emitter:
         loop, nest = self.nest.loops[depth], self.nest
         pragma = self._pragma_of(depth, 1, "simd") or "simd"
         is_whole = loop.var in self.ranges or loop.var not in self.apart
-        for first, last in [] if is_whole else segments(loop, nest.stores):
-            self.nest = self._segment(nest, first, last)
+        for first, last in [] if is_whole else segments(loop, self.whole.stores):
+            self.nest = self._segment(first, last)
             self._leaf_loop(depth, pragma)
         if self.nest is nest:
-            self._leaf_in_three(depth, pragma, None if is_whole else middle(loop, nest.stores))
+            self._leaf_in_three(depth, pragma, None if is_whole else middle(loop, self.whole.stores))
         self.nest = nest
 
     def _leaf_in_three(self, depth: int, pragma: str, inner: tuple[Index, Index] | None) -> None:
@@ -932,21 +934,22 @@ class _Emitter:
         self.ranges = {**ranges, loop.var: ("0", f"m::least({low}, {extent})")}
         self._leaf_loop(depth, pragma)
         self.ranges = ranges
-        self.nest = self._segment(nest, *inner)
+        self.nest = self._segment(*inner)
         self._leaf_loop(depth, pragma)
         self.nest = nest
         self.ranges = {**ranges, loop.var: (f"m::greatest({high}, m::least({low}, {extent}))", extent)}
         self._leaf_loop(depth, pragma)
         self.ranges = ranges
 
-    def _segment(self, nest: Nest, first: Index | int, last: Index | int) -> Nest:
+    def _segment(self, first: Index | int, last: Index | int) -> Nest:
         """The nest for some iterations of its innermost loop, counted from the first of them."""
+        nest = self.whole
         loop = Loop(nest.loops[-1].var, as_index(last) - first)
         extents = {**self.extents, loop.var: loop.extent}
         shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
         stores = tuple(with_expr(replace(s, index=shift.index(s.index)), shift(s.expr)) for s in nest.stores)
         self.loop_names |= _names_bound(subexpressions(s.expr for s in stores))
-        return replace(nest, loops=(*nest.loops[:-1], loop), stores=stores)
+        return narrowed(replace(nest, loops=(*nest.loops[:-1], loop), stores=stores), self.intern)
 
     def _leaf_loop(self, depth: int, pragma: str) -> None:
         if self.nest.loops[depth].var in self.apart:

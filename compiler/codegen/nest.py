@@ -377,10 +377,12 @@ class _Normalizer:
         if body.dtype.is_floating_point:
             missing = make(Call("ne", (body, body), torch.bool))
             hit = make(Call("logical_or", (hit, missing), torch.bool))
-        here, beyond = make(AsValue(position, torch.int64)), make(Const(2**62, torch.int64))
-        found = make(Call("where", (hit, here, beyond), torch.int64))
-        first = make(Reduce("min", loops, found, torch.int64))
-        return first if expr.dtype == torch.int64 else Cast(first, expr.dtype)
+        is_small = affine.is_in_32_bits(affine.interval(position, _extents(loops)))
+        dtype = torch.int32 if is_small else torch.int64
+        here, beyond = make(AsValue(position, dtype)), make(Const(torch.iinfo(dtype).max, dtype))
+        found = make(Call("where", (hit, here, beyond), dtype))
+        first = make(Reduce("min", loops, found, dtype))
+        return first if expr.dtype == dtype else make(Cast(first, expr.dtype))
 
     def _reductions(self, expr: Expr, outside: tuple[Loop, ...]) -> Expr:
         return self._rebuild(expr, lambda e: self._reduction(e, outside), {})

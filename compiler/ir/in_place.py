@@ -18,6 +18,9 @@ import torch
 IS_PLACED = "is_placed"
 """In the `meta` of a node: what it writes and what reads that are in order by their arguments."""
 
+IS_FOLDED = "is_folded"
+"""In the `meta` of a `get_attr` node: the compiler made the tensor, which nothing else holds and nothing writes."""
+
 
 def after(value: torch.Tensor, *done: object) -> torch.Tensor:
     """`value` itself, once the others have been made."""

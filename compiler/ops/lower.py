@@ -25,6 +25,7 @@ from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
 from compiler.ir.trace import RECOMPUTED, is_effectful
 from compiler.ops.complex_numbers import rule_of
+from compiler.ops.exact import exact
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
 
@@ -91,12 +92,13 @@ def is_allocation(target: object) -> bool:
     return found is not None and found.kind is Kind.creation and found.rule is None
 
 
-def lower(program: Program, generate: bool = True) -> Lowered:
-    """The graph of a program, lowered. With `generate=False` every operator is a call to ATen.
+def lower(program: Program, generate: bool = True, is_exact: bool = False) -> Lowered:
+    """The graph of a program, lowered. With `generate=False` every operator is a call to ATen; with `is_exact` those
+    are that kernels would compute with other bits than eager.
 
     Cost: linear in nodes.
     """
-    lowered = _Lowering(program.module, generate).run()
+    lowered = _Lowering(program.module, generate, is_exact).run()
     roles = zip(program.signature.outputs, lowered.outputs, strict=True)
     return replace(lowered, saved=frozenset(one.name for role, one in roles if isinstance(role, Saved)))
 
@@ -104,8 +106,9 @@ def lower(program: Program, generate: bool = True) -> Lowered:
 class _Lowering:
     """The state of one walk over a graph."""
 
-    def __init__(self, module: torch.fx.GraphModule, generate: bool) -> None:
+    def __init__(self, module: torch.fx.GraphModule, generate: bool, is_exact: bool) -> None:
         self.module = module
+        self.is_exact = is_exact
         self.tensors: dict[str, Tensor] = {}
         self.definitions: list[Definition] = []
         self.inputs: list[str] = []
@@ -283,6 +286,7 @@ class _Lowering:
             operation, aliases = self._operation(node, found.kind)
             is_nothing = found.kind is not Kind.view and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
+            result = exact(result, operation.is_complex) if self.is_exact else result
         except Declined:
             return None
         self.unpacked.update(user.name for user in node.users if user.target is operator.getitem)

@@ -13,6 +13,7 @@ from compiler.ir.roles import Program
 from compiler.passes.convolve_channels_last import convolve_channels_last
 from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
+from compiler.passes.fold_constants import fold_constants
 from compiler.passes.multiply_pixels import multiply_pixels
 from compiler.passes.remove_no_ops import remove_no_ops
 from compiler.passes.split_log_softmax import split_log_softmax
@@ -42,6 +43,7 @@ CHOICES: tuple[Pass, ...] = (
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
     Pass(use_onednn, "rounding"),  # its products of matrices are nearer to the machine's peak
+    Pass(fold_constants, "exact"),  # tables of positions and angles are the same numbers at every call
 )
-"""How a call is written, and which library and layout it gets, for programs that this compiler builds itself, where
-rounding may differ."""
+"""How a call is written, what of it is computed when compiling, and which library and layout it gets, for programs that
+this compiler builds itself. Those that are `rounding` run where rounding may differ."""

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.in_place import IS_PLACED, after, growth, part, private, version, window
+from compiler.ir.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
 from compiler.ir.roles import (
     Bump,
     CallInput,
@@ -512,7 +512,7 @@ def _counted(write: Write) -> int:
 
 def _is_of_the_program(node: fx.Node) -> bool:
     """Whether a constant may be a tensor that the program got from outside, and so memory of an input."""
-    return any(user.target is not aten.lift_fresh_copy.default for user in node.users)
+    return IS_FOLDED not in node.meta and any(user.target is not aten.lift_fresh_copy.default for user in node.users)
 
 
 def _unfold(call: fx.Node, names: set[fx.Node]) -> tuple[list[tuple[Any, tuple[Any, ...]]], fx.Node, list[fx.Node]]:

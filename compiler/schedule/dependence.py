@@ -45,12 +45,14 @@ def is_injective(index: Index, loops: tuple[Loop, ...]) -> bool:
 def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     """Whether `written` may be the memory of `read`: each iteration reads of it only the element that it writes.
 
-    That holds if it is the kernel's only store, runs over all loops with an element to each iteration, every read is
-    at exactly its index, and none is inside a reduction. Then no order of iterations can matter.
+    That holds if one store writes it, with an element to each iteration of all loops, every read is at exactly its
+    index, and none is inside a reduction. Then no order of iterations can matter; and what else reads that element does
+    so in the same iteration, which computes the values of all its stores before it makes one.
     """
-    if len(kernel.stores) != 1:
+    stores = [store for store in kernel.stores if store.buffer == written]
+    if len(stores) != 1:
         return False
-    store = kernel.stores[0]
+    (store,) = stores
     sizes = {buffer.name: buffer for buffer in kernel.buffers}
     if sizes[read].dtype is not sizes[written].dtype or sizes[read].numel is not sizes[written].numel:
         return False

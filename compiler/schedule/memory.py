@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
+from compiler.ir.failures import failures_of
 from compiler.ir.loops import Allocate, CallAten, Expect, Free, Launch, Reinterpret, Reuse, Step
 from compiler.schedule.dependence import may_overwrite
 from compiler.schedule.fuse import references
+
+Layout: TypeAlias = tuple[object, ...]
+"""Size, stride, dtype and device."""
 
 
 def reads_of(step: Step) -> Iterator[str]:
@@ -53,6 +58,44 @@ def reuse(steps: tuple[Step, ...], outputs: frozenset[str], shareable: frozenset
     return tuple(_replaced(step, chosen) for step in steps)
 
 
+def overwrite_inputs(
+    steps: tuple[Step, ...], after_call: Mapping[str, str], layouts: Mapping[str, Layout]
+) -> tuple[Step, ...]:
+    """Lets a kernel write what an input holds after the call (`after_call`: by the name of that value) over the input,
+    so that nothing is copied back. Where a later step may raise, the input stays as it is until the call returns.
+    """
+    last = last_uses(steps)
+    settled = max((number for number, step in enumerate(steps) if _may_raise(step)), default=-1)
+    allocations = {step.name: step for step in steps if isinstance(step, Allocate)}
+    chosen: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, Launch) and number > settled:
+            dying = {name for name in layouts if last.get(name) == number}
+            chosen.update(_written_over(step, dying, after_call, layouts, allocations))
+    return tuple(_replaced(step, chosen) for step in steps)
+
+
+def _may_raise(step: Step) -> bool:
+    return isinstance(step, CallAten) or (isinstance(step, Launch) and bool(failures_of(step.kernel)))
+
+
+def _written_over(
+    launch: Launch,
+    dying: set[str],
+    after_call: Mapping[str, str],
+    layouts: Mapping[str, Layout],
+    allocations: Mapping[str, Allocate],
+) -> Iterator[tuple[str, str]]:
+    """For a launch, which results are written over the inputs whose values after the call they are."""
+    buffers = dict(zip(launch.arguments, (buffer.name for buffer in launch.kernel.buffers), strict=True))
+    moved = {name for name, offset in zip(launch.arguments, launch.offsets, strict=False) if offset}
+    for name, of in after_call.items():
+        if name not in buffers or of not in dying - moved or name not in allocations:
+            continue
+        if _layout(allocations[name]) == layouts[of] and may_overwrite(launch.kernel, buffers[of], buffers[name]):
+            yield name, of
+
+
 def _overwrites(
     launch: Launch, number: int, last: dict[str, int], shareable: frozenset[str], allocations: dict[str, Allocate]
 ) -> dict[str, str]:
@@ -74,7 +117,7 @@ def _overwrites(
     return chosen
 
 
-def _layout(step: Allocate) -> tuple[object, ...]:
+def _layout(step: Allocate) -> Layout:
     return step.size, step.stride, step.dtype, step.device
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from compiler.ir.loops import (
 from compiler.ir.lowered import Called, Generated, Sized, Tensor, Viewed
 from compiler.schedule.fuse import Fused, references
 from compiler.schedule.layout import Bound, lay_out, lay_out_scattering
-from compiler.schedule.memory import release, reuse
+from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,20 @@ class _Unit:
     steps: tuple[Step, ...]
 
 
-def plan(fused: Fused) -> Schedule:
-    """The schedule of a fused graph: ordered, allocated, freed.
+def plan(fused: Fused, after_call: Mapping[str, str] | None = None) -> Schedule:
+    """The schedule of a fused graph: ordered, allocated, freed. `after_call` names the values that inputs hold after
+    the call, and the inputs.
+
+    The order is that of the program. One that takes the step that leaves least memory in use, as measured, has the same
+    peak in forward and 7 to 21 % more in backward (BERT and GPT-2, size `small`). There is no arena: a view of one
+    costs what an allocation does (0.5 us).
 
     Cost: n log n in the number of steps.
     """
     planner = _Planner(fused)
     outputs = tuple(planner.argument(output) for output in fused.lowered.outputs)
     steps = planner.ordered()
+    steps = overwrite_inputs(steps, after_call or {}, planner.layouts(outputs))
     steps = reuse(steps, frozenset(references(outputs)), planner.shareable())
     inputs = fused.lowered.inputs
     steps = release(steps, inputs, frozenset(references(outputs)), frozenset(planner.constants))
@@ -74,6 +81,13 @@ class _Planner:
             self._add_view(name, is_output=True)
         self._add_calls()
         return _sorted(self.units)
+
+    def layouts(self, outputs: tuple[Any, ...]) -> dict[str, Layout]:
+        """How the inputs lie that the graph neither returns nor shows in a view, and that have known strides."""
+        seen = {self._root(name) for name in references(outputs)}
+        seen |= {self._root(step.name) for unit in self.units for step in unit.steps if isinstance(step, Reinterpret)}
+        found = {name: self.lowered.tensors[name] for name in self.lowered.inputs if name in self.lowered.tensors}
+        return {n: (t.shape, t.stride, t.dtype, t.device) for n, t in found.items() if n not in seen}
 
     def shareable(self) -> frozenset[str]:
         """The values that only kernels touch, so that nothing else can hold their memory."""

@@ -1,0 +1,150 @@
+"""`numerics="exact"`: bit for bit what eager gives, by operator and by drawn program."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compiler import journal
+from compiler.passes import CHOICES, PASSES
+from harness.backends import resolve
+from harness.generated import case_of
+from harness.observe import Seen, observe
+from harness.oracle import Run
+from harness.run import _compiled, _Trial, made_call
+from suites.programs import draw
+
+BACKEND = "assay,numerics=exact"
+SEEDS = 16
+ROWS, COLUMNS = 6, 37
+
+
+def bits(value: Tensor) -> Tensor:
+    """The numbers by their bits; of NaN, which operand's it is is the machine's choice."""
+    value = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    if not value.is_floating_point():
+        return value
+    same = torch.where(value.isnan(), torch.full_like(value, float("nan")), value)
+    return same.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()])
+
+
+def hard_numbers(dtype: torch.dtype) -> Tensor:
+    """NaN, infinities, subnormals and zeros of both signs among others, in vectors and in their tails."""
+    made = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(5)) * 3
+    flat = made.flatten()
+    flat[:7] = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-41, -1e-41])
+    flat[9::11], flat[10::11] = 0.0, -0.0
+    return made.to(dtype)
+
+
+def places(x: Tensor) -> Tensor:
+    return x.nan_to_num(0, 0, 0).abs().long() % COLUMNS
+
+
+GENERATED: dict[str, Callable[[Tensor], object]] = {
+    "selection": lambda x: (torch.where(x > 0, x, -x), F.relu(x), x.clamp(-1, 1), F.threshold(x, 0.5, 2.0)),
+    "rounded_once": lambda x: (x * 0.5, x + 2, 3 - x, x / 4, x * x.flip(0), x.reciprocal(), x - x.flip(1)),
+    "snapped": lambda x: (x.floor(), x.ceil(), x.trunc(), x.round(), x.abs(), x.sign(), torch.fmod(x, 2)),
+    "compared": lambda x: (x > x.flip(0), x.isnan(), x.argmax(1), (x > 0).any(0), (x > 0).sum(), x.signbit()),
+    "moved": lambda x: (x.gather(1, places(x)), x.roll(3, 1) + 0, F.pad(x, (1, 2)) * 2, x.tril(), x[:, ::2].clone()),
+    "converted": lambda x: (x.double(), x.float().bfloat16(), x.half().float(), x.nan_to_num().clamp(-9, 9).long()),
+    "integers": lambda x: (places(x).sum(), places(x).cumsum(1), places(x) // 3, places(x) % 5, places(x).amax(1)),
+    "fused": lambda x: ((x * 0.5 + 2) / 4 - x) * x - x.flip(0) * x.flip(1),
+}
+CALLED: dict[str, Callable[[Tensor], object]] = {
+    "transcendental": lambda x: (x.exp(), x.sigmoid(), x.tanh(), x.sqrt(), F.gelu(x), F.silu(x)),
+    "ordered": lambda x: (x.sum(1), x.mean(), x.cumsum(1), x.softmax(1), x.std(0), F.layer_norm(x, (COLUMNS,))),
+    "rounded_twice": lambda x: (torch.add(x, x.flip(0), alpha=0.3), torch.addcmul(x, x, x), torch.lerp(x, x + 1, 0.3)),
+    "signs_of_zero": lambda x: (torch.maximum(x, x.flip(0)), x.amax(1), torch.fmin(x, x.flip(0)), F.softshrink(x)),
+    "numbers_beside_halves": lambda x: (x + 0.1, 1.3 - x, torch.fmod(x, 0.7), x.div(x.flip(0), rounding_mode="trunc")),
+    "complex": lambda x: (torch.complex(x.float(), x.float().flip(0)).neg(),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", [*GENERATED, *CALLED])
+def test_results_have_eagers_bits(name: str, dtype: torch.dtype) -> None:
+    function, x = {**GENERATED, **CALLED}[name], hard_numbers(dtype)
+    before = journal.totals()["nodes_generated"]
+    compiled = torch.compile(function, backend="assay", options={"numerics": "exact", "fallback": "error"})
+    pairs = zip(*(torch.utils._pytree.tree_leaves(f(x)) for f in (compiled, function)), strict=True)
+    for position, (found, expected) in enumerate(pairs):
+        assert found.dtype == expected.dtype
+        assert torch.equal(bits(found), bits(expected)), (position, found, expected)
+    assert name in CALLED or journal.totals()["nodes_generated"] > before
+
+
+def test_what_rounds_otherwise_is_called_and_counted() -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x * 2).exp().sum(1) * 3
+
+    before = journal.totals()
+    before = {"nodes": before["nodes"], "made": before["nodes_generated"], "calls": dict(before["fallbacks"])}
+    torch.compile(function, backend="assay", options={"numerics": "exact"})(torch.randn(5, 19))
+    after = journal.totals()
+    assert (after["nodes"] - before["nodes"], after["nodes_generated"] - before["made"]) == (4, 2)
+    grown = {name for name, count in after["fallbacks"].items() if count > before["calls"].get(name, 0)}
+    assert grown == {"aten.exp", "aten.sum.dim_IntList"}
+
+
+def test_no_rounding_pass_runs(tmp_path: Path) -> None:
+    """A loss over logits has one that splits its softmax; with `exact` no state of the compile has its name."""
+    names = {step.name for step in (*PASSES, *CHOICES) if step.kind == "rounding"}
+    assert names
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(x, y)
+
+    options = {"numerics": "exact", "dump": str(tmp_path)}
+    x, y = torch.randn(9, 33), torch.arange(9)
+    found = torch.compile(function, backend="assay", options=options)(x, y)
+    assert torch.equal(bits(found), bits(function(x, y)))
+    states = [path.name for path in tmp_path.rglob("*")]
+    assert states and not any(name in state for name in names for state in states)
+
+
+def differences(eager: Run, ours: Run) -> list[str]:
+    """What of outputs, state and gradients differs in any bit, over all steps."""
+    found = []
+    for step, (reference, got) in enumerate(zip(eager, ours, strict=True)):
+        if reference.error is not None or got.error is not None:
+            continue  # errors and their classes are the drawn programs' own test
+        for field in ("outputs", "state", "gradients"):
+            theirs, mine = getattr(reference, field), getattr(got, field)
+            found += [f"step {step}: {path}" for path in theirs if _differs(theirs[path], mine.get(path))]
+    return found
+
+
+def _differs(eager: Seen | None, ours: Seen | None) -> bool:
+    if eager is None or ours is None:
+        return eager is not ours
+    return eager.value.dtype != ours.value.dtype or not torch.equal(bits(eager.value), bits(ours.value))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_drawn_programs_have_eagers_bits(mode: str) -> None:
+    logging.disable(logging.CRITICAL)
+    checked = 0
+    try:
+        for seed in range(SEEDS):
+            program = draw(f"exact:{seed}")
+            case = case_of(program.source(), "program")
+            torch._dynamo.reset()
+            trial = _Trial(case, mode, resolve(BACKEND), made_call(case, "tiny", 0, "cpu"), 0, 2, False)
+            eager, again = trial._observed(trial._copies()), trial._observed(trial._copies())
+            if differences(eager, again):
+                continue  # eager is not deterministic
+            calls = trial._copies()
+            ours = observe(calls, mode, 0, _compiled(trial.backend, calls[0].function), case.scenario, False)
+            assert not differences(eager, ours), f"{program.source()}\n{differences(eager, ours)}"
+            checked += 1
+    finally:
+        logging.disable(logging.NOTSET)
+        torch._dynamo.reset()
+    assert checked > SEEDS // 2
