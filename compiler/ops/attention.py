@@ -31,7 +31,7 @@ def _empty(value: Tensor) -> Tensor:
 
 
 def _attend(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    b, h, s, _ = q.shape
+    b, h, s = q.shape[:3]
     dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
     return _empty(q), q.new_empty((b, s, h), dtype=dtype).transpose(1, 2)
 

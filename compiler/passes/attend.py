@@ -35,7 +35,7 @@ aten = torch.ops.aten
 LEAST_SCORES = 1 << 12
 """Fewer scores are as fast as they are written: looking at the result costs about 15 us."""
 LARGEST = 2.0**9
-"""The largest logarithm of a row's sum from which backward computes the probabilities as exactly as eager keeps them."""
+"""Logarithms of sums below this give back the probabilities about as exactly as eager keeps them for backward."""
 HIDDEN = -4096.0
 """A score that is replaced by a number up to this has no weight beside others whose sum's logarithm is in `LARGEST`."""
 LONGEST = 24
@@ -166,7 +166,7 @@ def _read(node: fx.Node, chain: _Chain) -> fx.Node | tuple[fx.Node, _Term]:
 
 def _through(node: fx.Node, chain: _Chain) -> fx.Node:
     """What a view, a copy or a cast of matrices reads."""
-    if len(chain.nodes) > LONGEST or not _is_plain(node) and not _is_cast(node):
+    if len(chain.nodes) > LONGEST or not (_is_plain(node) or _is_cast(node)):
         raise _Other
     chain.nodes.append(node)
     return _operand(node, 0)
@@ -253,7 +253,7 @@ def _number(argument: object) -> float | None:
         return None
     if argument.target in ZEROS:
         return 0.0
-    place = NUMBERS.get(argument.target)
+    place = NUMBERS.get(argument.target)  # type: ignore[call-overload]
     if place is None or len(argument.args) <= place or not _value(argument).dtype.is_floating_point:
         return None
     return _number(argument.args[place])
@@ -274,7 +274,7 @@ def _lead(nodes: Iterable[fx.Node]) -> tuple[Any, ...] | None:
 
 def _check(found: _Forward) -> None:
     """Raises where the library's kernel computes something else, or is not worth it."""
-    q, k, v = (_value(node) for node in (*found.scores.args, found.product.args[1]))
+    q, v = _value(found.scores.args[0]), _value(found.product.args[1])
     scores = _value(found.scores)
     sizes = (*scores.shape, q.shape[2], v.shape[2])
     if q.device.type != "cpu" or q.dtype not in DTYPES or not all(map(is_known, sizes)):
@@ -288,7 +288,7 @@ def _check(found: _Forward) -> None:
 
 
 def _check_dtypes(chain: _Chain, dtype: torch.dtype) -> None:
-    """The kernel sums half types up in float32; nothing in between may be more exact than that, or less than `dtype`."""
+    """The kernel sums half types up in float32: nothing in between is more exact than that, or less than `dtype`."""
     allowed = (dtype, torch.float32) if dtype in HALF_DTYPES else (dtype,)
     if any(_value(node).dtype not in allowed for node in chain.nodes):
         raise _Other
@@ -498,7 +498,7 @@ class _Rewrite:
     # ---- results
 
     def _results(self, found: _Forward, node: fx.Node, value: fx.Node) -> list[tuple[fx.Node, fx.Node]]:
-        """What takes whose place: the value in the layout of a product of matrices, for all of the product's readers."""
+        """What takes whose place: for all readers of a product the value, in the layout that products have."""
         if found.lead is None:
             value = _call(aten.squeeze.dim, value, 1)
         plain = _call(aten.clone.default, value, memory_format=torch.contiguous_format)
