@@ -49,6 +49,7 @@ TRANSPOSES = (aten.transpose.int, aten.permute.default)
 NUMBERS = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
 """What makes a tensor of one number, and where that stands among its arguments."""
 ZEROS = (aten.zeros.default, aten.zeros_like.default)
+SIZE = aten.sym_size.int
 
 
 class _Other(Exception):
@@ -96,6 +97,7 @@ class _Backward:
     """The derivatives with respect to the operands of the products; None for one that nobody wants."""
 
     first: fx.Node
+    inner: list[fx.Node]
     gradient: fx.Node
     of_q: fx.Node | None
     of_k: fx.Node | None
@@ -304,38 +306,39 @@ def _check_dtypes(chain: _Chain, dtype: torch.dtype) -> None:
 def _match_backward(found: _Forward) -> _Backward | None:
     """What derives the attention; None where nothing does. Raises where anybody else reads what lies inside."""
     inner = found.inner
-    outside = {user: node for node in inner for user in node.users if user not in inner and user is not found.product}
+    outside = {user: node for node in inner for user in _readers(node) if user not in inner | {found.product}}
     if not outside:
         return None
     (derived,) = _only(user for user in outside if user.target is aten._softmax_backward_data.default)
     if derived.args[1:3] != (found.softmax, found.softmax.args[1]):
         raise _Other
-    of_weights = _climb(derived.args[0], _value(found.product).dtype)
+    chain = _Chain()
+    of_weights = _climb(derived.args[0], chain)
     gradient, values = of_weights.args
     if not _is_transpose(values, found.product.args[1]):
         raise _Other
     of_v = [_derivative_of_v(user, outside[user], gradient) for user in outside if user is not derived]
     if len(of_v) > 1:
         raise _Other
-    of_q, of_k = _derivatives_of_scores(found, derived)
+    of_q, of_k = _derivatives_of_scores(found, derived, chain)
+    _check_dtypes(chain, _value(found.product).dtype)
     first = min([of_weights, *of_v])
-    return _Backward(first, gradient, of_q, of_k, of_v[0] if of_v else None)  # type: ignore[arg-type]
+    return _Backward(first, [*chain.nodes, *outside], gradient, of_q, of_k, of_v[0] if of_v else None)  # type: ignore[arg-type]
 
 
-def _climb(node: Any, dtype: torch.dtype) -> fx.Node:
+def _climb(node: Any, chain: _Chain) -> fx.Node:
     """The product behind views, copies and casts that nobody else reads."""
-    chain = _Chain()
     while node.target is not aten.bmm.default:
-        _only(node.users)
+        _only(_readers(node))
         node = _through(node, chain)
-    _only(node.users)
-    _check_dtypes(chain, dtype)
+    _only(_readers(node))
+    chain.nodes.append(node)
     return node
 
 
 def _derivative_of_v(transposed: fx.Node, weights: fx.Node, gradient: object) -> fx.Node:
     """`bmm(t(p), g)`, the one reader of `t(p)`."""
-    (product,) = _only(transposed.users)
+    (product,) = _only(_readers(transposed))
     if not _is_transpose(transposed, weights) or product.target is not aten.bmm.default:
         raise _Other
     if product.args[0] is not transposed or product.args[1] is not gradient:
@@ -343,11 +346,10 @@ def _derivative_of_v(transposed: fx.Node, weights: fx.Node, gradient: object) ->
     return product
 
 
-def _derivatives_of_scores(found: _Forward, derived: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
+def _derivatives_of_scores(found: _Forward, node: fx.Node, chain: _Chain) -> tuple[fx.Node | None, fx.Node | None]:
     """The derivatives of q and of k^T: products with the derivative of the scores, which nobody else reads."""
-    node, chain = derived, _Chain()
-    while not all(user.target is aten.bmm.default for user in node.users):
-        (user,) = _only(node.users)
+    while not all(user.target is aten.bmm.default for user in _readers(node)):
+        (user,) = _only(_readers(node))
         read = _read(user, chain)
         if not isinstance(read, fx.Node):
             chain.terms.append(read[1])
@@ -361,13 +363,12 @@ def _derivatives_of_scores(found: _Forward, derived: fx.Node) -> tuple[fx.Node |
         raise _Other
     if any(term.fill != 0 for term in chain.terms) or not math.isclose(chain.scale, found.chain.scale, rel_tol=1e-9):
         raise _Other
-    _check_dtypes(chain, _value(found.product).dtype)
     return _derivatives_of_operands(found, node)
 
 
 def _derivatives_of_operands(found: _Forward, scores: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
     of_q = of_k = None
-    for user in scores.users:
+    for user in _readers(scores):
         left, right = user.args
         if left is scores and right is not scores and _is_transpose(right, found.scores.args[1]):
             of_q = user
@@ -375,9 +376,14 @@ def _derivatives_of_operands(found: _Forward, scores: fx.Node) -> tuple[fx.Node 
             of_k = user
         else:
             raise _Other
-    if len(scores.users) != (of_q is not None) + (of_k is not None):
+    if len(_readers(scores)) != (of_q is not None) + (of_k is not None):
         raise _Other
     return of_q, of_k
+
+
+def _readers(node: fx.Node) -> list[fx.Node]:
+    """Who reads more of a value than its sizes."""
+    return [user for user in node.users if user.target is not SIZE]
 
 
 def _only(nodes: Iterable[fx.Node]) -> tuple[fx.Node]:
@@ -436,6 +442,7 @@ class _Rewrite:
             made = _call(attend_operator, q, k, v, *given, LARGEST if is_bounded else math.inf, is_widened)
             out, logs = (_call(operator.getitem, made, position) for position in range(2))
             results = [self._results(found, found.product, out)]
+        results += [self._sizes(found, [*found.inner, *(backward.inner if backward else ())])]
         if backward is not None:
             with self.graph.inserting_before(backward.first):
                 gradient = self._rows(found, backward.gradient)
@@ -444,6 +451,7 @@ class _Rewrite:
                 of_k = _call(aten.transpose.int, of_k, 2, 3)
                 pairs = ((backward.of_q, of_q), (backward.of_k, of_k), (backward.of_v, of_v))
                 results += [self._results(found, node, value) for node, value in pairs if node is not None]
+            results += [self._sizes(found, [node for node, _ in pairs if node is not None])]
         for result in results:
             for node, value in result:
                 self.names.append((value, node.name))
@@ -508,8 +516,27 @@ class _Rewrite:
         views = [user for user in node.users if _is_plain(user) and _text(_value(user).shape) == shape]
         views = [view for view in views if view.target is not aten.clone.default]
         results = [(view, plain) for view in views]
-        if len(views) < len(node.users):
+        if len(views) < len(_readers(node)):
             results.append((node, _viewed(plain, tuple(_value(node).shape))))
+        return results
+
+    def _sizes(self, found: _Forward, nodes: list[fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
+        """Sizes that are read off values that go, read off the operands."""
+        users = [(node, user) for node in nodes for user in node.users if user.target is SIZE]
+        if not users:
+            return []
+        q, k = (node if found.lead is None else self._apart(found, node) for node in found.scores.args)  # type: ignore[arg-type]
+        places = {size: [(node, dim)] for node in (k, q) for dim, size in enumerate(_text(_value(node).shape))}
+        if found.lead is not None:
+            places.setdefault(str(_value(found.scores).shape[0]), [(q, 0), (q, 1)])
+        results = []
+        for node, user in users:
+            size = str(_value(node).shape[user.args[1]])
+            if size not in places:
+                raise _Other
+            with self.graph.inserting_before(user):
+                factors = [_call(SIZE, *place) for place in places[size]]
+                results.append((user, factors[0] if len(factors) == 1 else _call(operator.mul, *factors)))
         return results
 
 
@@ -521,6 +548,9 @@ def _transposed(node: fx.Node) -> fx.Node:
     """The matrices transposed: what they are the transposes of, if they are."""
     if node.target in TRANSPOSES and _swaps_last(node):
         return node.args[0]  # type: ignore[return-value]
+    copied: Any = node.args[0] if node.target is aten.clone.default else None
+    if copied is not None and copied.target in TRANSPOSES and _swaps_last(copied):
+        return _call(aten.clone.default, copied.args[0], memory_format=torch.contiguous_format)
     return _call(aten.transpose.int, node, 2, 3)
 
 
@@ -567,7 +597,7 @@ def _call(target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
     first: fx.Node = args[0]
     made = first.graph.call_function(target, args, kwargs)
     given, named = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
-    if target is operator.getitem:
+    if target in (operator.getitem, operator.mul):
         made.meta["val"] = target(*given)
     else:
         with next(_fakes(given)).fake_mode:
