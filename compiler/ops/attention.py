@@ -15,12 +15,10 @@ from compiler.runtime import attention
 
 _GIVEN = "Tensor? mask, Tensor[] terms, float[] fills, float scale"
 _LIBRARY = torch.library.Library("assay", "DEF")
-_LIBRARY.define(
-    f"attend(Tensor q, Tensor k, Tensor v, {_GIVEN}, float limit, bool is_widened) -> (Tensor out, Tensor logs)"
-)
+_LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, {_GIVEN}, float limit) -> (Tensor out, Tensor logs)")
 _LIBRARY.define(
     "attend_backward(Tensor gradient, Tensor q, Tensor k, Tensor v, Tensor out, Tensor logs,"
-    f" {_GIVEN}, bool is_widened) -> (Tensor q, Tensor k, Tensor v)"
+    f" {_GIVEN}) -> (Tensor q, Tensor k, Tensor v)"
 )
 
 
@@ -32,8 +30,7 @@ def _empty(value: Tensor) -> Tensor:
 
 def _attend(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     b, h, s = q.shape[:3]
-    dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
-    return _empty(q), q.new_empty((b, s, h), dtype=dtype).transpose(1, 2)
+    return _empty(q), q.new_empty((b, s, h)).transpose(1, 2)
 
 
 def _attend_backward(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: object) -> Sequence[Tensor]:

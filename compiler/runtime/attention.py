@@ -27,12 +27,12 @@ SAFE = 2.0**60
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, terms: Sequence[Tensor], fills: Sequence[float],
-    scale: float, limit: float, is_widened: bool,
+    scale: float, limit: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention, and the logarithms of its rows' sums; these are NaN where the written-out form had to run.
 
     A boolean term hides scores behind the next of `fills`, any other is added. `mask` is all terms as one, with -inf
-    where scores are hidden. `is_widened`: the softmax of half types is one of float32.
+    where scores are hidden.
 
     Shapes: `q[b, h, s, d], k[b, h, t, d], v[b, h, t, d], mask[b | 1, h | 1, s | 1, t | 1] -> [b, h, s, d], [b, h, s]`
     """
@@ -43,24 +43,22 @@ def attend(
         and _norm(out[:, :, 0], _INFINITE).item() < _INFINITE
     )
     if not is_right:
-        weights = _probabilities(q, k, terms, fills, scale, is_widened).to(q.dtype)
-        out.copy_(torch.matmul(weights, v))
+        out.copy_(torch.matmul(_probabilities(q, k, terms, fills, scale), v))
         logs.fill_(torch.nan)
     return out, logs
 
 
 def attend_backward(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor, mask: Tensor | None,
-    terms: Sequence[Tensor], fills: Sequence[float], scale: float, is_widened: bool,
+    terms: Sequence[Tensor], fills: Sequence[float], scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of `q`, `k` and `v`, from what `attend` was given and has returned."""
     first = logs[0, 0, 0].item()
-    if first == first and _size(gradient) * _size(v) < SAFE:
+    if first == first and _norm(gradient).item() * _norm(v).item() < SAFE:
         return _backward(gradient, q, k, v, out, logs, 0.0, False, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
-    wide = _probabilities(q, k, terms, fills, scale, is_widened)
-    weights = wide.to(q.dtype)
-    of_weights = torch.matmul(gradient, v.transpose(2, 3)).to(wide.dtype)
-    of_scores = aten._softmax_backward_data.default(of_weights, wide, -1, wide.dtype).to(q.dtype)
+    weights = _probabilities(q, k, terms, fills, scale)
+    of_weights = torch.matmul(gradient, v.transpose(2, 3))
+    of_scores = aten._softmax_backward_data.default(of_weights, weights, -1, weights.dtype)
     for term in terms:
         if term.dtype is torch.bool:
             of_scores = of_scores.masked_fill(term, 0)
@@ -72,20 +70,12 @@ def attend_backward(
     )
 
 
-def _probabilities(
-    q: Tensor, k: Tensor, terms: Sequence[Tensor], fills: Sequence[float], scale: float, is_widened: bool
-) -> Tensor:
+def _probabilities(q: Tensor, k: Tensor, terms: Sequence[Tensor], fills: Sequence[float], scale: float) -> Tensor:
     scores = torch.matmul(q, k.transpose(2, 3)) * scale
     following = iter(fills)
     for term in terms:
         scores = scores.masked_fill(term, next(following)) if term.dtype is torch.bool else scores + term
-    return torch.softmax(scores.float() if is_widened else scores, -1)
-
-
-def _size(value: Tensor) -> float:
-    """The root of the sum of all squares; half types are summed up in float32."""
-    dtype = torch.float64 if value.dtype is torch.float64 else torch.float32
-    return _norm(value, dtype=dtype).item()  # type: ignore[no-any-return]
+    return torch.softmax(scores, -1)
 
 
 def _laid_out(value: Tensor) -> Tensor:
