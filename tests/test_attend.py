@@ -192,10 +192,10 @@ def rewritten(inputs: list[Tensor], is_training: bool) -> int:
         fakes = [torch.empty(x.shape, requires_grad=is_training) for x in inputs]
         assert all(fake.fake_mode is mode for fake in fakes)  # type: ignore[attr-defined]
         module = make_fx(program)(*fakes)
-    program_of = Program(module, Signature((Tangent(UserOutput(0)),) if is_training else (), ()))
+    joint = Program(module, Signature((Tangent(UserOutput(0)),) if is_training else (), ()))
     for step in PASSES:
-        step.run(program_of)
-    return attend(program_of)
+        step.run(joint)
+    return attend(joint)
 
 
 # ---- near misses
