@@ -51,7 +51,12 @@ from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
 EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
-REPLACED = {"torch.ops.aten.native_dropout.default": "compiler.runtime.dropout"}
+OWN = "torch.ops.assay."
+REPLACED = {
+    "torch.ops.aten.native_dropout.default": "compiler.runtime.dropout",
+    OWN + "attend.default": "compiler.runtime.attention",
+    OWN + "attend_backward.default": "compiler.runtime.attention",
+}
 """Operators that the runtime has a function for, of the same name and meaning, and the module that it is in."""
 LARGE_BYTES = 1 << 25
 """From here on the C library takes every block from the system anew, and gives it back."""
@@ -230,9 +235,10 @@ class _Emitter:
         return self.bind(text)
 
     def binding(self, text: str, name: str) -> str:
-        """The line that binds a name. A program without kernels needs no compiler: it is ATen's alone."""
+        """The line that binds a name. A program without kernels needs no compiler: it is ATen's, but for our own."""
         module = REPLACED.get(text)
-        if module is None or not any(isinstance(step, Launch) for step in self.schedule.steps):
+        is_atens = not text.startswith(OWN) and not any(isinstance(step, Launch) for step in self.schedule.steps)
+        if module is None or is_atens:
             return f"{name} = {text}\n"
         return f"from {module} import {text.split('.')[-2]} as {name}\n"
 

@@ -2,6 +2,7 @@
 
 from compiler.ops import (
     activations,
+    attention,
     class_losses,
     complex_functions,
     complex_numbers,
@@ -33,6 +34,7 @@ __all__ = [
     "Kind",
     "Op",
     "activations",
+    "attention",
     "class_losses",
     "complex_functions",
     "complex_numbers",

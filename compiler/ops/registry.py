@@ -132,7 +132,7 @@ def record(kind: Kind, rule: Rule | None, *targets: str) -> None:
 
 def name_of_target(target: str) -> str:
     """The name that an operator is recorded under."""
-    name = target if target.startswith(("prims.", "mkldnn.")) else f"aten.{target}"
+    name = target if target.startswith(("prims.", "mkldnn.", "assay.")) else f"aten.{target}"
     return name.removesuffix(".default")
 
 

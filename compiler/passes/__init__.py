@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler.ir.roles import Program
+from compiler.passes.attend import attend
 from compiler.passes.convolve_channels_last import convolve_channels_last
 from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
@@ -39,6 +40,7 @@ PASSES: tuple[Pass, ...] = (
 )
 
 CHOICES: tuple[Pass, ...] = (
+    Pass(attend, "rounding"),  # the library's kernel stores no scores, and reads heads where they lie
     Pass(split_log_softmax, "rounding"),  # a loss reads one element of each row: the others are never stored
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
