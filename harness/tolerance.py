@@ -62,9 +62,8 @@ class Evidence:
 
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of perturbed
     eager runs, `kept` those of such in which whole numbers stay, `between` those of runs in the dtype between its
-    roundings; all are asked for only when needed.
-    `scale` is the largest magnitude among tensors of the same kind, `beyond` among those of all kinds, `fan_in` how many input elements there are for
-    each element of this tensor.
+    roundings; all are asked for only when needed. `scale` is the largest magnitude among tensors of the same kind,
+    `beyond` among those of all kinds, `fan_in` how many input elements there are for each element of this tensor.
     """
 
     truth: Tensor | None = None
