@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch._dynamo import guards
 
 from harness.batch import How, run_batch
@@ -59,9 +60,17 @@ def main(argument: str) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     guards.profile_guard_manager = lambda *args: 0.0  # only measures guards, in a sixth of a compile's time
+    _forget_absent_devices()
     suite = importlib.import_module(settings["module"])
     batches = {key_of(batch): batch for batch in suite.batches()}
     serve(batches, sys.stdin, settings, functools.partial(_said, output))
+
+
+def _forget_absent_devices() -> None:
+    """`torch.manual_seed` notes each seed, with a stack trace, for devices that may come to life; here none will."""
+    for device in (torch.cuda, torch.xpu, torch.mtia):
+        if not device.is_available():
+            device.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
 
 
 def _said(output: Any, event: dict[str, Any]) -> None:
