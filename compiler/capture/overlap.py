@@ -35,11 +35,14 @@ def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence
     """
 
     pairs: list[tuple[int, int]] | None = None
+    tensors: list[int] = []
 
     def test(args: Sequence[object]) -> bool:
         nonlocal pairs
         if len(written) * len(args) > PAIRS:
-            return _overlap_by_owner(written, args, versions)
+            if not tensors:
+                tensors.extend(position for position, value in enumerate(args) if isinstance(value, torch.Tensor))
+            return not _are_apart(tensors, args) and _overlap_by_owner(written, args, versions)
         if pairs is None:
             pairs = list(_pairs(written, args))
         for p, q in pairs:
@@ -54,6 +57,18 @@ def _pairs(written: tuple[int, ...], args: Sequence[object]) -> Iterator[tuple[i
     """Each written leaf with each other tensor. Which leaves are tensors is the same at every call."""
     tensors = [position for position, value in enumerate(args) if isinstance(value, torch.Tensor)]
     return ((p, q) for p in written for q in tensors if q != p and not (q in written and q < p))
+
+
+def _are_apart(tensors: list[int], args: Sequence[object]) -> bool:
+    """Whether the tensors surely have a storage each: none begins where another does. Empty ones begin nowhere."""
+    given = map(args.__getitem__, tensors)
+    starts = {a.data_ptr() if a.storage_offset() == 0 else _start(a) for a in given}  # type: ignore[attr-defined, arg-type]
+    return len(starts) == len(tensors) and 0 not in starts
+
+
+def _start(value: torch.Tensor) -> int:
+    """The address of a tensor's storage."""
+    return value.data_ptr() - int(value.storage_offset()) * value.element_size()
 
 
 def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object], versions: bool) -> bool:

@@ -75,6 +75,12 @@ SIDE_BLOCK = 2048
 MOST_ABREAST = 12
 """The price of one step of a reduction (`cost`) above which its additions have no need to wait."""
 
+SHORT = 64
+"""A simd loop of so many iterations takes less time than a costly value outside of it that is made by itself."""
+
+MOST_ASIDE = 4
+"""How many such values are made beforehand."""
+
 LANES = 256
 """Iterations of the lane loop that run side by side."""
 
@@ -869,6 +875,8 @@ class _Emitter:
         else:
             self.store(stores)
         if depth < len(self.nest.loops):
+            if self.tile is not None:
+                self._keep_lanes(roots)
             self.descend(depth)
 
     def _level_of_tile(self, roots: Sequence[Expr]) -> None:
@@ -877,6 +885,24 @@ class _Emitter:
         self.bound |= {self.tile.loop.var}
         self.reduce(roots)
         self.bound -= {self.tile.loop.var}
+
+    def _keep_lanes(self, roots: Sequence[Expr]) -> None:
+        """Makes costly values of the tile's lanes that the loops inside would make in each of their iterations."""
+        assert self.tile is not None
+        lane = self.tile.loop.var
+        self.bound |= {lane}
+        found = [expr for expr in self._settled(roots) if lane in self.intern.free(expr) and _is_costly(expr)]
+        self.bound -= {lane}
+        fitting = [expr for expr in found if _is_plain(expr)][:MOST_ASIDE]
+        rows = [(expr, self.fresh("kept")) for expr in fitting]
+        for expr, row in rows:
+            self.writer.line(f"alignas(64) {C_TYPES[expr.dtype]} {row}[{self.tile.capacity}];")
+        if rows:
+            with self.lanes():
+                for expr, row in rows:
+                    self.writer.line(f"{row}[lane] = {self.value(expr)};")
+        for expr, row in rows:
+            self.name(expr, f"{row}[lane]")
 
     def store(self, stores: Sequence[Store]) -> None:
         values = [self.value(store.expr) for store in stores]
@@ -978,16 +1004,45 @@ class _Emitter:
         pragma = self._pragma_of(depth, width)
         if pragma:
             self.writer.pragma(pragma)
+        aside = [] if pragma or width > 1 else self._aside(depth)
         with self._parallel():
-            self._nested(depth, width)
+            self._nested(depth, width, aside)
 
-    def _nested(self, depth: int, width: int) -> None:
+    def _nested(self, depth: int, width: int, aside: Sequence[tuple[Expr, str]] = ()) -> None:
         loop = self.nest.loops[depth]
         with self.writer.block(self.head(loop)), self.scope(loop):
+            for expr, row in aside:
+                self.name(expr, f"{row}[{loop.var}]")
             if width > 1:
                 self._nested(depth + 1, width - 1)
             else:
                 self.level(depth + 1)
+
+    def _aside(self, depth: int) -> list[tuple[Expr, str]]:
+        """Costly values that each iteration of a loop needs once, before a short simd loop: made in vectors, in a simd
+        loop of their own, where they would be made one by one."""
+        if self.tile is not None or depth + 2 != len(self.nest.loops) or not self._is_leaf(depth + 1):
+            return []
+        loop, leaf = self.nest.loops[depth:]
+        if loop.var in self.ranges or not 1 < self._count(loop) or not 0 < self._count(leaf) <= SHORT:
+            return []
+        if not isinstance(loop.extent, Int) or not isinstance(leaf.extent, Int):
+            return []
+        roots = [store.expr for d in (depth + 1, depth + 2) for store in self.stores_at(d)]
+        with self.scope(loop):
+            found = [expr for expr in self._settled(roots) if _is_costly(expr) and loop.var in self.intern.free(expr)]
+        fitting = [expr for expr in found if self._fits_aside(expr, loop)][:MOST_ASIDE]
+        rows = [(expr, self._row(expr, loop)) for expr in fitting]
+        if rows:
+            self.writer.pragma("simd")
+            with self.writer.block(self.head(loop)), self.scope(loop):
+                for expr, row in rows:
+                    self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
+        return rows
+
+    def _fits_aside(self, expr: Expr, loop: Loop) -> bool:
+        has_reductions = any(isinstance(e, Reduce) for e in subexpressions([expr]))
+        return self._count(loop) * expr.dtype.itemsize <= SCRATCH_BYTES and _is_plain(expr) and not has_reductions
 
     def _width(self, depth: int) -> int:
         """How many loops from here have nothing between them, up to some hundred iterations in all."""
@@ -1147,6 +1202,11 @@ def _is_small(work: Index) -> bool:
 
 def _is_costly(expr: Expr) -> bool:
     return any(isinstance(e, Call) and e.op in COSTLY for e in _without_reductions(expr))
+
+
+def _is_plain(expr: Expr) -> bool:
+    """Whether a value is made of others by operators alone, where reductions and scans have been made before."""
+    return not any(isinstance(e, Scan | Bind | Check) for e in _without_reductions(expr))
 
 
 def _without_reductions(expr: Expr) -> Iterator[Expr]:

@@ -13,6 +13,7 @@ holds stores whose sets of loops are ordered by inclusion, so that each belongs 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -489,7 +490,7 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
         return _arrange_scatter(loops, stores)
     reductions = _outer_reductions(stores)
     inner_sets = {intern.free(reduction) & used for reduction in reductions}
-    lane = _choose_lane(intern, mine, reductions)
+    lane = _choose_lane(intern, mine, reductions, stores)
     score = _strides(stores, mine)
     order: list[Loop] = []
     for wanted in sorted(sets, key=len):
@@ -554,6 +555,12 @@ def _is_beyond(step: Index, span: Index) -> bool:
 
 
 MOST_SEGMENTS = 4
+GUESSED_EXTENT = 64
+
+SHORT_ROW = 64
+STORED = 4
+"""By how many elements that are read one that is stored counts."""
+
 SHORTEST_PEELED = 16
 """A loop is cut where a clamp begins or ends, if that leaves one segment of so many iterations without it."""
 
@@ -635,10 +642,14 @@ def _outer_reductions(stores: Sequence[Store]) -> list[Reduce]:
     return [e for e in subexpressions(s.expr for s in stores) if isinstance(e, Reduce)]
 
 
-def _choose_lane(intern: Interner, loops: Sequence[Loop], reductions: Sequence[Reduce]) -> str | None:
-    """The kernel loop along which most reductions are contiguous, if more are so along it than along their own.
+def _choose_lane(
+    intern: Interner, loops: Sequence[Loop], reductions: Sequence[Reduce], stores: Sequence[Store]
+) -> str | None:
+    """The kernel loop along which most of what reductions read is contiguous, if more is so than along their own.
 
-    What moves with the reduction alone, or not with it, is read again and again and stays near: it does not count.
+    What moves with the reduction alone, or not with it, is read again and again and stays near: it does not count. The
+    others count by their elements, and what is stored of short rows by several: one by one in distant places it costs
+    more than reading it across.
     """
     along: dict[str, int] = {loop.var: 0 for loop in loops}
     own = 0
@@ -646,12 +657,30 @@ def _choose_lane(intern: Interner, loops: Sequence[Loop], reductions: Sequence[R
     for reduction in reductions:
         inner = {loop.var for loop in reduction.loops}
         loads = [i for i in indices([reduction.body]) if affine.names(i) & outer and affine.names(i) & inner]
-        own += sum(any(is_near(affine.stride(i, loop.var)) for loop in reduction.loops) for i in loads)
+        sizes = [_elements(i, (*loops, *reduction.loops)) for i in loads]
+        for i, size in zip(loads, sizes, strict=True):
+            own += size * any(is_near(affine.stride(i, loop.var)) for loop in reduction.loops)
+            for loop in loops:
+                if loop.var in intern.free(reduction):
+                    along[loop.var] += size * is_near(affine.stride(i, loop.var))
+    if reductions and all(_is_short(reduction) for reduction in reductions):
         for loop in loops:
-            if loop.var in intern.free(reduction):
-                along[loop.var] += sum(is_near(affine.stride(i, loop.var)) for i in loads)
+            if all(loop.var in intern.free(reduction) for reduction in reductions):
+                near = (store.index for store in stores if is_near(affine.stride(store.index, loop.var)))
+                along[loop.var] += STORED * sum(_elements(index, loops) for index in near)
     best = max(along, key=lambda var: along[var], default=None)
     return best if best is not None and along[best] > own else None
+
+
+def _is_short(reduction: Reduce) -> bool:
+    return all(isinstance(loop.extent, Int) and loop.extent.value <= SHORT_ROW for loop in reduction.loops)
+
+
+def _elements(index: Index, loops: Sequence[Loop]) -> int:
+    """How many elements an index reaches, with a guess for sizes that are symbols."""
+    names = affine.names(index)
+    extents = {loop.var: loop.extent for loop in loops if loop.var in names}
+    return math.prod(extent.value if isinstance(extent, Int) else GUESSED_EXTENT for extent in extents.values())
 
 
 def _strides(stores: Sequence[Store], loops: Sequence[Loop]) -> dict[str, int]:

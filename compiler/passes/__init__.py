@@ -16,6 +16,7 @@ from compiler.passes.eliminate_common_subexpressions import eliminate_common_sub
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.multiply_pixels import multiply_pixels
+from compiler.passes.multiply_vectors import multiply_vectors
 from compiler.passes.remove_no_ops import remove_no_ops
 from compiler.passes.split_log_softmax import split_log_softmax
 from compiler.passes.use_onednn import use_onednn
@@ -44,6 +45,7 @@ CHOICES: tuple[Pass, ...] = (
     Pass(split_log_softmax, "rounding"),  # a loss reads one element of each row: the others are never stored
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
+    Pass(multiply_vectors, "rounding"),  # the library starts a product for each of a batch of vectors
     Pass(use_onednn, "rounding"),  # its products of matrices are nearer to the machine's peak
     Pass(fold_constants, "exact"),  # tables of positions and angles are the same numbers at every call
 )

@@ -12,7 +12,6 @@ layout, and before `use_onednn`, which chooses the library.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -20,6 +19,7 @@ from torch import fx
 
 from compiler.ir.roles import Program
 from compiler.ir.strides import is_by_channels, is_known
+from compiler.passes.calls import call_for
 
 aten = torch.ops.aten
 
@@ -55,16 +55,17 @@ def _replace(node: fx.Node) -> None:
     image, weight, bias, steps = cast(Any, node.args[:4])
     value = node.meta["val"]
     with node.graph.inserting_before(node):
-        pixels: Any = _call(node, aten.permute.default, image, [0, 2, 3, 1])
+        pixels: Any = call_for(node, aten.permute.default, image, [0, 2, 3, 1])
         if steps != [1, 1]:
             pixels = _stepped(node, pixels, steps)
-        matrix = _call(node, aten.view.default, pixels, [-1, _size(node, image, 1)])
-        columns = _call(node, aten.t.default, _call(node, aten.view.default, weight, [_size(node, weight, 0), -1]))
+        matrix = call_for(node, aten.view.default, pixels, [-1, _size(node, image, 1)])
+        rows = call_for(node, aten.view.default, weight, [_size(node, weight, 0), -1])
+        columns = call_for(node, aten.t.default, rows)
         product = _product(node, matrix, columns, bias)
-        made = _call(node, aten.view.default, product, [*(_size(node, pixels, dim) for dim in range(3)), -1])
-        made = _call(node, aten.permute.default, made, [0, 3, 1, 2])
+        made = call_for(node, aten.view.default, product, [*(_size(node, pixels, dim) for dim in range(3)), -1])
+        made = call_for(node, aten.permute.default, made, [0, 3, 1, 2])
         if made.meta["val"].stride() != value.stride():
-            made = _call(node, aten.as_strided.default, made, list(value.shape), list(value.stride()))
+            made = call_for(node, aten.as_strided.default, made, list(value.shape), list(value.stride()))
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)
 
@@ -72,27 +73,17 @@ def _replace(node: fx.Node) -> None:
 def _stepped(node: fx.Node, pixels: fx.Node, steps: Any) -> fx.Node:
     """The pixels that a convolution with steps reads, as a tensor of their own."""
     for dim, step in enumerate(steps, 1):
-        pixels = _call(node, aten.slice.Tensor, pixels, dim, 0, 2**63 - 1, step)
-    return _call(node, aten.clone.default, pixels, memory_format=torch.contiguous_format)
+        pixels = call_for(node, aten.slice.Tensor, pixels, dim, 0, 2**63 - 1, step)
+    return call_for(node, aten.clone.default, pixels, memory_format=torch.contiguous_format)
 
 
 def _product(node: fx.Node, matrix: fx.Node, columns: fx.Node, bias: Any) -> fx.Node:
     if bias is None:
-        return _call(node, aten.mm.default, matrix, columns)
-    return _call(node, aten.addmm.default, bias, matrix, columns)
+        return call_for(node, aten.mm.default, matrix, columns)
+    return call_for(node, aten.addmm.default, bias, matrix, columns)
 
 
 def _size(node: fx.Node, of: fx.Node, dim: int) -> Any:
     """The size of a dimension of `of`, a node where it is symbolic."""
     size = of.meta["val"].shape[dim]
-    return size if isinstance(size, int) else _call(node, aten.sym_size.int, of, dim)
-
-
-def _call(node: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-    """A call in the place of `node`, with what is known of where that came from."""
-    made = node.graph.call_function(target, args, kwargs)
-    made.meta.update(node.meta)
-    values = fx.node.map_arg((args, kwargs), lambda read: read.meta["val"])
-    with node.meta["val"].fake_mode:
-        made.meta["val"] = target(*values[0], **values[1])
-    return made
+    return size if isinstance(size, int) else call_for(node, aten.sym_size.int, of, dim)

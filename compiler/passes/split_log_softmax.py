@@ -9,7 +9,6 @@ in another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import fx
 
 from compiler.ir.roles import Program
 from compiler.ir.strides import hint, is_known
+from compiler.passes.calls import call_for
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -52,23 +52,15 @@ def _split(node: fx.Node) -> None:
     made: Any = x
     with node.graph.inserting_before(node):
         if x.meta["val"].dtype in HALF_DTYPES:  # type: ignore[union-attr]
-            made = _call(aten._to_copy.default, made, dtype=torch.float32)
-        peak = _call(aten.amax.default, made, [dim], True)
-        total = _call(aten.sum.dim_IntList, _call(aten.exp.default, _call(aten.sub.Tensor, made, peak)), [dim], True)
-        shifted = _call(aten.sub.Tensor, made, peak)  # a second one: each has one reader, and is computed there
-        result = _call(aten.sub.Tensor, shifted, _call(aten.log.default, total))
+            made = call_for(node, aten._to_copy.default, made, dtype=torch.float32)
+        peak = call_for(node, aten.amax.default, made, [dim], True)
+        powers = call_for(node, aten.exp.default, call_for(node, aten.sub.Tensor, made, peak))
+        total = call_for(node, aten.sum.dim_IntList, powers, [dim], True)
+        shifted = call_for(node, aten.sub.Tensor, made, peak)  # a second one, computed where its one reader is
+        result = call_for(node, aten.sub.Tensor, shifted, call_for(node, aten.log.default, total))
         if x.meta["val"].dtype in HALF_DTYPES:  # type: ignore[union-attr]
-            result = _call(aten._to_copy.default, result, dtype=x.meta["val"].dtype)  # type: ignore[union-attr]
+            result = call_for(node, aten._to_copy.default, result, dtype=x.meta["val"].dtype)  # type: ignore[union-attr]
     name = node.name
-    result.meta.update({key: value for key, value in node.meta.items() if key != "val"})
     node.replace_all_uses_with(result)
     node.graph.erase_node(node)
     result.name = name
-
-
-def _call(target: Callable[..., Any], first: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
-    made = first.graph.call_function(target, (first, *args), kwargs)
-    values = [argument.meta["val"] if isinstance(argument, fx.Node) else argument for argument in (first, *args)]
-    with values[0].fake_mode:
-        made.meta["val"] = target(*values, **kwargs)
-    return made

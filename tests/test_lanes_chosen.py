@@ -1,0 +1,65 @@
+"""Which loops run side by side, and where costly values are made: by the text of the kernels, and by their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from compiler.codegen.cpp import emit_kernel
+from compiler.fx import assay
+from tests.lowering import planned, traced
+
+aten = torch.ops.aten
+
+
+def texts(function: Callable[..., tuple[Tensor, ...]], *args: Tensor) -> list[str]:
+    return [emit_kernel(kernel) for kernel in planned(traced(function, *args)).kernels]
+
+
+def assert_as_eager(function: Callable[..., Tensor], *args: Tensor) -> None:
+    torch._dynamo.reset()
+    run = torch.compile(function, backend=assay, options={"fallback": "error"})
+    ours, theirs = run(*args), function(*args)
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    assert ours.stride() == theirs.stride()
+
+
+def test_lane_is_where_most_that_is_read_is_contiguous() -> None:
+    """The larger operand decides: the sum over the rows of `x` runs along its columns, not along those of `y`."""
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return ((x * y[..., None]).sum(1),)
+
+    x, y = torch.randn(4, 128, 16, 16), torch.randn(4, 128, 16)
+    (text,) = texts(program, x, y)
+    assert "const i64 i2 = tile + lane;" in text and "16*i1 + i2]" in text
+    assert_as_eager(lambda x, y: program(x, y)[0], x, y)
+
+
+def test_short_rows_that_are_stored_across_run_side_by_side() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (aten._log_softmax(x, 1, False).contiguous() * 2,)
+
+    x = torch.randn(2, 20, 16, 16).to(memory_format=torch.channels_last)
+    x[0, 3, 2, 1], x[1, :, 4, 4] = torch.nan, -torch.inf
+    text, *_ = texts(program, x)
+    assert "tile + lane" in text
+    assert text.count("m::log(") == 1
+    before_the_log, _, behind = text.partition("m::log(")
+    assert "kept" in before_the_log and "kept" in behind, "each logarithm is made once, not for each of the 20 classes"
+    assert_as_eager(lambda x: program(x)[0], x)
+
+
+def test_costly_values_before_a_short_loop_are_made_in_vectors() -> None:
+    def program(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        return (torch.nn.functional.softplus(x + z)[..., None] * y,)
+
+    x, y, z = torch.randn(64, 128, 16), torch.randn(16), torch.randn(128, 1)
+    x[3, 4, 5] = torch.nan
+    (text,) = texts(program, x, y, z)
+    before, _, behind = text.partition("m::log1p(")
+    assert before.count("#pragma omp simd") == 1, "the logarithm is inside of a simd loop"
+    assert "row" in behind
+    assert_as_eager(lambda x, y, z: program(x, y, z)[0], x, y, z)
