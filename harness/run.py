@@ -6,7 +6,8 @@ What follows from the comparison is one verdict, the first of these that applies
     no-oracle            the case could not be made or copied: there is nothing to compare with
     unsupported          the backend declined the program, by Unsupported, or NotImplementedError while compiling
     crash                the backend raised where eager did not
-    diverged             a field differs; `differences` names it
+    diverged             a field differs; `differences` names it; not where a step of the gradient lies between two
+                         right programs (harness/beside.py), and a neighbouring call is judged instead
     reference-unstable   eager differs from itself in a field; the rest is the same
     no-oracle            a field cannot be judged because the backend draws its own random numbers; the rest is the same
     same
@@ -29,7 +30,7 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends
+from harness import backends, beside
 from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, nudged, widened
@@ -142,6 +143,8 @@ class _Trial:
     seed: int
     steps: int
     is_poked: bool
+    is_beside: bool = False
+    """Whether the numbers are neighbours of the case's own."""
 
     def result(self, timed: bool, quick: bool) -> Result:
         eager = self._observed(self._copies())
@@ -163,7 +166,23 @@ class _Trial:
             with_hooks="hooks" in self.case.tags,
             with_bookkeeping="bookkeeping" in self.case.tags,
         )
-        return self._row(*_verdict(oracle.eager, ours, comparison), comparison, ours, timing, before)
+        verdict, detail = _verdict(oracle.eager, ours, comparison)
+        row = self._row(verdict, detail, comparison, ours, timing, before)
+        if verdict == "diverged" and not quick and not self.is_beside:
+            if self._is_same_beside(oracle, ours, comparison):
+                return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
+        return row
+
+    def _is_same_beside(self, oracle: Oracle, ours: Run, comparison: Comparison) -> bool:
+        """Whether the backend does what eager does on neighbouring numbers, where only a step of the gradient is
+        between them."""
+        for index in beside.steady_neighbours(oracle, ours, comparison.different):
+            torch._dynamo.reset()
+            call = copy_call(self.call, nudged(self.seed + index + 1))
+            trial = dataclasses.replace(self, call=call, is_poked=False, is_beside=True)
+            if trial.result(timed=False, quick=False).verdict == "same":
+                return True
+        return False
 
     def _is_about_meaning(self) -> bool:
         """Whether the case is there for what it does, so that its speed would tell nothing."""
