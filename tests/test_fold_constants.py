@@ -164,3 +164,13 @@ def test_folded_constants_survive_a_warm_start(tmp_path: Path) -> None:
             for one in found:
                 one.zero_()
         assert journal.totals()["restored"] - before == starts
+
+
+@pytest.mark.parametrize("function", [torch.sgn, lambda x: torch.sgn(x) + x * 2, lambda x: torch.sgn(x) * x.exp()])
+def test_zeros_without_memory_are_zeros(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """The gradient of a sign is a tensor that has no memory, which kernels cannot read."""
+    x = torch.randn(5, 7, requires_grad=True)
+    torch._dynamo.reset()
+    run = torch.compile(function, backend="assay", options={"fallback": "error"})
+    ours, theirs = (torch.autograd.grad(call(x).sum(), x)[0] for call in (run, function))
+    torch.testing.assert_close(ours, theirs)

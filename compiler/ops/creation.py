@@ -23,7 +23,7 @@ def scalar_tensor(operation: Operation) -> Result:
     return (operation.value("s", operation.output.dtype),)
 
 
-@rule(Kind.creation, "zeros", "zeros_like", "new_zeros", "zero")
+@rule(Kind.creation, "zeros", "zeros_like", "new_zeros", "zero", "_efficientzerotensor")
 def zeros(operation: Operation) -> Result:
     return (value_of(0, operation.output.shape, operation.output.dtype),)
 

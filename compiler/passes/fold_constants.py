@@ -144,14 +144,17 @@ def _is_cheap(node: fx.Node) -> bool:
 
 
 def _computed(program: Program, node: fx.Node) -> torch.Tensor | None:
-    """The value; None where computing it raises, as the call will, or it lies otherwise than recorded."""
+    """The value; None where computing it raises, as the call will, or it lies otherwise than recorded, or in no memory
+    as it is (zeros that are only known to be such, numbers that are marked as conjugate)."""
     try:
         with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
             value = _run(program, node, {})
     except Exception:
         return None
     expected = node.meta["val"]
-    is_same = isinstance(value, torch.Tensor) and value.dtype == expected.dtype and value.shape == expected.shape
+    if not isinstance(value, torch.Tensor) or value._is_zerotensor() or value.is_conj() or value.is_neg():
+        return None
+    is_same = value.dtype == expected.dtype and value.shape == expected.shape
     return value if is_same and value.stride() == expected.stride() and is_dense(value) else None
 
 
