@@ -228,6 +228,9 @@ def _plain(value: FunctionalTensor) -> torch.Tensor:
     return inner
 
 
+RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+
+
 def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Copies what was written to where the tensor lies, where it is recorded in another order of dimensions than it
     has: what follows from it would lie otherwise than in eager. Raises: Unsupported where that takes no copy, as for a
@@ -235,7 +238,7 @@ def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
-        if _lies(_plain(value)) != _lies(value):
+        if _lies(_plain(value)) != _lies(value) and func not in RESIZES:
             _relay(value)
         if _lies(_plain(value)) != _lies(value):
             raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
