@@ -40,12 +40,10 @@ MENDED = {
     "masked.normalize.bfloat16.backward train static assay": "5 contiguous",
     "log_softmax.with_dtype.complex64.forward infer static assay": "0 contiguous",
     "_batch_norm_with_update.float16.backward train static assay": "0 contiguous",
-    "resize_as_.float32.in_place infer static assay": "0 contiguous",
     "sgn.float32.backward train static assay": "0 contiguous",
     "angle.complex128.forward infer static assay": "0 transposed",
     "floor_divide.float32.forward infer static assay": "3 transposed",
     "linalg.eigvals.complex128.backward train static assay": "0 contiguous",
-    "tanh.float64.backward train static assay": "0 contiguous",
     "nn.functional.normalize.float32.backward train static assay": "2 contiguous",
     "nn.functional.hinge_embedding_loss.float32.backward train static assay": "1 contiguous",
 }
