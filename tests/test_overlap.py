@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.capture.overlap import layout_key, overlap_test, overlaps, share_a_byte
+from compiler.capture.overlap import PAIRS, layout_key, overlap_test, overlaps, share_a_byte
 
 STORAGE = torch.zeros(4096, dtype=torch.uint8)
 
@@ -30,11 +31,16 @@ def footprint(tensor: torch.Tensor) -> set[int]:
     return found
 
 
+OTHERS = [torch.zeros(3) for _ in range(PAIRS)]
+"""So many that storages are told apart by their addresses."""
+
+
 @given(views(), views())
 def test_overlap_is_decided_as_by_looking_at_every_byte(one: torch.Tensor, other: torch.Tensor) -> None:
     expected = bool(footprint(one) & footprint(other))
     assert share_a_byte(one, other) == expected == share_a_byte(other, one)
     assert overlap_test((0,), versions=False)([one, other]) == expected
+    assert overlap_test((0,), versions=False)([one, 3, *OTHERS, other]) == expected
     assert overlaps([one, 3, other], versions=False) == (((0, 2),) if expected else ())
 
 
@@ -70,3 +76,11 @@ def test_disjoint_views_of_one_tensor_share_a_version() -> None:
     assert not overlap_test((0,), versions=False)(views[:2]) and overlap_test((0,), versions=True)(views[:2])
     assert overlaps(views[:2], versions=True) == ((0, 1),)
     assert not overlap_test((0,), versions=True)([base[:4], base.detach()[4:]])
+
+
+@pytest.mark.parametrize("others", [[], OTHERS], ids=["two", "many"])
+def test_empty_view_of_a_written_tensor_shares_its_version(others: list[torch.Tensor]) -> None:
+    """It has no address by which it could be told to lie in the tensor's storage."""
+    base = torch.zeros(10)
+    assert overlap_test((0,), versions=True)([base, *others, base[4:4]])
+    assert not overlap_test((0,), versions=False)([base, *others, base[4:4]])

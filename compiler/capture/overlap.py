@@ -67,8 +67,9 @@ def _are_apart(tensors: list[int], args: Sequence[object]) -> bool:
 
 
 def _start(value: torch.Tensor) -> int:
-    """The address of a tensor's storage."""
-    return value.data_ptr() - int(value.storage_offset()) * value.element_size()
+    """The address of a tensor's storage; 0 where the tensor has no elements, and so no address."""
+    address = value.data_ptr()
+    return address and address - int(value.storage_offset()) * value.element_size()
 
 
 def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object], versions: bool) -> bool:

@@ -19,6 +19,8 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
+from compiler.ir.mutating import inner_of
+
 aten = torch.ops.aten
 
 
@@ -120,7 +122,7 @@ def with_strides(
     func: object, args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
 ) -> object:
     """The results of such a call, recorded by `tracer` under `mode`, with the strides of the real ones."""
-    operands = [_inner(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args]
+    operands = [inner_of(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args]
     if func in ITERATED and not all(isinstance(operand, torch.Tensor) for operand in operands[:2]):
         return result
     if _lie_alike(operands):
@@ -162,9 +164,3 @@ def _replace_part(node: fx.Node, value: torch.Tensor) -> None:
     parts = list(call.meta["val"])  # type: ignore[union-attr]
     parts[index] = value  # type: ignore[index]
     call.meta["val"] = tuple(parts)  # type: ignore[union-attr]
-
-
-def _inner(value: object) -> torch.Tensor:
-    assert isinstance(value, FunctionalTensor)
-    torch._sync(value)
-    return torch._from_functional_tensor(value.elem)

@@ -161,8 +161,11 @@ class _NonLeaf(torch.autograd.Function):
 
 def is_random(node: fx.Node) -> bool:
     """Whether running the node advances a random number generator."""
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+    return isinstance(node.target, torch._ops.OpOverload) and _draws(node.target)
+
+
+def _draws(target: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -175,8 +178,8 @@ def is_effectful(target: object) -> bool:
     random numbers, it returns nothing (so it is there to raise), or it is registered as one with an effect."""
     if not isinstance(target, torch._ops.OpOverload):
         return isinstance(target, torch._ops.HigherOrderOperator)
-    is_random = torch.Tag.nondeterministic_seeded in target.tags
-    return target._schema.is_mutable or is_random or not target._schema.returns or has_registered_effect(target)
+    is_told = target._schema.is_mutable or _draws(target) or not target._schema.returns
+    return is_told or has_registered_effect(target)
 
 
 def eliminate_dead_nodes(graph: fx.Graph) -> None:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
 from compiler.ir import fake_strides, mutating
-from compiler.ir.mutating import written_by
+from compiler.ir.mutating import inner_of, written_by
 from compiler.ir.strides import extent, hint, hints, may_overlap, order, overlaps_itself, placed
 from compiler.torch_compat import has_registered_effect
 
@@ -33,6 +33,17 @@ class Restrided:
 
     target: torch._ops.OpOverload
     arguments: tuple[object, ...]
+
+
+def _restrided(call: Call) -> Restrided:
+    """The call, to be made again on the caller's tensor, by numbers alone."""
+    func, args, kwargs = call
+    if func is torch.ops.aten.resize_as_.default:
+        return Restrided(torch.ops.aten.resize_.default, (list(args[1].shape), *args[2:], *kwargs.values()))
+    arguments = (*args[1:], *kwargs.values())
+    if any(isinstance(argument, torch.Tensor) for argument in arguments):
+        raise Unsupported(f"the program changes the strides of an input after another tensor, by {func}")
+    return Restrided(func, arguments)
 
 
 class Tensors(dict[int, torch.Tensor]):
@@ -127,9 +138,9 @@ class Watching(FunctionalTensorMode):
             raise Unsupported("the program draws after it set the state of the random number generator")
 
     def _note_write(self, call: Call) -> None:
-        func, args, kwargs = call
+        func, args, _ = call
         if torch.Tag.inplace_view in func.tags and not _is_composite(func):
-            self._restrided.setdefault(id(args[0]), []).append(Restrided(func, (*args[1:], *kwargs.values())))
+            self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
             self._followed.add(args[0])
         for value in written_by(*call):
             if id(value) in self._detached:
@@ -218,14 +229,8 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
 
 def _as_it_is(call: Call) -> object:
     """Records a call with an effect beside its result on plain tensors; the graph keeps such calls in their order."""
-    func, args, kwargs = pytree.tree_map_only(FunctionalTensor, _plain, call)
+    func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
     return pytree.tree_map_only(torch.Tensor, FunctionalTensor.to_functional, func(*args, **kwargs))
-
-
-def _plain(value: FunctionalTensor) -> torch.Tensor:
-    torch._sync(value)
-    inner: torch.Tensor = torch._from_functional_tensor(value.elem)
-    return inner
 
 
 RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
@@ -238,15 +243,15 @@ def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
-        if _lies(_plain(value)) != _lies(value) and func not in RESIZES:
+        if _lies(inner_of(value)) != _lies(value) and func not in RESIZES:
             _relay(value)
-        if _lies(_plain(value)) != _lies(value):
+        if _lies(inner_of(value)) != _lies(value):
             raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
 
 
 def _relay(value: FunctionalTensor) -> None:
     """Puts a copy that lies as the tensor does in the place of what was recorded for it."""
-    recorded = _plain(value)
+    recorded = inner_of(value)
     place = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     torch._functionalize_replace(value.elem, torch.ops.aten.copy.default(place, recorded))
     torch._functionalize_commit_update(value.elem)

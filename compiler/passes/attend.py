@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ from compiler.ir.strides import hints, is_known
 from compiler.ir.trace import eliminate_dead_nodes
 from compiler.ops.attention import attend as attend_operator
 from compiler.ops.attention import attend_backward as attend_backward_operator
+from compiler.passes.calls import called
 from compiler.passes.readers import names_of
 
 aten = torch.ops.aten
@@ -443,16 +444,16 @@ class _Rewrite:
             fills = [term.fill for term in found.chain.terms if term.fill is not None]
             is_bounded = backward is not None or bool(fills)
             given = (mask, terms, fills, found.chain.scale)
-            made = _call(attend_operator, q, k, v, *given, LARGEST if is_bounded else math.inf)
-            out, logs = (_call(operator.getitem, made, position) for position in range(2))
+            made = called(attend_operator, q, k, v, *given, LARGEST if is_bounded else math.inf)
+            out, logs = (called(operator.getitem, made, position) for position in range(2))
             results = [self._results(found, found.product, out)]
         results += [self._sizes(found, [*found.inner, *(backward.inner if backward else ())])]
         if backward is not None:
             with self.graph.inserting_before(backward.first):
                 gradient = self._rows(found, backward.gradient)
-                made = _call(attend_backward_operator, gradient, q, k, v, out, logs, *given)
-                of_q, of_k, of_v = (_call(operator.getitem, made, position) for position in range(3))
-                of_k = _call(aten.transpose.int, of_k, 2, 3)
+                made = called(attend_backward_operator, gradient, q, k, v, out, logs, *given)
+                of_q, of_k, of_v = (called(operator.getitem, made, position) for position in range(3))
+                of_k = called(aten.transpose.int, of_k, 2, 3)
                 pairs = ((backward.of_q, of_q), (backward.of_k, of_k), (backward.of_v, of_v))
                 results += [self._results(found, node, value) for node, value in pairs if node is not None]
             results += [self._sizes(found, [node for node, _ in pairs if node is not None])]
@@ -470,13 +471,13 @@ class _Rewrite:
         if is_transposed:
             made = _transposed(made)
         if str(_value(made).stride(3)) != "1":
-            made = _call(aten.clone.default, made, memory_format=torch.contiguous_format)
+            made = called(aten.clone.default, made, memory_format=torch.contiguous_format)
         return made
 
     def _apart(self, found: _Forward, node: fx.Node) -> fx.Node:
         """An operand with batch and heads apart: what it was before `matmul` made one dimension of them, if it was."""
         if found.lead is None:
-            return _call(aten.unsqueeze.default, node, 1)
+            return called(aten.unsqueeze.default, node, 1)
         best, source = None, node
         while True:
             if _dims(source) == 4 and _text(_value(source).shape[:2]) == _text(found.lead):
@@ -503,7 +504,7 @@ class _Rewrite:
             mask = None
             for term, value in zip(key, terms, strict=True):
                 part = value if term.fill is None else _hidden(value)
-                mask = part if mask is None else _call(aten.add.Tensor, mask, part)
+                mask = part if mask is None else called(aten.add.Tensor, mask, part)
             self.masks[key] = (None if mask is None else _without_gaps(mask)), terms
         return self.masks[key]
 
@@ -512,8 +513,8 @@ class _Rewrite:
     def _results(self, found: _Forward, node: fx.Node, value: fx.Node) -> list[tuple[fx.Node, fx.Node]]:
         """What takes whose place: for all readers of a product the value, in the layout that products have."""
         if found.lead is None:
-            value = _call(aten.squeeze.dim, value, 1)
-        plain = _call(aten.clone.default, value, memory_format=torch.contiguous_format)
+            value = called(aten.squeeze.dim, value, 1)
+        plain = called(aten.clone.default, value, memory_format=torch.contiguous_format)
         if found.lead is None:
             return [(node, plain)]
         shape = _text(_value(plain).shape)
@@ -521,8 +522,8 @@ class _Rewrite:
         views = [view for view in views if view.target is not aten.clone.default]
         results = [(view, plain) for view in views]
         if len(views) < len(_readers(node)):
-            sizes = [size if isinstance(size, int) else _call(SIZE, plain, dim) for dim, size in _last_two(plain)]
-            results.append((node, _call(aten.view.default, plain, [-1, *sizes])))
+            sizes = [size if isinstance(size, int) else called(SIZE, plain, dim) for dim, size in _last_two(plain)]
+            results.append((node, called(aten.view.default, plain, [-1, *sizes])))
         return results
 
     def _sizes(self, found: _Forward, nodes: list[fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
@@ -540,8 +541,8 @@ class _Rewrite:
             if size not in places:
                 raise _Other
             with self.graph.inserting_before(user):
-                factors = [_call(SIZE, *place) for place in places[size]]
-                results.append((user, factors[0] if len(factors) == 1 else _call(operator.mul, *factors)))
+                factors = [called(SIZE, *place) for place in places[size]]
+                results.append((user, factors[0] if len(factors) == 1 else called(operator.mul, *factors)))
         return results
 
 
@@ -555,22 +556,22 @@ def _transposed(node: fx.Node) -> fx.Node:
         return node.args[0]  # type: ignore[return-value]
     copied: Any = node.args[0] if node.target is aten.clone.default else None
     if copied is not None and copied.target in TRANSPOSES and _swaps_last(copied):
-        return _call(aten.clone.default, copied.args[0], memory_format=torch.contiguous_format)
-    return _call(aten.transpose.int, node, 2, 3)
+        return called(aten.clone.default, copied.args[0], memory_format=torch.contiguous_format)
+    return called(aten.transpose.int, node, 2, 3)
 
 
 def _four(found: _Forward, term: _Term) -> fx.Node:
     """A term with four dimensions; where it hides, true where it does."""
     node = term.value
     for _ in range(term.dims - _dims(node)):
-        node = _call(aten.unsqueeze.default, node, 0)
+        node = called(aten.unsqueeze.default, node, 0)
     if term.dims == 3:
         if found.lead is not None and str(_value(node).shape[0]) != "1":
             raise _Other
-        node = _call(aten.unsqueeze.default, node, 1)
+        node = called(aten.unsqueeze.default, node, 1)
     if _dims(node) != 4:
         raise _Other
-    return node if term.hides else _call(aten.logical_not.default, node)
+    return node if term.hides else called(aten.logical_not.default, node)
 
 
 def _hidden(value: fx.Node) -> fx.Node:
@@ -582,14 +583,14 @@ def _hidden(value: fx.Node) -> fx.Node:
     with _value(value).fake_mode:
         for node in (shown, hidden):
             node.meta["val"] = aten.scalar_tensor.default(*node.args, **node.kwargs)
-    return _call(aten.where.self, value, hidden, shown)
+    return called(aten.where.self, value, hidden, shown)
 
 
 def _without_gaps(mask: fx.Node) -> fx.Node:
     value = _value(mask)
     if "1" in (str(value.stride(3)), str(value.shape[3])):
         return mask
-    return _call(aten.clone.default, mask, memory_format=torch.contiguous_format)
+    return called(aten.clone.default, mask, memory_format=torch.contiguous_format)
 
 
 def _last_two(node: fx.Node) -> list[tuple[int, Any]]:
@@ -599,23 +600,7 @@ def _last_two(node: fx.Node) -> list[tuple[int, Any]]:
 def _viewed(node: fx.Node, shape: tuple[Any, ...]) -> fx.Node:
     if not all(isinstance(size, int) for size in shape):
         raise _Other
-    return _call(aten.view.default, node, list(shape))
-
-
-def _call(target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-    first: fx.Node = args[0]
-    made = first.graph.call_function(target, args, kwargs)
-    given, named = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
-    if target in (operator.getitem, operator.mul):
-        made.meta["val"] = target(*given)
-    else:
-        with next(_fakes(given)).fake_mode:
-            made.meta["val"] = target(*given, **named)
-    return made
-
-
-def _fakes(values: Iterable[Any]) -> Iterator[Any]:
-    return (value for value in values if isinstance(value, torch.Tensor))
+    return called(aten.view.default, node, list(shape))
 
 
 def _operand(node: fx.Node, position: int) -> fx.Node:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 
-def call_for(node: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-    """A call at the graph's insertion point that does part of what `node` does, and is told to come from where it
-    does."""
-    made = node.graph.call_function(target, args, kwargs)
-    made.meta.update(node.meta)
-    values = fx.node.map_arg((args, kwargs), lambda read: read.meta["val"])
-    with node.meta["val"].fake_mode:
-        made.meta["val"] = target(*values[0], **values[1])
+def called(target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """A call at the insertion point of the graph of its first argument."""
+    made: fx.Node = first.graph.call_function(target, (first, *args), kwargs)
+    given, named = fx.node.map_arg((made.args, made.kwargs), lambda read: read.meta["val"])
+    if target in (operator.getitem, operator.mul):
+        made.meta["val"] = target(*given)
+        return made
+    with next(value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)).fake_mode:
+        made.meta["val"] = target(*given, **named)
+    return made
+
+
+def call_for(node: fx.Node, target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """A call that does part of what `node` does, and is told to come from where it does."""
+    made = called(target, first, *args, **kwargs)
+    made.meta = {**node.meta, "val": made.meta["val"]}
     return made

@@ -26,6 +26,7 @@ from compiler.ir.roles import Program
 from compiler.ir.strides import hints, is_known, order
 from compiler.ops import kind_of
 from compiler.ops.registry import Kind
+from compiler.passes.calls import called
 from compiler.passes.multiply_pixels import is_product
 
 aten = torch.ops.aten
@@ -168,11 +169,7 @@ class _Layouts:
     def _after(self, node: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
         """A call on a value, right after it is made."""
         with self.graph.inserting_after(node):
-            made = self.graph.call_function(target, (node, *args), kwargs)
-        value = node.meta["val"]
-        with value.fake_mode:
-            made.meta["val"] = target(value, *args, **kwargs)
-        return made
+            return called(target, node, *args, **kwargs)
 
 
 def _reads_elements(node: fx.Node) -> bool:
