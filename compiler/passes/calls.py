@@ -6,8 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 
@@ -18,7 +18,7 @@ def called(target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) ->
     if target in (operator.getitem, operator.mul):
         made.meta["val"] = target(*given)
         return made
-    with next(value for value in pytree.tree_leaves(given) if isinstance(value, torch.Tensor)).fake_mode:
+    with next(value for value in pytree.tree_leaves(given) if isinstance(value, FakeTensor)).fake_mode:
         made.meta["val"] = target(*given, **named)
     return made
 

@@ -40,6 +40,7 @@ MENDED = {
     "masked.normalize.bfloat16.backward train static assay": "5 contiguous",
     "log_softmax.with_dtype.complex64.forward infer static assay": "0 contiguous",
     "_batch_norm_with_update.float16.backward train static assay": "0 contiguous",
+    "resize_as_.float32.in_place infer static assay": "0 contiguous",
     "sgn.float32.backward train static assay": "0 contiguous",
     "angle.complex128.forward infer static assay": "0 transposed",
     "floor_divide.float32.forward infer static assay": "3 transposed",
