@@ -26,6 +26,9 @@ from compiler.torch_compat import has_registered_effect
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its positional and its keyword arguments."""
 
+REPLACES = (torch.ops.aten.set_,)
+"""Calls that give a tensor other memory: one of an input is refused when its storage is compared, and never replayed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restrided:
@@ -40,10 +43,7 @@ def _restrided(call: Call) -> Restrided:
     func, args, kwargs = call
     if func is torch.ops.aten.resize_as_.default:
         return Restrided(torch.ops.aten.resize_.default, (list(args[1].shape), *args[2:], *kwargs.values()))
-    arguments = (*args[1:], *kwargs.values())
-    if any(isinstance(argument, torch.Tensor) for argument in arguments):
-        raise Unsupported(f"the program changes the strides of an input after another tensor, by {func}")
-    return Restrided(func, arguments)
+    return Restrided(func, (*args[1:], *kwargs.values()))
 
 
 class Tensors(dict[int, torch.Tensor]):
@@ -139,7 +139,7 @@ class Watching(FunctionalTensorMode):
 
     def _note_write(self, call: Call) -> None:
         func, args, _ = call
-        if torch.Tag.inplace_view in func.tags and not _is_composite(func):
+        if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
             self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
             self._followed.add(args[0])
         for value in written_by(*call):
