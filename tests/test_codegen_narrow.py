@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compiler.codegen import affine
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.narrow import Narrower
-from compiler.codegen.nest import Interner, operands, subexpressions
+from compiler.codegen.renamer import Interner, operands, subexpressions
 from compiler.ir.index import FloorDiv, Index, Int, Mod, Symbol, evaluate, floordiv, maximum, minimum, mod
 from compiler.ir.loops import AsValue, Call, Cast, Const, Expr
 from tests import kernel_ir as ir

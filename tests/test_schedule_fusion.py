@@ -62,6 +62,18 @@ WHOLE: dict[str, tuple[Callable[..., Any], tuple[torch.Size | tuple[int, ...], .
         1,
     ),
     "scaled rows and rows summed": (lambda x, y: ((x * y).sum(0), x.sum(0)), ((9, 6), (9, 1)), 1, 2),
+    "slices, each used once": (
+        lambda x: tuple(x.exp()[:, k] * float(k) for k in range(4)),
+        ((9, 4, 6),),
+        1,
+        4,
+    ),
+    "outer product used twice": (
+        lambda x, y: (lambda product: (product.sum(0), product.amax(1)))(x[:, None] * y),
+        ((9,), (9,)),
+        1,
+        2,
+    ),
     "epilogue": (lambda x: (x.sum(-1).sqrt() * 2 + 1,), ((9, 6),), 1, 1),
     "flattened rows": (lambda x: (layer_norm_by_hand(x)[0].view(18, 6) * 2,), ((2, 9, 6),), 1, 1),
 }

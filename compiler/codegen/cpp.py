@@ -31,9 +31,7 @@ from compiler.codegen import affine
 from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
 from compiler.codegen.narrow import narrowed
 from compiler.codegen.nest import (
-    Interner,
     Nest,
-    Renamer,
     apart_loops,
     cost,
     is_near,
@@ -41,12 +39,10 @@ from compiler.codegen.nest import (
     loops_of,
     middle,
     normalize,
-    operands,
     scanned_loop,
     segments,
-    subexpressions,
-    with_expr,
 )
+from compiler.codegen.renamer import Interner, Renamer, operands, subexpressions, with_expr
 from compiler.errors import VerifyError
 from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol, as_index

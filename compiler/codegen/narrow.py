@@ -22,7 +22,8 @@ import torch
 
 from compiler.codegen import affine
 from compiler.codegen.affine import Interval
-from compiler.codegen.nest import Interner, Nest, Renamer, with_expr
+from compiler.codegen.nest import Nest
+from compiler.codegen.renamer import Interner, Renamer, with_expr
 from compiler.ir.index import Index
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Const, Expr, Reduce
 from compiler.ir.rewrite import map_children

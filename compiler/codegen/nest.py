@@ -21,9 +21,11 @@ import torch
 
 from compiler.codegen import affine
 from compiler.codegen.expr import COSTLY
+from compiler.codegen.renamer import Interner, Renamer, index_of, indices, subexpressions, with_expr
+from compiler.codegen.unroll import unrolled
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol, floordiv
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
-from compiler.ir.rewrite import bound_at_root, is_scattered, renamed_at_root
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Loop, Reduce, Scan, Store
+from compiler.ir.rewrite import bound_at_root, is_scattered
 
 SMALLEST_SPLIT = 8
 """A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""
@@ -36,94 +38,6 @@ class Nest:
     loops: tuple[Loop, ...]
     stores: tuple[Store, ...]
     lane: str | None
-
-
-def operands(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Call(_, args):
-            return args
-        case Cast(inner):
-            return (inner,)
-        case Reduce(_, _, body):
-            return (body,)
-        case Bind(_, position, body):
-            return position, body
-        case Check(inner, condition):
-            return inner, condition
-        case Scan():
-            return (expr.body,)
-    return ()
-
-
-class Interner:
-    """Makes structurally equal expressions one object; what it returned may be compared and keyed by `id`."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Expr] = {}
-        self._free: dict[int, frozenset[str]] = {}
-        self._places: dict[tuple[int, Index], str] = {}
-        self.positions: dict[str, Expr] = {}
-        """The position of each variable that a `Bind` gives a value."""
-
-    def place(self, position: Expr, extent: Index) -> str:
-        """The one variable for a position."""
-        name = self._places.setdefault((id(position), extent), f"g{len(self._places)}")
-        self.positions[name] = position
-        return name
-
-    def __call__(self, expr: Expr) -> Expr:
-        """The one object for `expr`, whose operands were interned before."""
-        match expr:
-            case Call(op, args, dtype):
-                key: tuple[object, ...] = ("call", op, tuple(map(id, args)), dtype)
-            case Cast(inner, dtype):
-                key = ("cast", id(inner), dtype)
-            case Reduce(op, loops, body, dtype):
-                key = ("reduce", op, loops, id(body), dtype)
-            case Bind(loop, position, body, dtype):
-                key = ("bind", loop, id(position), id(body), dtype)
-            case Check(inner, condition, failure, dtype):
-                key = ("check", id(inner), id(condition), failure, dtype)
-            case Scan(op, loop, last, body, dtype):
-                key = ("scan", op, loop, last, id(body), dtype)
-            case Const(value, dtype):
-                key = ("const", repr(value), dtype)
-            case _:
-                key = (type(expr).__name__, expr)
-        return self._known.setdefault(key, expr)
-
-    def free(self, expr: Expr) -> frozenset[str]:
-        """The loop variables and symbols that the value depends on."""
-        known = self._free.get(id(expr))
-        if known is None:
-            known = self._free[id(expr)] = self._find_free(expr)
-        return known
-
-    def _find_free(self, expr: Expr) -> frozenset[str]:
-        if isinstance(expr, Load | AsValue):
-            names = affine.names(expr.index)
-            return names.union(*(self.free(self.positions[name]) for name in names & self.positions.keys()))
-        inside = frozenset[str]().union(*map(self.free, operands(expr)))
-        if isinstance(expr, Bind):
-            return inside - {expr.loop.var}
-        if isinstance(expr, Scan):
-            return inside | affine.names(expr.last)
-        return inside - {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else inside
-
-
-def subexpressions(roots: Iterable[Expr]) -> list[Expr]:
-    """Every distinct object under the roots, the bodies of reductions included, operands first."""
-    found: dict[int, Expr] = {}
-    open_: set[int] = set()
-    stack = list(roots)[::-1]
-    while stack:
-        expr = stack[-1]
-        if id(expr) in found or id(expr) in open_:
-            found.setdefault(id(expr), stack.pop())
-        else:
-            open_.add(id(expr))
-            stack += [operand for operand in operands(expr)[::-1] if id(operand) not in found]
-    return list(found.values())
 
 
 def is_never_positive(expr: Expr) -> bool:
@@ -146,94 +60,6 @@ def is_never_negative(expr: Expr) -> bool:
         case Call("abs" | "exp" | "sqrt"):
             return expr.dtype.is_floating_point
     return False
-
-
-def indices(roots: Iterable[Expr]) -> list[Index]:
-    found = subexpressions(roots)
-    return [e.index if isinstance(e, Load | AsValue) else e.last for e in found if isinstance(e, Load | AsValue | Scan)]
-
-
-# ---- one rewrite of indices ----
-
-
-class Renamer:
-    """Applies a substitution to every index of an expression, and simplifies what it gives."""
-
-    def __init__(self, intern: Interner, environment: Mapping[str, Index], extents: affine.Extents) -> None:
-        self.intern, self.environment, self.extents = intern, environment, extents
-        self.done: dict[int, tuple[Expr, Expr]] = {}
-
-    def index(self, index: Index) -> Index:
-        return affine.simplify(affine.substitute(index, self.environment), self.extents)
-
-    def __call__(self, expr: Expr) -> Expr:
-        if id(expr) not in self.done:
-            self.done[id(expr)] = (expr, self.intern(self._rename(expr)))  # kept, so that the id stays taken
-        return self.done[id(expr)][1]
-
-    def _rename(self, expr: Expr) -> Expr:
-        match expr:
-            case Load() | AsValue():
-                return replace(expr, index=self.index(expr.index))
-            case Call():
-                renamed = replace(expr, args=tuple(map(self, expr.args)))
-                return self._decided(renamed)
-            case Cast():
-                return replace(expr, expr=self(expr.expr))
-            case Reduce():
-                return self._reduction(expr)
-            case Check():
-                return replace(expr, expr=self(expr.expr), condition=self(expr.condition))
-            case Bind():
-                return self.bind(expr, self(expr.position), expr.body)
-            case Scan():
-                return self._scan(expr)
-        return expr
-
-    def _scan(self, expr: Scan) -> Expr:
-        """The scan with its body over the loop that it runs along; of a single element, what a total of it is."""
-        last = self.index(expr.last)
-        body = Renamer(self.intern, {**self.environment, expr.loop.var: last}, self.extents)(expr.body)
-        if not isinstance(last, Int):
-            return replace(expr, last=last, body=body)
-        start = self.intern(Const(0.0, expr.dtype))
-        is_sum = expr.op == "sum" and expr.dtype.is_floating_point
-        return Call("add", (start, body), expr.dtype) if is_sum else body
-
-    def _decided(self, expr: Call) -> Expr:
-        """A comparison of indices as what it is in every iteration, where that is known, and what depends on it."""
-        match expr:
-            case Call("where", (Const(value, _), yes, no), _):
-                return yes if value else no
-            case Call("logical_and", (Const(True), other), _) | Call("logical_and", (other, Const(True)), _):
-                return other if other.dtype is torch.bool else expr
-            case Call("lt" | "ge", (first, second), _):
-                a, b = _index_of(first), _index_of(second)
-                low, high = affine.interval_of_gap(a - b, self.extents) if a is not None and b is not None else (-1, 1)
-                return Const((high < 0) == (expr.op == "lt"), torch.bool) if high < 0 or low >= 0 else expr
-        return expr
-
-    def bind(self, expr: Bind, position: Expr, body: Expr) -> Bind:
-        """The body where the variable is that of `position`."""
-        extent = self.index(expr.loop.extent)
-        var = self.intern.place(position, extent)
-        environment, extents = {**self.environment, expr.loop.var: Symbol(var)}, {**self.extents, var: extent}
-        return Bind(Loop(var, extent), position, Renamer(self.intern, environment, extents)(body), expr.dtype)
-
-    def _reduction(self, expr: Reduce) -> Expr:
-        bound = {loop.var for loop in expr.loops}
-        outer = {name: value for name, value in self.environment.items() if name not in bound}
-        extents = {**self.extents, **{loop.var: loop.extent for loop in expr.loops}}
-        return replace(expr, body=Renamer(self.intern, outer, extents)(expr.body))
-
-
-def _index_of(expr: Expr) -> Index | None:
-    """The index that an integer value stands for, if it is one."""
-    if expr.dtype is not torch.int64:
-        return None
-    if isinstance(expr, Const):
-        return Int(int(expr.value))
-    return expr.index if isinstance(expr, AsValue) else None
 
 
 # ---- loops of one level: drop, split, join ----
@@ -312,6 +138,7 @@ class _Normalizer:
             kernel = self._apply(kernel, change)
             change = self._next_change(kernel)
         self.loops = kernel.loops
+        kernel = unrolled(kernel, self.intern)
         return self._map(kernel, lambda e: self._reductions(e, kernel.loops))
 
     def _next_change(self, kernel: Kernel) -> _Change | None:
@@ -429,12 +256,6 @@ class _Normalizer:
             names[loop.var] = match.var if match else next(own)
             shared = [c for c in shared if c is not match]
         return names
-
-
-def with_expr(store: Store, expr: Expr) -> Store:
-    """The store of an expression made from its own, with the variables that this begins with in its index."""
-    index = affine.substitute(store.index, renamed_at_root(store.expr, expr))
-    return replace(store, index=index, expr=expr)
 
 
 def _extents(loops: Iterable[Loop]) -> dict[str, Index]:
@@ -615,7 +436,7 @@ def _cuts(index: Index, loop: Loop) -> Iterator[Index]:
 def _cuts_of_comparisons(exprs: Iterable[Expr], loop: Loop) -> Iterator[Index]:
     for expr in exprs:
         if isinstance(expr, Call) and expr.op in ("lt", "ge"):
-            a, b = (_index_of(arg) for arg in expr.args)
+            a, b = (index_of(arg) for arg in expr.args)
             if a is not None and b is not None:
                 yield from _cut(a - b, loop, True)
 

@@ -27,7 +27,7 @@ Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its positional and its keyword arguments."""
 
 REPLACES = (torch.ops.aten.set_,)
-"""Calls that give a tensor other memory: one of an input is refused when its storage is compared, and never replayed."""
+"""Calls that give a tensor other memory: one of an input is refused when storages are compared, and never replayed."""
 
 
 @dataclass(frozen=True, slots=True)

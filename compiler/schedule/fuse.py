@@ -47,6 +47,10 @@ LANE = Symbol("lane")
 """The lane of a complex member, which is no loop: each of the two is stored by itself."""
 WORK_OF_STORING = 4
 """What storing a value and loading it again costs, in weights of operators."""
+SPREAD = 4
+"""How many times larger than what it reads a value is that is computed again rather than stored."""
+MOST_SPREAD = 10
+"""The work of an element of such a value."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -279,9 +283,17 @@ class _Fusion:
         times = use.evaluations / max(self.cost.count(numbers_of(tensor)), 1)
         if times < 1 and any(isinstance(node, Check) for node in found):
             return False  # what nobody reads is checked too
-        if use.users == 1 and (times - 1) * effort <= WORK_OF_STORING:
+        if (times - 1) * effort <= WORK_OF_STORING:
             return True
-        return times <= 3 and effort <= 4 and reads <= 2
+        if times <= 3 and effort <= 4 and reads <= 2:
+            return True
+        return times <= 3 and effort <= MOST_SPREAD and self._is_spread(tensor, found)
+
+    def _is_spread(self, tensor: Tensor, found: list[Expr]) -> bool:
+        """Whether a value is much larger than all that it is computed from, as an outer product is."""
+        sources = {element.tensor for element in found if isinstance(element, Element)}
+        read = sum(self.cost.count(numbers_of(self.lowered.tensors[name])) for name in sources)
+        return SPREAD * read <= self.cost.count(numbers_of(tensor))
 
     # ---- groups
 
