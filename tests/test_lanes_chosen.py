@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -63,3 +64,28 @@ def test_costly_values_before_a_short_loop_are_made_in_vectors() -> None:
     assert before.count("#pragma omp simd") == 1, "the logarithm is inside of a simd loop"
     assert "row" in behind
     assert_as_eager(lambda x, y, z: program(x, y, z)[0], x, y, z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("classes", [4, 20, 64])
+def test_short_rows_across_the_lanes_are_turned_first(classes: int, dtype: torch.dtype) -> None:
+    """Odd sizes, so that the last tile is not whole."""
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.log_softmax(1),)
+
+    x = torch.randn(3, classes, 19, 17).to(dtype).contiguous(memory_format=torch.channels_last)
+    x[0, 3, 2, 1], x[1, :, 4, 4] = torch.nan, -torch.inf
+    (text,) = texts(program, x)
+    assert text.count("m::transpose(") == 1 and "in0[" not in text
+    assert_as_eager(lambda x: program(x)[0], x)
+
+
+def test_rows_that_are_long_or_overlap_are_not_turned() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.log_softmax(1),)
+
+    overlapping = torch.randn(900).as_strided((3, 20, 16, 16), (256, 1, 16, 1))
+    for x in (torch.randn(2, 65, 16, 16).contiguous(memory_format=torch.channels_last), overlapping):
+        assert "m::transpose(" not in "".join(texts(program, x))
+        assert_as_eager(lambda x: program(x)[0], x)

@@ -71,6 +71,8 @@ SIDE_BLOCK = 2048
 MOST_ABREAST = 12
 """The price of one step of a reduction (`cost`) above which its additions have no need to wait."""
 
+TURNED = (4, 64)
+"""How long rows are that are turned to lie along the lanes of a tile."""
 SHORT = 64
 """A simd loop of so many iterations takes less time than a costly value outside of it that is made by itself."""
 
@@ -1155,8 +1157,39 @@ class _Emitter:
             self.writer.line(f"const i64 width = m::least({lanes}, {extent} - tile);")
             self.tile = _Tile(loop, "tile", "width", lanes)
             with self.scope():
+                self._turn_rows(depth)
                 self.level(depth + 1)
             self.tile = None
+
+    def _turn_rows(self, depth: int) -> None:
+        """Reads what lies across the lanes of a tile, a short row to each lane, into a copy in which lanes are
+        neighbours, and lets that stand for the loads: gathered, each of them would be an element of its own vector."""
+        assert self.tile is not None
+        tile, turned = self.tile, dict[tuple[str, Index, Index], str]()
+        outside = {loop.var for loop in self.nest.loops[: depth + 1]}
+        for load in [e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Load)]:
+            inner, step = affine.names(load.index) - outside, affine.stride(load.index, tile.loop.var)
+            if len(inner) != 1 or not isinstance(step, Int) or is_near(step) or load.dtype is torch.bool:
+                continue
+            (var,) = inner
+            row = self._row_of(var)
+            if row is None or step.value < row or affine.stride(load.index, var) != Int(1):
+                continue
+            first = affine.substitute(load.index, {var: Int(0), tile.loop.var: Symbol(tile.first)})
+            place = turned.setdefault((load.buffer, first, Int(row)), "")
+            if not place:
+                place = turned[load.buffer, first, Int(row)] = self.fresh("turned")
+                self.writer.line(f"alignas(64) {C_TYPES[load.dtype]} {place}[{row * tile.capacity}];")
+                start = f"{load.buffer} + {self.index(first)}, {step.value}"
+                self.writer.line(f"m::transpose({place}, {tile.capacity}, {start}, {row}, {tile.length});")
+            self.name(load, f"{place}[{tile.capacity}*{var} + lane]")
+
+    def _row_of(self, var: str) -> int | None:
+        """The iterations of a loop inside the tile, where rows of so many elements are worth turning."""
+        inner = [loop for loop in self.nest.loops if loop.var == var]
+        inner += [loop for reduction in self.reductions for loop in reduction.loops if loop.var == var]
+        extent = inner[0].extent if inner else None
+        return extent.value if isinstance(extent, Int) and TURNED[0] <= extent.value <= TURNED[1] else None
 
 
 @dataclass(frozen=True, slots=True)
