@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -55,13 +56,20 @@ class _Direct:
         def whole(*given: Tensor) -> tuple[Any, ...]:
             filled = [leaf if at is None else given[at] for leaf, at in zip(leaves, places, strict=True)]
             args, kwargs = pytree.tree_unflatten(filled, spec)
-            results, structure = pytree.tree_flatten(self.function(*args, **kwargs))
+            result = self.function(*args, **kwargs)
+            if pytree.tree_any(_is_size, result, is_leaf=_is_size):
+                raise TypeError("a result is a torch.Size, which would come back as a tuple")
+            results, structure = pytree.tree_flatten(result)
             returned[:] = [structure]
             return tuple(results)
 
         inputs = _symbolic(tensors) if self.dynamic else tensors
         run = self.compiler(_graph_of(whole, len(tensors)), inputs)
         return lambda *given: pytree.tree_unflatten(list(run(*given)), returned[0])
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, torch.Size)
 
 
 def _graph_of(function: Callable[..., Any], count: int) -> fx.GraphModule:

@@ -89,3 +89,12 @@ def test_rows_that_are_long_or_overlap_are_not_turned() -> None:
     for x in (torch.randn(2, 65, 16, 16).contiguous(memory_format=torch.channels_last), overlapping):
         assert "m::transpose(" not in "".join(texts(program, x))
         assert_as_eager(lambda x: program(x)[0], x)
+
+
+@pytest.mark.parametrize("size", [4, 5, 7, 13, 17, 21])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_few_short_rows_are_turned_too(size: int, dtype: torch.dtype) -> None:
+    """So few that no block of the transposition is whole: its words are read as what they were not written as."""
+    x = (torch.randn(size, size) * 5).to(dtype)
+    assert_as_eager(lambda x: x.t().softmax(0, dtype=torch.float64).contiguous(), x)
+    assert_as_eager(lambda x: torch.log_softmax(x.t(), 0).contiguous(), x)

@@ -241,3 +241,15 @@ def test_a_transformer_block_with_gradients(mode: str, keep_rounding: bool) -> N
     for ours, theirs in zip(executable(schedule)(list(args)), function(*args), strict=True):
         assert_same(ours, theirs, "block", rtol=1e-4, atol=1e-5)
     assert schedule.counts.generated >= 0.9 * schedule.counts.compute, schedule.counts
+
+
+@pytest.mark.parametrize("stride", [(6, 2, 1), (1, 2, 6), (1, 6, 2)], ids=str)
+def test_the_largest_of_some_sums_is_one_of_them(stride: tuple[int, ...]) -> None:
+    """The gradient of a largest sum goes to the sums that equal it: one added up in another order is none of them."""
+    run = torch.compile(lambda x: torch.linalg.matrix_norm(x, 1), backend="assay")
+    for seed in range(20):
+        given = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(seed)) * 9
+        ours, theirs = (torch.empty_strided((2, 3, 2), stride).copy_(given).requires_grad_() for _ in range(2))
+        run(ours).sum().backward()
+        torch.linalg.matrix_norm(theirs, 1).sum().backward()
+        assert torch.equal(ours.grad, theirs.grad)

@@ -14,6 +14,7 @@ from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, 
 from compiler.capture.ambient import preserved
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.capture.whole import interpolation_whole
+from compiler.capture.written_out import WrittenOut
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.in_place import version
@@ -94,7 +95,8 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
 def _run(call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unsupported with the program's own error, which eager will raise if it is one of the program."""
     try:
-        return list(call.function(arguments))
+        with WrittenOut():
+            return list(call.function(arguments))
     except Unsupported:
         raise
     except Exception as error:

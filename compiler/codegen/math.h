@@ -1233,6 +1233,7 @@ INLINE void transpose_block(T* to, i64 to_step, const T* from, i64 from_step) {
 // to[c * to_step + r] = from[r * from_step + c] for c < columns, r < rows
 template <class T>
 INLINE void transpose_words(T* to, i64 to_step, const T* from, i64 from_step, i64 columns, i64 rows) {
+  typedef T word __attribute__((may_alias));  // the memory holds floats
   i64 whole_rows = 0, whole_columns = 0;
 #ifdef ASSAY_TRANSPOSES
   constexpr i64 n = 64 / sizeof(T);
@@ -1242,7 +1243,8 @@ INLINE void transpose_words(T* to, i64 to_step, const T* from, i64 from_step, i6
       transpose_block(to + c * to_step + r, to_step, from + r * from_step + c, from_step);
 #endif
   for (i64 r = 0; r < rows; r++)
-    for (i64 c = r < whole_rows ? whole_columns : 0; c < columns; c++) to[c * to_step + r] = from[r * from_step + c];
+    for (i64 c = r < whole_rows ? whole_columns : 0; c < columns; c++)
+      ((word*)to)[c * to_step + r] = ((const word*)from)[r * from_step + c];
 }
 
 INLINE void transpose(f32* to, i64 to_step, const f32* from, i64 from_step, i64 columns, i64 rows) {

@@ -43,6 +43,8 @@ DEEPEST = 56
 """Depth of an expression: every later walk over it is recursive."""
 LEAST_PARALLEL = 8
 """Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
+EXACT = ("max", "min", "any", "all", "argmax", "argmin")
+"""Reductions that give the same number in any order."""
 LANE = Symbol("lane")
 """The lane of a complex member, which is no loop: each of the two is stored by itself."""
 WORK_OF_STORING = 4
@@ -431,9 +433,19 @@ class _Fusion:
                 return False
             own = _linear(wider.domain, tuple(extent for _, extent in at))
             for (index, _), expected in zip(at, own, strict=True):
-                if index is not expected and not self._is_reduced(index):
+                if index is not expected and (not self._is_reduced(index) or self._is_other(element, group)):
                     return False
         return True
+
+    def _is_other(self, element: Element, group: Group) -> bool:
+        """Whether a member, computed once more within a reduction over it, may be another number there: a sum is added
+        up in an order of its own, and what is equal to the largest of some sums must be one of them."""
+        name = element.tensor
+        if name not in self.demanded and self.uses[name].users == 1:
+            return False
+        moved = {loop for loop, place in self._loop_values(element, group).items() if place is not Symbol(loop)}
+        sums = [n for n in nodes(group.expansions[name]) if isinstance(n, Reduce | Scan) and n.op not in EXACT]
+        return any(self.cost.loops_of(node) & moved for node in sums)
 
     def _is_reduced(self, index: Index) -> bool:
         """Whether an index is the variable of a reduction's loop."""
