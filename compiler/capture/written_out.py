@@ -1,6 +1,6 @@
 """Notices a call with `out=` that torch does not record as a write of it.
 
-Functionalization loses some (`linalg.matrix_rank` of Hermitian matrices): the graph would return what `out` held before.
+Functionalization loses some (`linalg.matrix_rank`): the graph would return what `out` held before.
 """
 
 from __future__ import annotations
