@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from compiler import journal
 from compiler.ops import OPERATORS, Kind, kind_of
 from tests.lowering import assert_same, executable, planned, traced
 
@@ -396,3 +397,17 @@ def _lookup(name: str) -> Any:
     namespace, base, *overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), base, None)
     return getattr(packet, overload[0] if overload else "default", None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_a_product_and_a_sum_as_dynamo_writes_them(dtype: torch.dtype) -> None:
+    """`addcmul_` with a value reaches a backend as one operator of Dynamo's own, in each step of an optimizer."""
+
+    def program(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return x.clone().addcmul_(a, b, value=0.3)
+
+    x, a, b = (torch.randn(5, 7).to(dtype) for _ in range(3))
+    before = journal.totals()["fallbacks"]
+    found = torch.compile(program, backend="assay", options={"fallback": "error"})(x, a, b)
+    assert journal.totals()["fallbacks"] == before
+    torch.testing.assert_close(found, program(x, a, b))

@@ -650,6 +650,12 @@ def addcmul(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula
     return x + _number(operation, "value") * a * b
 
 
+@formula("a", "b", "c", targets=("prims.fma.default",))
+def fma(operation: Operation, a: Formula, b: Formula, c: Formula) -> Formula:
+    """What Dynamo makes of `addcmul` with a value; eager rounds the product."""
+    return a * b + c
+
+
 @formula("self", "tensor1", "tensor2", targets=("addcdiv",))
 def addcdiv(operation: Operation, x: Formula, a: Formula, b: Formula) -> Formula:
     return x + _number(operation, "value") * a / b
