@@ -220,8 +220,16 @@ def _held_tensors(gm: fx.GraphModule) -> dict[fx.Node, torch.Tensor]:
 
 def _with_held(gm: fx.GraphModule, run: Compiled) -> Compiled:
     """`run`, given after its arguments the tensors that the graph holds, as they are at each call."""
-    own = list(_held_tensors(gm))
-    return (lambda *args: run(*args, *(held(gm, node) for node in own))) if own else run
+    own = [_place_of(gm, str(node.target)) for node in _held_tensors(gm)]
+    return (lambda *args: run(*args, *[place[name] for place, name in own])) if own else run
+
+
+def _place_of(gm: fx.GraphModule, target: str) -> tuple[dict[str, Any], str]:
+    """The dictionary, and the name in it, in which a module finds a tensor of its own."""
+    path, _, name = target.rpartition(".")
+    owner = gm.get_submodule(path)
+    places = (owner.__dict__, owner._parameters, owner._buffers)
+    return next(place for place in places if name in place), name
 
 
 def _remember_number(traced: object, fake: object) -> None:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
+from torch.autograd.graph import increment_version
 
 from compiler.ir.roles import (
     Base,
@@ -315,9 +316,7 @@ def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallI
             names[index] = _emit_result(source, index, result, names)
     for effect in signature.effects:
         _emit_effect(source, effect)
-    for role in signature.outputs:
-        if isinstance(role, Mutation):
-            _emit_write(source, role)
+    _emit_writes(source, signature)
     for of in checked:
         source.line(1, f"written.append((keep_{of.index}.detach(), keep_{of.index}._version))")
     for index in sorted(results.keys() - names.keys(), key=lambda index: _depth(signature, index)):
@@ -349,6 +348,33 @@ def _emit_effect(source: Source, effect: Effect) -> None:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")
         case Written(of, by) if by:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
+
+
+def _emit_writes(source: Source, signature: Signature) -> None:
+    """The values of inputs after the call, several at once where autograd has no part in it."""
+    writes = [role for role in signature.outputs if isinstance(role, Mutation)]
+    plain = [role for role in writes if role.kind == "seen" and role.writes == 1]
+    if signature.differentiable or len(plain) < 2:
+        plain = []
+    if plain:
+        kept, new = (
+            ", ".join(names) for names in zip(*((f"keep_{r.of.index}", name_of(r)) for r in plain), strict=True)
+        )
+        source.line(1, f"{source.bind('write_back', write_back)}(({kept}), ({new}))")
+    for role in writes:
+        if role not in plain:
+            _emit_write(source, role)
+
+
+def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
+    """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already."""
+    written = []
+    for old, value in zip(kept, new, strict=True):
+        if old is value:
+            written.append(old)
+        else:
+            old.copy_(value)
+    increment_version(written)
 
 
 def _emit_write(source: Source, role: Mutation) -> None:
