@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,6 +76,9 @@ TURNED = (4, 64)
 """How long rows are that are turned to lie along the lanes of a tile."""
 SHORT = 64
 """A simd loop of so many iterations takes less time than a costly value outside of it that is made by itself."""
+
+MOST_COLLAPSED = 256
+"""Iterations that are enough to share among threads: no further loop is joined to them."""
 
 MOST_ASIDE = 4
 """How many such values are made beforehand."""
@@ -999,6 +1003,9 @@ class _Emitter:
 
     def _descend_plain(self, depth: int) -> None:
         width = self._width(depth) if not self.parallel else 1
+        if self._are_squares_shared(depth, width):
+            self._descend_by_squares(depth, width)
+            return
         pragma = self._pragma_of(depth, width)
         if pragma:
             self.writer.pragma(pragma)
@@ -1047,9 +1054,11 @@ class _Emitter:
         busy = {self.depth_of(self.intern.free(r)) for r in self.reductions}
         busy |= {self.depth_of(loops_of(self.intern, s, self.nest.loops)) for s in self.nest.stores}
         width, count = 1, self._count(self.nest.loops[depth])
-        while count < 256 and depth + width not in busy and depth + width < len(self.nest.loops):
+        while count < MOST_COLLAPSED and depth + width not in busy and depth + width < len(self.nest.loops):
             loop = self.nest.loops[depth + width]
             if loop.var in (self.nest.lane, self.scanned) or loop.var not in self.apart or self._is_leaf(depth + width):
+                break
+            if self._is_transposing(depth + width):
                 break
             width, count = width + 1, count * self._count(loop)
         return width
@@ -1079,6 +1088,12 @@ class _Emitter:
 
     def _free_of(self, loops: tuple[Loop, ...]) -> frozenset[str]:
         return frozenset().union(*(self.intern.free(r) for r in self.reductions if r.loops == loops))
+
+    def _are_squares_shared(self, depth: int, width: int) -> bool:
+        """Whether nothing but some iterations too few to share among threads is around a nest that runs in squares."""
+        if self.parallel or not self._is_transposing(depth + width) or self.stores_at(depth + width):
+            return False
+        return math.prod(self._count(loop) for loop in self.nest.loops[depth : depth + width]) < MOST_COLLAPSED
 
     def _is_transposing(self, depth: int) -> bool:
         """Whether the two innermost loops start here and a load walks the outer one contiguously."""
@@ -1119,18 +1134,33 @@ class _Emitter:
                 self.writer.line(f"{place} = {self._text(load)};")
         self.name(load, place)
 
-    def _descend_by_squares(self, depth: int) -> None:
-        """Square tiles; what crosses them is read line by line first, so that each line of memory comes in once."""
-        pair = self.nest.loops[depth:]
-        pragma = self._pragma_of(depth, 2)
+    def _descend_by_squares(self, depth: int, around: int = 0) -> None:
+        """Square tiles; what crosses them is read line by line first, so that each line of memory comes in once.
+
+        The loops `around` them are shared among threads together with the tiles.
+        """
+        pragma = self._pragma_of(depth, around + 2)
         if pragma:
             self.writer.pragma(pragma)
+        with self._parallel(), self._opened(self.nest.loops[depth : depth + around]):
+            self._squares(depth + around)
+
+    @contextmanager
+    def _opened(self, loops: Sequence[Loop]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for loop in loops:
+                stack.enter_context(self.writer.block(self.head(loop)))
+            stack.enter_context(self.scope(*loops))
+            yield
+
+    def _squares(self, depth: int) -> None:
+        pair = self.nest.loops[depth:]
         tiles = [self.fresh("tile") for _ in pair]
         heads = [
             f"for (i64 {tile} = 0; {tile} < {self.index(loop.extent)}; {tile} += {TILE})"
             for tile, loop in zip(tiles, pair, strict=True)
         ]
-        with self._parallel(), self.writer.block(heads[0]), self.writer.block(heads[1]):
+        with self.writer.block(heads[0]), self.writer.block(heads[1]):
             for tile, loop in zip(tiles, pair, strict=True):
                 self.ranges = {**self.ranges, loop.var: (tile, self._end_of_tile(tile, loop.extent))}
             with self.scope():
