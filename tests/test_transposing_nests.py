@@ -70,3 +70,41 @@ def test_values_of_outer_iterations_are_made_inside_of_shared_squares() -> None:
     assert "collapse(3)" in text_of(program, x, y), "the two loops around are one"
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(program, backend=assay)(x, y), program(x, y))
+
+
+def turned(x: Tensor) -> Tensor:
+    return x.mul(1).transpose(1, 2).contiguous()
+
+
+def test_short_loops_run_in_squares_from_one_block_on() -> None:
+    """Twenty classes, channels last or not: a load across them is an element of its own vector."""
+    classes = torch.empty(2, 4096, 20)
+    assert "square2[20][128]" in text_of(turned, classes)
+    assert "square2[64][20]" in text_of(turned, classes.transpose(1, 2).contiguous())
+    assert "m::transpose(" in text_of(turned, torch.empty(2, 4096, 16))
+    assert "m::transpose(" not in text_of(turned, torch.empty(2, 4096, 15)), "no block of vectors fits"
+    assert "m::transpose(" not in text_of(turned, torch.empty(2, 4096, 20, dtype=torch.bfloat16))
+
+
+def test_squares_are_longer_along_the_stores_where_their_copies_stay_near() -> None:
+    sides = {torch.float32: 128, torch.bfloat16: 128, torch.float64: 64}
+    for dtype, side in sides.items():
+        assert f"square2[64][{side}]" in text_of(turned, torch.empty(1, 1024, 1024, dtype=dtype))
+
+
+SIZES = ((4096, 20), (515, 17), (130, 71), (64, 64), (17, 515), (20, 4096))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_squares_of_every_length_are_as_eager(dtype: torch.dtype) -> None:
+    """A last block that reaches back over others, and ends that no block fits, in both directions."""
+
+    def program(*given: Tensor) -> tuple[Tensor, ...]:
+        return tuple((x == 0 if x.dtype is torch.bool else x + x).transpose(1, 2).contiguous() for x in given)
+
+    given = [made(2, *size, dtype=dtype) for size in SIZES]
+    torch._dynamo.reset()
+    found = torch.compile(program, backend=assay, options={"fallback": "error"})(*given)
+    for ours, theirs in zip(found, program(*given), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+        assert ours.stride() == theirs.stride()

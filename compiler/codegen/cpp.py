@@ -89,6 +89,10 @@ LANES = 256
 TILE = 64
 """Side of the square tiles in which a transposing nest runs."""
 
+SQUARE_BYTES = 1 << 15
+"""What the transposed copies of a tile may take for the tile to be twice as long along what is stored. Of 4 MB that are
+transposed it takes a third off, of 64 MB a seventh: a page of memory is visited half as often."""
+
 SCRATCH_BYTES = 1 << 17
 """The longest row of scratch, which is on the stack."""
 
@@ -1101,10 +1105,12 @@ class _Emitter:
             return False
         if not self.independent or self.nest.lane is not None or self.ranges:
             return False
-        outer, inner = self.nest.loops[depth:]
-        if any(isinstance(loop.extent, Int) and loop.extent.value < TILE for loop in (outer, inner)):
+        pair = self.nest.loops[depth:]
+        crossing = self._crossing(*pair)
+        shortest = max((_shortest_turned(load.dtype) for load in crossing), default=TILE)
+        if any(isinstance(loop.extent, Int) and loop.extent.value < shortest for loop in pair):
             return False
-        return bool(self._crossing(outer, inner))
+        return bool(crossing)
 
     def _crossing(self, outer: Loop, inner: Loop) -> list[Load]:
         """The loads that are contiguous along the outer loop and far apart along the inner one."""
@@ -1117,18 +1123,18 @@ class _Emitter:
                     found.append(expr)
         return found
 
-    def _square(self, load: Load, pair: Sequence[Loop], tiles: Sequence[str]) -> None:
+    def _square(self, load: Load, pair: Sequence[Loop], tiles: Sequence[str], sides: Sequence[int]) -> None:
         """Reads one tile along its lines into a transposed copy, and lets that stand for the load."""
         outer, inner = pair
         square = self.fresh("square")
         place = f"{square}[{outer.var} - {tiles[0]}][{inner.var} - {tiles[1]}]"
-        self.writer.line(f"alignas(64) {C_TYPES[load.dtype]} {square}[{TILE}][{TILE}];")
+        self.writer.line(f"alignas(64) {C_TYPES[load.dtype]} {square}[{sides[0]}][{sides[1]}];")
         step = affine.stride(load.index, inner.var)
         if step is not None and load.dtype != torch.bool:
             first = affine.substitute(load.index, {v.var: Symbol(t) for v, t in zip(pair, tiles, strict=True)})
             sizes = ", ".join("({1}) - {0}".format(*self.ranges[loop.var]) for loop in pair)
             start = f"{load.buffer} + {self.index(first)}, {self.index(step)}"
-            self.writer.line(f"m::transpose({square}[0], {TILE}, {start}, {sizes});")
+            self.writer.line(f"m::transpose({square}[0], {sides[1]}, {start}, {sizes});")
         else:
             with self.writer.block(self.head(inner)), self.writer.block(self.head(outer)):
                 self.writer.line(f"{place} = {self._text(load)};")
@@ -1155,26 +1161,27 @@ class _Emitter:
 
     def _squares(self, depth: int) -> None:
         pair = self.nest.loops[depth:]
-        tiles = [self.fresh("tile") for _ in pair]
+        crossing, tiles = self._crossing(*pair), [self.fresh("tile") for _ in pair]
+        sides = _sides(pair, crossing)
         heads = [
-            f"for (i64 {tile} = 0; {tile} < {self.index(loop.extent)}; {tile} += {TILE})"
-            for tile, loop in zip(tiles, pair, strict=True)
+            f"for (i64 {tile} = 0; {tile} < {self.index(loop.extent)}; {tile} += {side})"
+            for tile, loop, side in zip(tiles, pair, sides, strict=True)
         ]
-        with self.writer.block(heads[0]), self.writer.block(heads[1]):
-            for tile, loop in zip(tiles, pair, strict=True):
-                self.ranges = {**self.ranges, loop.var: (tile, self._end_of_tile(tile, loop.extent))}
+        with self.writer.block(heads[1]), self.writer.block(heads[0]):  # reads on, along the lines of memory
+            for tile, loop, side in zip(tiles, pair, sides, strict=True):
+                self.ranges = {**self.ranges, loop.var: (tile, self._end_of_tile(tile, loop.extent, side))}
             with self.scope():
-                for load in self._crossing(*pair):
-                    self._square(load, pair, tiles)
+                for load in crossing:
+                    self._square(load, pair, tiles, sides)
                 self._nested(depth, 1)
             self.ranges = {}
 
-    def _end_of_tile(self, tile: str, extent: Index) -> str:
+    def _end_of_tile(self, tile: str, extent: Index, side: int) -> str:
         """Where a tile ends: a constant from its start, where it can be, is a loop of known length to the compiler."""
-        if isinstance(extent, Int) and extent.value % TILE == 0:
-            return f"{tile} + {TILE}"
+        if isinstance(extent, Int) and extent.value % side == 0:
+            return f"{tile} + {side}"
         end = self.fresh("end")
-        self.writer.line(f"const i64 {end} = m::least({tile} + {TILE}, {self.index(extent)});")
+        self.writer.line(f"const i64 {end} = m::least({tile} + {side}, {self.index(extent)});")
         return end
 
     def _descend_by_tile(self, depth: int, pragma: str) -> None:
@@ -1230,6 +1237,20 @@ class _Tile:
     first: str
     length: str
     capacity: int
+
+
+def _shortest_turned(dtype: torch.dtype) -> int:
+    """How long a loop is at least that runs in squares: as many elements as a block has that is turned in registers."""
+    return TILE if dtype is torch.bool else min(TILE, 64 // dtype.itemsize)
+
+
+def _sides(pair: Sequence[Loop], crossing: Sequence[Load]) -> tuple[int, int]:
+    """How long a tile is along each of its two loops: no longer than the loop."""
+    outer, inner = (loop.extent.value if isinstance(loop.extent, Int) else 0 for loop in pair)
+    held = 2 * TILE * TILE * sum(load.dtype.itemsize for load in crossing)
+    is_long = inner % (2 * TILE) == 0 or inner >= 8 * TILE
+    side = 2 * TILE if is_long and held <= SQUARE_BYTES else TILE
+    return min(TILE, outer or TILE), min(side, inner or side)
 
 
 def _lanes(extent: Index) -> int:
