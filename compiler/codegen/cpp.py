@@ -86,6 +86,11 @@ MOST_ASIDE = 4
 LANES = 256
 """Iterations of the lane loop that run side by side."""
 
+LANES_BYTES = 1 << 15
+"""What their totals may take for four times as many to run side by side, where what is read is read once: longer runs
+of neighbours from each row of memory. Of 64 MB, sums over rows take 0.92 of the time, norms' backwards 0.8, scans 0.65.
+"""
+
 TILE = 64
 """Side of the square tiles in which a transposing nest runs."""
 
@@ -1187,7 +1192,7 @@ class _Emitter:
     def _descend_by_tile(self, depth: int, pragma: str) -> None:
         loop = self.nest.loops[depth]
         extent = self.index(loop.extent)
-        lanes = _lanes(loop.extent)
+        lanes = _lanes(loop.extent, self._most_lanes(depth))
         if pragma:
             self.writer.pragma(pragma)
         with self._parallel(), self.writer.block(f"for (i64 tile = 0; tile < {extent}; tile += {lanes})"):
@@ -1197,6 +1202,19 @@ class _Emitter:
                 self._turn_rows(depth)
                 self.level(depth + 1)
             self.tile = None
+
+    def _most_lanes(self, depth: int) -> int:
+        """More lanes than usual where a tile is read in one pass: what is read again should be near until then."""
+        inside = [loop.var for loop in self.nest.loops[depth + 1 :]]
+        is_once = not inside and len({reduction.loops for reduction in self.reductions}) == 1
+        if self.scans:
+            is_once = not self.reductions and inside == [self.scanned]
+        found = subexpressions(reduction.body for reduction in self.reductions)
+        is_short = any(self._row_of(loop.var) for reduction in self.reductions for loop in reduction.loops)
+        if not is_once or is_short or any(isinstance(expr, Reduce) for expr in found):
+            return LANES
+        held = sum(12 if isinstance(total, Reduce) else 8 for total in (*self.reductions, *self.scans))
+        return max((k for k in (LANES, 2 * LANES, 4 * LANES) if k * held <= LANES_BYTES), default=LANES)
 
     def _turn_rows(self, depth: int) -> None:
         """Reads what lies across the lanes of a tile, a short row to each lane, into a copy in which lanes are
@@ -1253,12 +1271,12 @@ def _sides(pair: Sequence[Loop], crossing: Sequence[Load]) -> tuple[int, int]:
     return min(TILE, outer or TILE), min(side, inner or side)
 
 
-def _lanes(extent: Index) -> int:
+def _lanes(extent: Index, most: int) -> int:
     """So many lanes that there are some tiles to share among threads, but no lane fewer than a row of vectors."""
     if not isinstance(extent, Int):
-        return LANES
+        return most
     fitting = (extent.value // 4 + 63) // 64 * 64
-    return min(LANES, max(64, fitting))
+    return min(most, max(64, fitting))
 
 
 def _is_abreast(takes: Sequence[tuple[_Accumulator, Expr]], loop: Loop) -> bool:
