@@ -1234,17 +1234,19 @@ INLINE void transpose_block(T* to, i64 to_step, const T* from, i64 from_step) {
 template <class T>
 INLINE void transpose_words(T* to, i64 to_step, const T* from, i64 from_step, i64 columns, i64 rows) {
   typedef T word __attribute__((may_alias));  // the memory holds floats
-  i64 whole_rows = 0, whole_columns = 0;
 #ifdef ASSAY_TRANSPOSES
   constexpr i64 n = 64 / sizeof(T);
-  whole_rows = rows / n * n, whole_columns = columns / n * n;
-  for (i64 r = 0; r < whole_rows; r += n)
-    for (i64 c = 0; c < whole_columns; c += n)
-      transpose_block(to + c * to_step + r, to_step, from + r * from_step + c, from_step);
+  if (rows >= n && columns >= n) {  // the last blocks reach back over those before them, so that nothing is left
+    for (i64 r = 0; r < rows; r += n)
+      for (i64 c = 0; c < columns; c += n) {
+        i64 row = least(r, rows - n), column = least(c, columns - n);
+        transpose_block(to + column * to_step + row, to_step, from + row * from_step + column, from_step);
+      }
+    return;
+  }
 #endif
   for (i64 r = 0; r < rows; r++)
-    for (i64 c = r < whole_rows ? whole_columns : 0; c < columns; c++)
-      ((word*)to)[c * to_step + r] = ((const word*)from)[r * from_step + c];
+    for (i64 c = 0; c < columns; c++) ((word*)to)[c * to_step + r] = ((const word*)from)[r * from_step + c];
 }
 
 INLINE void transpose(f32* to, i64 to_step, const f32* from, i64 from_step, i64 columns, i64 rows) {
