@@ -128,3 +128,34 @@ def test_write_by_a_mask_that_broadcasts_keeps_columns(dynamic: bool) -> None:
     run = torch.compile(program, backend="assay", dynamic=dynamic, options={"fallback": "error"})
     for ours, theirs in zip(run(x, mask), program(x, mask), strict=True):
         assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
+def permuted(generator: torch.Generator, shape: list[int], largest: int = 0) -> Tensor:
+    """A tensor whose dimensions lie in a drawn order; of places below `largest`, if that is given."""
+    order = torch.randperm(len(shape), generator=generator).tolist()
+    sizes = [shape[dim] for dim in order]
+    drawn = torch.randint(largest, sizes, generator=generator) if largest else torch.randn(sizes, generator=generator)
+    return drawn.permute([order.index(dim) for dim in range(len(shape))])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_lookups_lie_as_eagers(dynamic: bool) -> None:
+    """By indices that lie in every order, are broadcast, and stand for dimensions side by side or apart."""
+    run = without_dynamo("assay,fallback=error,dynamic" if dynamic else "assay,fallback=error")
+    generator = torch.Generator().manual_seed(3)
+    found = []
+    for chosen in ("ab", "a.b", ".a", "a", ".ab", "a.", "ab.", ".a.b"):
+        x = permuted(generator, [2, 3, 4, 2][: max(2, len(chosen))])
+        wide = [3, 4, 2]
+        places = [permuted(generator, wide[k % 2 :], 2) if name != "." else None for k, name in enumerate(chosen)]
+        given = [index for index in places if index is not None]
+
+        def look_up(x: Tensor, *given: Tensor, places: list[Tensor | None] = places) -> Tensor:
+            rest = iter(given)
+            return aten.index.Tensor(x, [None if index is None else next(rest) for index in places])
+
+        ours, theirs = run.wrap(look_up)(x, *given), look_up(x, *given)
+        assert torch.equal(ours, theirs)
+        assert ours.stride() == theirs.stride(), (chosen, x.stride(), [index.stride() for index in given])
+        found.append(theirs.is_contiguous())
+    assert not all(found)

@@ -18,8 +18,10 @@ from torch.fx.experimental.proxy_tensor import (
     get_proxy_slot,
     track_tensor_tree,
 )
+from torch.utils import _pytree as pytree
 
 from compiler.ir.mutating import inner_of
+from compiler.ir.strides import iterated, rows_of
 
 aten = torch.ops.aten
 
@@ -87,6 +89,27 @@ def _angle(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format) if x.is_complex() else aten.neg.default(x)
 
 
+def _looked_up(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Where the indices lie otherwise than in rows, so does the result."""
+    given = [index for index in indices if index is not None]
+    numbered = [dim for dim, index in enumerate(indices) if index is not None]
+    first = numbered[0] if numbered[-1] - numbered[0] == len(numbered) - 1 else 0
+    rest = [dim for dim in range(x.dim()) if dim not in numbered]
+    spread = torch.broadcast_tensors(*given)
+    before, after, wide = rest[:first], rest[first:], spread[0].shape
+    shape = (*(x.shape[dim] for dim in before), *wide, *(x.shape[dim] for dim in after))
+    read = (*(x.stride(dim) for dim in before), *(0 for _ in wide), *(x.stride(dim) for dim in after))
+    moved = [(*(0 for _ in before), *index.stride(), *(0 for _ in after)) for index in spread]
+    return x.new_empty_strided(shape, iterated(shape, [read, *moved]))
+
+
+def _is_in_rows(args: Sequence[object]) -> bool:
+    """Whether the indices of a lookup are integers in rows, or masks."""
+    indices = [index for index in args[1] if isinstance(index, torch.Tensor)]  # type: ignore[attr-defined]
+    masks = (torch.bool, torch.uint8)
+    return all(index.dtype in masks or index.stride() == rows_of(index.shape) for index in indices)
+
+
 ITERATED = (
     *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
     aten.floor_divide.default,
@@ -96,7 +119,9 @@ ITERATED = (
     *(aten.hardtanh_backward.default, aten.hardsigmoid_backward.default, aten.softplus_backward.default),
     aten.log_sigmoid_backward.default,
 )
+LOOKUPS = (aten.index.Tensor, aten._unsafe_index.Tensor)
 WRONG: dict[object, Callable[..., object]] = {
+    **dict.fromkeys(LOOKUPS, _looked_up),
     **dict.fromkeys(ITERATED, _iterated),
     aten.threshold_backward.default: _iterated_backwards,
     aten.pow.Scalar: _in_rows,
@@ -122,7 +147,9 @@ def with_strides(
     func: object, args: tuple[object, ...], result: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode
 ) -> object:
     """The results of such a call, recorded by `tracer` under `mode`, with the strides of the real ones."""
-    operands = [inner_of(arg) if isinstance(arg, FunctionalTensor) else arg for arg in args]
+    if func in LOOKUPS and _is_in_rows(args):
+        return result
+    operands = pytree.tree_map_only(FunctionalTensor, inner_of, list(args))
     if func in ITERATED and not all(isinstance(operand, torch.Tensor) for operand in operands[:2]):
         return result
     if _lie_alike(operands):

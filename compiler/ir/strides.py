@@ -79,3 +79,43 @@ def order(value: torch.Tensor) -> list[int]:
     """The dimensions of more than one element, from the longest step to the shortest."""
     sizes, strides = hints(value.shape), hints(value.stride())
     return sorted((dim for dim, size in enumerate(sizes) if size > 1), key=lambda dim: (-strides[dim], dim))
+
+
+def rows_of(shape: Sequence[Number]) -> tuple[Number, ...]:
+    """The strides of a tensor in rows."""
+    strides: list[Number] = []
+    step: Number = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def iterated(shape: Sequence[Number], operands: Sequence[Sequence[Number]]) -> list[Number]:
+    """The strides of the result of ATen's iteration over operands with these strides, broadcast to `shape`: the first
+    operand that moves along two dimensions tells which of them is the inner one."""
+    inner_first = list(reversed(range(len(shape))))
+    for position in range(1, len(shape)):
+        moved = position
+        for other in reversed(range(position)):
+            verdict = _compared(inner_first[other], inner_first[moved], operands)
+            if verdict > 0:
+                inner_first[other], inner_first[moved] = inner_first[moved], inner_first[other]
+                moved = other
+            elif verdict < 0:
+                break
+    strides: list[Number] = [0] * len(shape)
+    step: Number = 1
+    for dim in inner_first:
+        strides[dim], step = step, step * shape[dim]
+    return strides
+
+
+def _compared(one: int, other: int, operands: Sequence[Sequence[Number]]) -> int:
+    """Whether dimension `one` is inside of (-1) or around (1) another; 0 where no operand tells."""
+    for strides in operands:
+        if strides[one] == 0 or strides[other] == 0:
+            continue
+        if strides[one] != strides[other]:
+            return -1 if strides[one] < strides[other] else 1
+    return 0
