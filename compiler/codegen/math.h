@@ -2,9 +2,9 @@
 //
 // Every function is straight-line code over selects, so that `#pragma omp simd` turns a loop that calls it into vector
 // code; only fmod, sin, cos and tan of float64 are calls to libm. Accuracy and speed are measured by
-// suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input, at most 4.5 in float64.
-// The polynomials interpolate at Chebyshev nodes of the stated intervals. NaN, infinities, signed zeros and subnormal
-// results are those of libm.
+// suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input (gelu: 2.74), at most 4.5
+// in float64. The polynomials interpolate at Chebyshev nodes of the stated intervals (gelu's have the least greatest
+// relative error). NaN, infinities, signed zeros and subnormal results are those of libm.
 typedef signed char i8;
 typedef unsigned char u8;
 typedef short i16;
@@ -706,7 +706,7 @@ INLINE f32 abs_at_most(f32 x, f32 most) {
 }
 
 // x times the probability that a normal number is below x: x or 0 less t w (1 + g) e^(-t^2/2) 2^24, where t = |x| and
-// w = c/(t + 2.25). `lost` is what rounding took from t + 2.25 and from w; to the tail it is about what it is as a part of r.
+// w = c/(t + 2.25). What rounding took from t + 2.25 and from w, `lost`, changes the tail about as much as adding it to r.
 // The lesser of x and -0 is the larger of their bits; less x it is NaN at -inf, and gives zeros the sign of x.
 INLINE f32 gelu(f32 x) {
   const f32 c = 0x1.6d9f60p-25f;
