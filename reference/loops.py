@@ -51,6 +51,10 @@ def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
     return lambda x: type(x)(function(float(x)))
 
 
+def _normal_cdf(x: float) -> float:
+    return math.erfc(-x / math.sqrt(2)) / 2
+
+
 def _from_torch(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """A function that only torch has, in float64."""
     return lambda *values: type(values[0])(
@@ -70,7 +74,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _from_math(math.erf),
     "erfc": _from_math(math.erfc),
-    "normal_cdf": _from_math(lambda x: math.erfc(-x / math.sqrt(2)) / 2),
+    "gelu": _from_math(lambda x: x * _normal_cdf(x)),
+    "gelu_slope": _from_math(lambda x: _normal_cdf(x) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)),
     "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)), "pow": np.power,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "maximum": np.maximum,
     "minimum": np.minimum, "fmax": np.fmax, "fmin": np.fmin, "eq": np.equal, "ne": np.not_equal, "lt": np.less,

@@ -22,6 +22,7 @@ ULPS_64 = {"exp": 1, "exp2": 1.5, "expm1": 2, "log": 1, "log1p": 1, "log2": 1, "
            "cosh": 1.5, "asin": 2.5, "acos": 1.5, "atan": 2, "asinh": 2, "acosh": 2, "atanh": 2}  # fmt: skip
 NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
          "atanh": "arctanh"}  # fmt: skip
+GELU_ULPS = 2.8
 EDGES = (0.0, -0.0, 1.0, -1.0, 2.0, 8.0, float("inf"), float("-inf"), float("nan"), 1e-45, -1e-45, 3.4e38, -3.4e38)
 
 
@@ -86,15 +87,36 @@ def test_math_exp_of_what_is_never_positive_is_within_its_ulps(tmp_path: Path) -
         assert worst <= 1.1, f"{op}: {x[at].item()!r}: {worst:.2f} ulp"
 
 
-def test_math_normal_cdf_is_within_two_ulps(tmp_path: Path) -> None:
-    """Of the tails too, between -14 and 0: a million numbers, and all patterns of bits of `sweep`."""
-    x = torch.cat([sweep(), torch.linspace(-14.4, 0.5, 1_000_003)])
-    run = ir.make_run(
-        ir.loops(i=x.numel()), [ir.store("y", ir.i, ir.call("normal_cdf", ir.load("x", ir.i)))], {"x": x}, {"y": x}
-    )
-    got = ir.launch(ir.load_runs([run], tmp_path)[run.kernel.name], run)["y"]
-    worst, at = distance(got, torch.special.erfc(x.double() * -(0.5**0.5)) / 2)
-    assert worst <= 1.8, f"normal_cdf({x[at].item()!r}) = {got[at].item()!r}: {worst:.2f} ulp"
+def of_one(tmp_path: Path, op: str, x: torch.Tensor) -> torch.Tensor:
+    run = ir.make_run(ir.loops(i=x.numel()), [ir.store("y", ir.i, ir.call(op, ir.load("x", ir.i)))], {"x": x}, {"y": x})
+    return ir.launch(ir.load_runs([run], tmp_path)[run.kernel.name], run)["y"]
+
+
+def normal_cdf(x: torch.Tensor) -> torch.Tensor:
+    return torch.special.erfc(x.double() * -(0.5**0.5)) / 2
+
+
+def test_math_gelu_is_within_its_ulps(tmp_path: Path) -> None:
+    """Of the tail too, between -14 and 0: a million numbers, and all patterns of bits of `sweep`."""
+    x = torch.cat([sweep(), torch.linspace(-14.5, 0.5, 1_000_003)])
+    got, exact = of_one(tmp_path, "gelu", x), x.double() * normal_cdf(x)
+    worst, at = distance(got, exact)
+    assert worst <= GELU_ULPS, f"gelu({x[at].item()!r}) = {got[at].item()!r}: {worst:.2f} ulp"
+    numbers = ~exact.isnan()
+    assert torch.equal(got[numbers].signbit(), exact[numbers].signbit())
+
+
+def test_math_gelu_slope_is_accurate(tmp_path: Path) -> None:
+    """Beside 1, for two terms cancel at -0.75; and beside the result where none do, so in the tail."""
+    x = torch.cat([sweep(), torch.linspace(-14.6, 2, 1_000_003)])
+    got, wide = of_one(tmp_path, "gelu_slope", x), x.double()
+    exact = normal_cdf(x) + wide * torch.exp(-0.5 * wide * wide) / (2 * torch.pi) ** 0.5
+    assert torch.equal(got.isnan(), exact.isnan())
+    error, cancels = (got.double() - exact).abs().nan_to_num(0) * 2**24, (x > -1.5) & (x < -0.3)
+    beside = torch.where(cancels, 1.0, exact.abs().nan_to_num(1).clamp(2.0**-126, 1.0))
+    for name, relative, bound in (("beside 1", error, 2), ("beside itself", error / beside, 7)):
+        at = int(relative.argmax())
+        assert relative[at] <= bound, f"{name}: gelu_slope({x[at].item()!r}) = {got[at].item()!r}: {relative[at]:.2f}"
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +185,8 @@ def test_math_loops_are_vectorised(tmp_path: Path) -> None:
     low, high = (constant(bound, ir.F32) for bound in (0.0, 6.0))
     clamped = Call("minimum", (Call("maximum", (Call("mul", (element, element), ir.F32), low), ir.F32), high), ir.F32)
     bodies |= {"clamp": clamped, "clamp twice": Call("maximum", (Call("add", (clamped, element), ir.F32), low), ir.F32)}
-    bodies |= {"gate": Call("mul", (element, clamped), ir.F32), "normal_cdf": Call("normal_cdf", (element,), ir.F32)}
+    bodies |= {"gate": Call("mul", (element, clamped), ir.F32), "gelu": Call("gelu", (element,), ir.F32)}
+    bodies |= {"gelu_slope": Call("gelu_slope", (element,), ir.F32)}
     for op, body in bodies.items():
         run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, body)], {"x": x}, {"y": x})
         source = tmp_path / "unit.cpp"

@@ -43,7 +43,11 @@ def exactly(exact: Callable[[float], object], eager: Callable[..., torch.Tensor]
 
 
 SPECIAL = {
-    "normal_cdf": exactly(mpmath.ncdf, torch.special.ndtr),
+    "gelu": exactly(lambda x: x * mpmath.ncdf(x), torch.nn.functional.gelu),
+    "gelu_slope": exactly(
+        lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x),
+        lambda x: torch.ops.aten.gelu_backward(torch.ones_like(x), x),
+    ),
     "erfcx": exactly(lambda x: mpmath.exp(mpmath.mpf(x) ** 2) * mpmath.erfc(x), torch.special.erfcx),
     "erfinv": exactly(mpmath.erfinv, torch.erfinv),
     "ndtri": exactly(lambda p: mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(p) - 1), torch.special.ndtri),

@@ -49,8 +49,8 @@ COMPARISONS = {
 
 _FLOAT_UNARY = (
     "abs sign sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc erfcx erfinv normal_cdf ndtri i0 i0e i1 i1e lgamma digamma trigamma sigmoid floor ceil trunc round "
-    "signbit isinf isfinite"
+    "erf erfc erfcx erfinv gelu gelu_slope ndtri i0 i0e i1 i1e lgamma digamma trigamma sigmoid floor ceil trunc "
+    "round signbit isinf isfinite"
 ).split()
 _FLOAT_BINARY = {
     "maximum": "maximum",
@@ -141,8 +141,8 @@ INTEGER_DIVISIONS = ("floordiv_int", "mod_int", "truncdiv_int", "fmod")
 
 COSTLY: frozenset[str] = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc "
-    "erfcx erfinv normal_cdf ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow fmod remainder_float "
-    "floor_div_float".split()
+    "erfcx erfinv gelu gelu_slope ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow fmod "
+    "remainder_float floor_div_float".split()
 )
 """Operators that are worth keeping the value of, rather than computing it again."""
 

@@ -14,7 +14,7 @@ COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor lo
 NARROW = (torch.bfloat16, torch.float16)
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc"
-    " erfcx erfinv normal_cdf ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow".split()
+    " erfcx erfinv gelu gelu_slope ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow".split()
 )
 
 

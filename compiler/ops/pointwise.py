@@ -488,14 +488,14 @@ def relu(operation: Operation) -> Result:
     return finish(operation, clamped(operation.value("self", dtype), constant(0, dtype), None))
 
 
-def normal_distribution(x: Formula) -> Formula:
-    """`P(N < x)`, by a function of its own: `1 + erf` has no digits left in the left tail.
+def by_normal_tail(name: str, x: Formula) -> Formula:
+    """gelu or its slope, by functions of their own: `1 + erf` has no digits left in the left tail.
 
     Raises: Declined in float64, where eager's own `erf` decides about the digits that are left.
     """
     if x.expr.dtype is torch.float64:
         raise Declined("the left tail in float64")
-    return x.of("normal_cdf")
+    return x.of(name)
 
 
 def gelu_inner(x: Formula) -> Formula:
@@ -507,14 +507,13 @@ def gelu_inner(x: Formula) -> Formula:
 def gelu(operation: Operation, x: Formula) -> Formula:
     if operation["approximate"] == "tanh":
         return 0.5 * x * (1.0 + gelu_inner(x).of("tanh"))
-    return x * normal_distribution(x)
+    return by_normal_tail("gelu", x)
 
 
 @formula("grad_output", "self", targets=("gelu_backward",))
 def gelu_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
     if operation["approximate"] != "tanh":
-        density = (-0.5 * (x * x)).of("exp") * (1 / math.sqrt(2 * math.pi))
-        return gradient * (normal_distribution(x) + x * density)
+        return gradient * by_normal_tail("gelu_slope", x)
     t = gelu_inner(x).of("tanh")
     slope = math.sqrt(2 / math.pi) * (1.0 + (3 * 0.044715) * (x * x))
     return gradient * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
