@@ -21,7 +21,7 @@ def main() -> int:
         torch._dynamo.reset()
         found[backend] = torch.compile(looked_up, backend=backend)(x, places).stride()
     print(f"torch {torch.__version__}: {found}")
-    return 0 if found["eager"] == found["inductor"] else 1
+    return 0 if found["eager"] != found["inductor"] else 1
 
 
 if __name__ == "__main__":
