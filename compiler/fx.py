@@ -13,9 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from compiler import warm
-from compiler.autograd.partition import default_split
+from compiler.autograd.budget import budget_split
+from compiler.autograd.partition import Split, default_split
 from compiler.autograd.rematerialize import cheapest_split
+from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
+from compiler.capture.grad_switches import in_its_callers_mode
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
@@ -151,12 +154,18 @@ def _compilers(
 
     return Compilers(
         build_graph, build_graph, build_graph,
-        partition=cheapest_split if generate and not is_exact else default_split,
+        partition=_partition(options, may_round=generate and not is_exact),
         decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
         write=functools.partial(write_in_place, generate=generate),
         keep=keep,
         passes=passes if generate else PASSES,
     )  # fmt: skip
+
+
+def _partition(options: Options, *, may_round: bool) -> Callable[[Program], Split]:
+    if options.memory_budget < 1:
+        return functools.partial(budget_split, budget=options.memory_budget)
+    return cheapest_split if may_round else default_split
 
 
 def _is_flat(structure: pytree.TreeSpec) -> bool:
@@ -207,6 +216,14 @@ class _Recorded(fx.Interpreter):
 
     def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._state[str(target)] if target in self._state else super().get_attr(target, args, kwargs)
+
+    def call_function(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is torch.ops.higher_order.autograd_function_apply:
+            forward, backward, *given = args
+            args = (forward, in_its_callers_mode(backward), *given)
+        if target is torch.ops.higher_order.tag_activation_checkpoint and is_plain(args[0]):
+            return run_region(*args, **kwargs)
+        return super().call_function(target, args, kwargs)
 
 
 def _held_tensors(gm: fx.GraphModule) -> dict[fx.Node, torch.Tensor]:

@@ -65,6 +65,9 @@ class Options:
     numerics: str = "fast"
     """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept; `exact`: eager's bits, where
     eager is deterministic: what would round otherwise is a call to ATen."""
+    memory_budget: float = 1.0
+    """0 to 1: the share of the memory that the fastest training step takes which it may take; 0 is the least that
+    computing values again can reach."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
@@ -93,6 +96,10 @@ class Options:
             raise OptionError(f"assay: option target is {self.target!r}; it takes one of {', '.join(TARGETS)}")
         if self.numerics not in NUMERICS:
             raise OptionError(f"assay: option numerics is {self.numerics!r}; it takes one of {', '.join(NUMERICS)}")
+        if isinstance(self.memory_budget, bool) or not isinstance(self.memory_budget, int | float):
+            raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
+        if not 0 <= self.memory_budget <= 1:
+            raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not isinstance(self.warm, bool):
             raise OptionError(f"assay: option warm is {self.warm!r}; it takes True or False")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from torch.fx import Node
 
+from compiler.autograd.higher import gradients_again
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
 from compiler.autograd.undefined import unwritten, without
@@ -27,13 +28,17 @@ from compiler.capture.inputs import Call
 from compiler.capture.overlap import overlap_test
 from compiler.codegen.convention import (
     AmbientNeeds,
+    check_versions,
     emit_call,
     emit_differentiable_call,
     partial_backward,
+    roots_of,
     written_positions,
 )
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
+from compiler.codegen.orders import kept_by, order_of
+from compiler.ir.again import Path
 from compiler.ir.captured import Captured
 from compiler.ir.loops import Kernel
 from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
@@ -41,8 +46,9 @@ from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.options import Options
-from compiler.passes import PASSES, Pass
+from compiler.passes import DRAWN, PASSES, Pass
 from compiler.runtime.build import find_compiler
+from compiler.runtime.higher_order import HigherOrder, Order, Roots
 from compiler.runtime.kept import Host, Linked
 from compiler.runtime.launch import load_kernels
 from compiler.runtime.partial_backward import PartialBackward
@@ -94,10 +100,12 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A call that records gradients: its forward and backward, the backwards without some of the tangents, its text."""
+    """A call that records gradients: its forward and backward, the backwards without some of the tangents, the
+    gradients of its gradients, its text."""
 
     split: Split
     partial: PartialBackward
+    higher: HigherOrder
     linked: Linked
 
 
@@ -120,7 +128,29 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
         return program, compilers.backward(program)
 
     partial = partial_backward(split.forward, split.backward, build_without)
-    return Halves(split, partial, _link_differentiable(split, partial, call))
+    roots = roots_of(split.forward, tuple(captured.leaves))
+    higher = higher_order(roots, call, compilers, lambda: split.forward, journal)
+    return Halves(split, partial, higher, _link_differentiable(split, partial, higher, call))
+
+
+def higher_order(
+    roots: Roots, call: Call, compilers: Compilers, forward: Callable[[], Program], journal: Journal
+) -> HigherOrder:
+    """The gradients of a call's gradients, which nothing is done for until they are asked for."""
+    ambient = Ambient.now()
+    drawn = [step for step in compilers.passes if step in DRAWN]
+
+    def as_drawn(program: Program) -> Program:
+        return optimize(program, drawn, journal, "recorded again")
+
+    def make(path: Path, is_open: bool) -> Order:
+        with ambient.restored(), journal.stage("differentiate"):
+            captured = capture(call, compilers.decompositions)
+            again = gradients_again(captured, path, kept_by(forward()), is_open=is_open, prepare=as_drawn)
+        program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
+        return order_of(forward(), again, compilers.backward(_written(program, compilers, journal)))
+
+    return HigherOrder(make, roots, check_versions)
 
 
 def _compile_halves(call: Call, halves: Halves, compilers: Compilers, journal: Journal) -> GraphCall:
@@ -128,7 +158,12 @@ def _compile_halves(call: Call, halves: Halves, compilers: Compilers, journal: J
     forward, backward = compilers.forward(split.forward), lazily(lambda: compilers.backward(split.backward))
     if compilers.keep is not None:
         compilers.keep(halves.linked, {"forward_graph": split.forward, "backward_graph": split.backward})
-    graphs = {"forward_graph": forward, "backward_graph": backward, "partial_backward": halves.partial}
+    graphs = {
+        "forward_graph": forward,
+        "backward_graph": backward,
+        "partial_backward": halves.partial,
+        "higher_order": halves.higher,
+    }
     return load_call(halves.linked, graphs, specialized(call, compilers, True, journal.options), journal)
 
 
@@ -230,13 +265,14 @@ def lazily(make: Callable[[], GraphCall]) -> GraphCall:
     return run
 
 
-def _link_differentiable(split: Split, partial: PartialBackward, call: Call) -> Linked:
+def _link_differentiable(split: Split, partial: PartialBackward, higher: HigherOrder, call: Call) -> Linked:
     """The text of the calling convention around a forward, a backward, and the backwards without some tangents."""
     signature = split.forward.signature
     reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
     apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
-    source = emit_differentiable_call(split.forward, split.backward, _needs(call, signature), apart if reached else ())
-    return Linked(source.text, source.namespace, written_positions(signature), True, partial)
+    needs, apart = _needs(call, signature), apart if reached else set()
+    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart)
+    return Linked(source.text, source.namespace, written_positions(signature), True, partial, higher)
 
 
 def load_call(linked: Linked, graphs: Mapping[str, object], again: Specialized, journal: Journal) -> GraphCall:

@@ -23,7 +23,7 @@ from compiler.errors import Unkeyed, VerifyError
 from compiler.ir.roles import GraphCall, Program
 from compiler.journal import Journal
 from compiler.options import Options
-from compiler.pipeline import Compilers, Halves, halves_of, lazily, load_call, specialized
+from compiler.pipeline import Compilers, Halves, halves_of, higher_order, lazily, load_call, specialized
 from compiler.runtime import cache
 from compiler.runtime.fingerprint import fingerprint
 from compiler.runtime.kept import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads
@@ -160,7 +160,13 @@ def _graphs(
     own = kept.partial
     parts = {given: late.kept_part(given, part) for given, part in kept.parts.items()}
     partial = PartialBackward(late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part)
-    return {"forward_graph": forward, "backward_graph": lazily(late.backward), "partial_backward": partial}
+    higher = higher_order(own.roots, call, compilers, late.forward, journal)
+    return {
+        "forward_graph": forward,
+        "backward_graph": lazily(late.backward),
+        "partial_backward": partial,
+        "higher_order": higher,
+    }
 
 
 @dataclass(slots=True)
@@ -180,6 +186,10 @@ class _Late:
         host = self.kept.hosts.get("backward_graph")
         found = host.load(self.journal.options) if host is not None else None
         return found or self.compilers.backward(self.recorded().split.backward)
+
+    def forward(self) -> Program:
+        """What the gradients of the call's gradients are recorded over."""
+        return self.recorded().split.forward
 
     def part(self, given: frozenset[int]) -> Part:
         """A backward without some tangents that was not kept."""

@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import drive, ledger, progress, report, scaling, triage, warm
+from harness import drive, ledger, memory_dial, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
 from harness.batch_options import BATCHES, Batches, batches_table
 from harness.bench_worker import AHEAD, EAGER
@@ -254,7 +254,7 @@ def bench(
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
     how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
-    `overhead` is also timed as `aot_function`, against torch's own.
+    `overhead` is also timed as `aot_function`, against torch's own. `memory` trains one model at each memory budget.
     """
     check_writable(json_path, None)
     check_device(device)
@@ -264,6 +264,8 @@ def bench(
         grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
         sys.exit(bench_scaling(grow, json_path))
     settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
+    if names == ("memory",):
+        sys.exit(bench_memory(backend, rounds, timeout_s, json_path))
     is_warm = names[:1] == ("warm",)
     chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
     pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
@@ -313,6 +315,16 @@ def bench_scaling(wanted: scaling.Plan, json_path: Path | None) -> int:
         report.write_json(json_path, scaling.document(done, environment("cpu")))
     scaling.show(console, done)
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+def bench_memory(backend: str, rounds: int, timeout_s: float, json_path: Path | None) -> int:
+    """`assay bench memory`; its exit code."""
+    console = progress.terminal_beside(json_path)
+    done = memory_dial.run_dial(backend, rounds, timeout_s)
+    if json_path is not None:
+        report.write_json(json_path, memory_dial.document(done, environment("cpu")))
+    memory_dial.show(console, done)
+    return 0 if done.passes else 1
 
 
 @commands.command()

@@ -75,3 +75,51 @@ def _is_tensor(node: fx.Node) -> bool:
 def _bytes(node: fx.Node) -> int:
     value = node.meta["val"]
     return int(value.numel() * value.element_size())
+
+
+def peak_bytes(forward: fx.GraphModule, backward: fx.GraphModule) -> int:
+    """The most memory that values take when the graphs run call by call, each value freed behind its last reader.
+
+    Inputs of forward are their caller's; what forward returns stays until backward has read it last, if backward takes
+    it, and to the end if not. Views take none.
+    """
+    first = _most(forward, [0] * len(_inputs_of(forward)))
+    returned = next(iter(reversed(forward.graph.nodes))).args[0]
+    names = {node.name: node for node in returned if isinstance(node, fx.Node)}
+    sizes = [_held(names[node.name]) if node.name in names else 0 for node in _inputs_of(backward)]
+    return max(first, _most(backward, sizes))
+
+
+def _inputs_of(module: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def _held(node: fx.Node) -> int:
+    """What keeping a value, or a view of one, keeps: nothing more of an input."""
+    root = _memory_of(node)
+    return 0 if root.op == "placeholder" else _bytes(root)
+
+
+def _memory_of(node: fx.Node) -> fx.Node:
+    while getattr(node.target, "is_view", False):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _most(module: fx.GraphModule, given: Sequence[int]) -> int:
+    nodes = list(module.graph.nodes)
+    size = dict(zip(_inputs_of(module), given, strict=True))
+    readers = {node: {other for other in nodes for read in other.all_input_nodes if _memory_of(read) is node}
+               for node in nodes}  # fmt: skip
+    live = most = sum(given)
+    done: set[fx.Node] = set()
+    for node in nodes:
+        if node.op == "call_function":
+            size[node] = _bytes(node) if _is_tensor(node) and _memory_of(node) is node else 0
+            live += size[node]
+            most = max(most, live)
+        done.add(node)
+        for other in {_memory_of(read) for read in node.all_input_nodes}:
+            if node.op != "output" and readers[other] <= done:
+                live -= size.get(other, 0)
+    return most

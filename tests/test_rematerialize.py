@@ -137,7 +137,7 @@ def test_cheapest_split_saves_less_than_what_backward_reads(name: str) -> None:
 def test_recomputed_values_stand_right_before_their_readers_and_are_rounded_as_before() -> None:
     x, w = (torch.randn(4, 4).bfloat16().requires_grad_() for _ in range(2))
     joint = joint_of(lambda a, w: ((a @ w).exp() @ w).exp() @ w, [x, w])
-    made = split(joint, lambda node: rematerialize._may_be_again(node) or rematerialize.is_free(node))
+    made = split(joint, lambda node: rematerialize.may_be_again(node) or rematerialize.is_free(node))
     nodes = [node for node in made.backward.module.graph.nodes if node.op == "call_function"]
     again = [node for node in nodes if RECOMPUTED in node.meta and node.target is torch.ops.aten.exp.default]
     assert not any(RECOMPUTED in node.meta for node in made.forward.module.graph.nodes)

@@ -24,9 +24,9 @@ def differentiate(captured: Captured) -> Program:
     roles = [role for role in signature.outputs if role in signature.differentiable]
     forward = {role: as_node(trace, value) for role, value in captured.returned.items()}
     given = [trace.node_of(argument) for argument in captured.arguments]
-    with trace.recording(), _autocast_off():
+    with trace.recording(), autocast_off():
         values = [captured.returned[role] for role in roles]
-        tangents = [_tangent(trace, index, value) for index, value in enumerate(values)]
+        tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
@@ -40,12 +40,13 @@ def differentiate(captured: Captured) -> Program:
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
 
 
-def _tangent(trace: Trace, index: int, value: object) -> torch.Tensor:
+def record_tangent(trace: Trace, index: int, value: object, requires_grad: bool = False) -> torch.Tensor:
+    """A new input of the trace: tangent number `index`, that of `value`."""
     assert isinstance(value, torch.Tensor)
     with trace.paused():
         fake = trace.fake_of(value)
         tangent = torch.empty_like(fake.detach(), memory_format=torch.preserve_format)
-    return trace.wrap(trace.add_input(f"tangent_{index}", tangent), requires_grad=False)
+    return trace.wrap(trace.add_input(f"tangent_{index}", tangent), requires_grad)
 
 
 def _reached(
@@ -99,7 +100,7 @@ def _gradients(
 
 
 @contextmanager
-def _autocast_off() -> Iterator[None]:
+def autocast_off() -> Iterator[None]:
     """Eager's backward runs outside the autocast region of its forward."""
     with torch._C._DisableAutocast():
         yield

@@ -41,9 +41,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     signature = joint.signature
     gradients, kept = _outputs(joint)
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
-    before = _forward_nodes(joint)
-    after, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), recompute)
-    before |= ancestors(saved)
+    before, after, saved = halves(joint, recompute)
     layouts = _layout_sizes(joint, after, saved)
     order |= {size: order[of] for size, of in layouts.items()}
     before |= layouts.keys()
@@ -56,6 +54,14 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
     return Split(forward, backward)
+
+
+def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node], set[fx.Node]]:
+    """What forward computes, what backward does, and the values that it is given for it."""
+    before = _forward_nodes(joint)
+    gradients, _ = _outputs(joint)
+    after, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), recompute)
+    return before | ancestors(saved), after, saved
 
 
 def demands(joint: Program) -> tuple[set[fx.Node], set[fx.Node]]:
@@ -261,7 +267,7 @@ def _extract(
     for node in first:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta.update(node.meta)
-    order = joint.module.graph.nodes if before is None else _late(joint, nodes)
+    order = joint.module.graph.nodes if before is None else late(joint, nodes)
     for node in order:
         if node in nodes and node not in copies and node.op != "placeholder":
             copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -272,8 +278,8 @@ def _extract(
     return Program(fx.GraphModule(joint.module, graph, class_name="Program"), signature)
 
 
-def _late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:
-    """The nodes in the order of the joint graph, but what no tangent leads to right before what first reads it."""
+def late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:
+    """What backward computes, in the joint graph's order; what no tangent leads to, right before its first reader."""
     dependents = _dependents(joint)
     done: set[fx.Node] = set()
     order = sorted(joint.module.graph.nodes, key=lambda node: node not in dependents)

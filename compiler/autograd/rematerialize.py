@@ -8,41 +8,93 @@ Each value of forward that backward could need is a pair of nodes, and a cut thr
     out -> sink      of what backward itself reads: never cut
 
 What the user can see is not chosen anew. Inputs and outputs are kept where eager's formulas read them, so that changing
-them before backward is found out as in eager, and nowhere else.
+them before backward is found out as in eager, and nowhere else; but that what is computed again at any price, because
+memory is scarce or the user said so, may read inputs that eager's formulas do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy
 
-from compiler.autograd.cost import again, is_elementwise, is_fused, is_measurable, keep
+from compiler.autograd.cost import again, is_fused, is_measurable, keep
 from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from compiler.autograd.partition import Split, demands, is_free, split, viewed
 from compiler.ir.roles import Program
-from compiler.ir.trace import is_random
+from compiler.ir.trace import has_effect, is_random, producer
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the cut is made under.
+
+    `price`: how much dearer memory is than where there is plenty; `is_thorough`: calls of libraries may be made again,
+    too, where otherwise only generated kernels are; neither is so for values in `cheap`. Values in `kept` are not
+    computed again; those in `again` are not kept.
+    """
+
+    price: int = 1
+    is_thorough: bool = False
+    kept: frozenset[fx.Node] = frozenset()
+    again: frozenset[fx.Node] = frozenset()
+    cheap: frozenset[fx.Node] = frozenset()
+
+
+PLENTY = Terms()
+KEEP = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
 
 def cheapest_split(joint: Program) -> Split:
     """The split that keeps, or computes again, whatever costs less. Cost: near-linear in nodes."""
-    chosen = rematerialized(joint)
-    return split(joint, lambda node: is_free(node) or node in chosen)
+    return split_under(joint, asked_for(joint))
 
 
-def rematerialized(joint: Program) -> set[fx.Node]:
+def asked_for(joint: Program) -> Terms:
+    """What the user has said, by `torch.utils.checkpoint` and its policies: within a region everything is computed
+    again but what a policy saves and what is drawn. What enters and leaves a region is kept where it is needed, so that
+    backward computes one region again at a time.
+    """
+    regions = {node: node.meta["ac_graph_id"] for node in joint.module.graph.nodes if "ac_graph_id" in node.meta}
+    if not regions:
+        return PLENTY
+    forward, _ = demands(joint)
+    kept = {node for node in regions if node.meta.get("recompute") in KEEP}
+    kept |= {node for node in joint.returned if isinstance(node, fx.Node)}
+    for node in forward:
+        kept |= {viewed(read) for read in node.all_input_nodes if regions.get(read) != regions.get(node)}
+    again = {node for node in regions if node.meta.get("recompute") in AGAIN} - kept
+    return Terms(kept=frozenset(kept), again=frozenset(again))
+
+
+def split_under(joint: Program, terms: Terms) -> Split:
+    return split(joint, choice_under(joint, terms))
+
+
+def choice_under(joint: Program, terms: Terms) -> Callable[[fx.Node], bool]:
+    """Which values backward computes again."""
+    chosen = rematerialized(joint, terms)
+    return lambda node: is_free(node) or node in chosen
+
+
+def rematerialized(joint: Program, terms: Terms = PLENTY) -> set[fx.Node]:
     """The values of forward that backward is to compute again, but for those that are free."""
     before, wanted = demands(joint)
-    if not any(_may_be_again(node) for node in wanted):
-        return set()
-    return _Choice(joint, before, wanted).run()
+    if not terms.again and not any(may_be_again(node, terms.is_thorough) for node in wanted):
+        return set()  # without building the network
+    return _Choice(joint, before, wanted, terms).run()
 
 
 class _Choice:
     """The network of one joint graph. `wanted`: what backward would be given if nothing were computed again."""
 
-    def __init__(self, joint: Program, before: set[fx.Node], wanted: set[fx.Node]) -> None:
+    def __init__(self, joint: Program, before: set[fx.Node], wanted: set[fx.Node], terms: Terms = PLENTY) -> None:
+        self.terms = terms
+        self._may_be_thorough = terms.is_thorough or bool(terms.again)
         self.before = before
         self.wanted = wanted
         self.seen_by_user = _seen_by_user(joint)
@@ -74,22 +126,29 @@ class _Choice:
         return node.all_input_nodes if is_movable else []
 
     def _is_movable(self, node: fx.Node) -> bool:
-        if node in self.wanted and node in self.seen_by_user:
+        is_kept = node in self.terms.kept and not isinstance(node.meta.get("val"), tuple | list)  # but its parts
+        if is_kept or (node in self.wanted and node in self.seen_by_user):
             return False
-        return is_free(node) or (_may_be_again(node) and node in self.before)
+        return is_free(node) or (may_be_again(node, self._is_thorough(node)) and node in self.before)
+
+    def _is_thorough(self, node: fx.Node) -> bool:
+        if producer(node)[0] in self.terms.again:
+            return True
+        return self.terms.is_thorough and node not in self.terms.cheap
 
     def _keep(self, node: fx.Node) -> int:
         value = node.meta.get("val")
-        if is_free(node) or isinstance(value, tuple | list):
+        if is_free(node) or isinstance(value, tuple | list) or (node in self.terms.again and self._is_movable(node)):
             return UNCUTTABLE
         if not isinstance(value, torch.Tensor):
             return 1
         if node in self.seen_by_user or not is_measurable(node):
-            return 1 if node in self.wanted else UNCUTTABLE
-        return keep(node, self._is_in_memory(node))
+            is_given = self._may_be_thorough and node.op == "placeholder"
+            return 1 if node in self.wanted or is_given else UNCUTTABLE
+        return keep(node, self._is_in_memory(node), 1 if node in self.terms.cheap else self.terms.price)
 
     def _again(self, node: fx.Node) -> int:
-        if is_free(node):
+        if is_free(node) or node in self.terms.again:
             return 0
         return again(node, any(user not in self.before and not is_fused(user) for user in _readers(node)))
 
@@ -98,8 +157,13 @@ class _Choice:
         return not is_fused(node) or any(user in self.before and not is_fused(user) for user in _readers(node))
 
 
-def _may_be_again(node: fx.Node) -> bool:
-    return node.op == "call_function" and not is_random(node) and is_measurable(node) and is_elementwise(node)
+def may_be_again(node: fx.Node, is_thorough: bool = False) -> bool:
+    """Whether backward may compute a value again; `is_thorough`: also by a library. Never what draws or has effects."""
+    call, _ = producer(node)
+    if call.op != "call_function" or is_random(call) or has_effect(call):
+        return False
+    is_value = is_measurable(node) or isinstance(node.meta.get("val"), tuple | list)
+    return is_value and (is_thorough or is_fused(node))
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:

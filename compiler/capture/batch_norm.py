@@ -55,6 +55,11 @@ def _laid_out(value: Tensor, x: Tensor) -> Tensor:
     return value if is_by_channels(x) else value.contiguous()
 
 
+def _kept(x: Tensor, *parameters: Maybe) -> torch.dtype:
+    """The dtype of the statistics of a batch: that of `x`, but float32 beside parameters in float32."""
+    return torch.float32 if any(value is not None and value.dtype is torch.float32 for value in parameters) else x.dtype
+
+
 def normalized_by_batch(
     x: Tensor, weight: Maybe, bias: Maybe, *statistics: Maybe, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
@@ -69,8 +74,7 @@ def normalized_by_batch(
         return y, *empty, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
     dims, count = _reduced(x), _count(x)
     var, mean = torch.var_mean(x.double(), dims, correction=0)
-    parameters = [value for value in (weight, bias, running_mean, running_var) if value is not None]
-    kept = torch.float32 if any(value.dtype is torch.float32 for value in parameters) else x.dtype
+    kept = _kept(x, weight, bias, running_mean, running_var)
     rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
     y = _scaled(x, short, rstd, weight, bias)
     if running_mean is not None:
@@ -94,7 +98,7 @@ def normalized_by_statistics(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors."""
     rstd = torch.rsqrt(wide(running_var) + eps)
-    empty = x.new_empty((0,), dtype=wide(x).dtype)
+    empty = x.new_empty((0,), dtype=_kept(x, weight, bias, running_mean, running_var))
     return _scaled(x, wide(running_mean), rstd, weight, bias), empty, empty.clone()
 
 

@@ -12,7 +12,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -52,7 +52,8 @@ from compiler.ir.roles import (
     ViewStep,
     Written,
 )
-from compiler.runtime.call import GradOff, apply_of, in_transform, once_differentiable
+from compiler.runtime.call import GradOff, apply_of, in_transform, is_grad_enabled
+from compiler.runtime.higher_order import Roots, new_anchor
 from compiler.runtime.partial_backward import Part, PartialBackward
 
 aten = torch.ops.aten
@@ -140,17 +141,17 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
 
 
 def emit_differentiable_call(
-    forward: Program, backward: Program, needs: AmbientNeeds, apart: Collection[InputRole] = ()
+    forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots, apart: Collection[InputRole] = ()
 ) -> Source:
-    """`call(args)` over an autograd function; the namespace still lacks `forward_graph` and `backward_graph`.
+    """`call(args)` over an autograd function; the namespace still lacks its graphs and `higher_order`.
 
     `apart` are inputs that require grad and get none: autograd must not come to what is behind them.
     """
     signature = forward.signature
-    source = Source(namespace={"torch": torch, "once_differentiable": once_differentiable, "apply_of": apply_of})
+    source = Source(namespace={"torch": torch, "apply_of": apply_of})
     source.line(0, "class Graph(torch.autograd.Function):")
-    _emit_forward_half(source, forward, backward, needs)
-    _emit_backward_half(source, forward, backward)
+    _emit_forward_half(source, forward, backward, needs, roots)
+    _emit_backward_half(source, forward, backward, roots)
     source.line(0, "quick_apply = apply_of(Graph)")
     _emit_head(source, signature, needs)
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
@@ -162,7 +163,7 @@ def emit_differentiable_call(
         given = [f"args[{i}]{'.detach()' * (role in apart)}" for i, role in enumerate(signature.inputs)]
         source.line(1, f"args = [{', '.join(given)}]")
     apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
-    _emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around)
+    _emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around, "_" * roots.is_anchored)
     _emit_epilogue(source, signature, checked)
     return source
 
@@ -258,8 +259,14 @@ def laid_over(extent: int, *views: torch.Tensor) -> torch.Tensor:
 
 
 def _emit_run(
-    source: Source, program: Program | None, outputs: tuple[OutputRole, ...], run: str, needs: AmbientNeeds
+    source: Source,
+    program: Program | None,
+    outputs: tuple[OutputRole, ...],
+    run: str,
+    needs: AmbientNeeds,
+    beside: str = "",
 ) -> None:
+    """`beside`: the variable of what is returned after the outputs."""
     depth = 1
     switches = {
         "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
@@ -271,8 +278,8 @@ def _emit_run(
         if is_wanted:
             source.line(depth, f"with {source.bind(name, switch)}():")
             depth += 1
-    names = ", ".join(name_of(role) for role in outputs)
-    source.line(depth, f"({names},) = {run}" if outputs else run)
+    names = ", ".join([*(name_of(role) for role in outputs), *filter(None, [beside])])
+    source.line(depth, f"({names},) = {run}" if names else run)
     for role in _views_among(program) if program is not None else ():
         name = name_of(role)
         source.line(depth, f"{name} = {source.bind('as_no_view', as_no_view)}({name})")
@@ -447,7 +454,7 @@ def _argument(source: Source, value: object) -> str:
     return repr(value) if isinstance(value, LITERALS) else source.bind("constant", value)
 
 
-def _emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds) -> None:
+def _emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
     signature = forward.signature
     visible = [role for role in signature.outputs if not isinstance(role, Saved)]
     fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
@@ -464,7 +471,11 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     written = _saved_and_written(forward)
     copied = source.bind("copy_as_it_lies", copy_as_it_lies) if written else ""
     kept = [f"{copied}({name})" if name in written else name for name in tensors]
-    source.line(2, f"ctx.save_for_backward({', '.join(kept)})")
+    anchor = ["anchor"] * roots.is_anchored
+    if anchor:
+        are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
+        source.line(2, f"anchor = None if {are_leaves} else {source.bind('new_anchor', new_anchor)}()")
+    source.line(2, f"ctx.save_for_backward({', '.join([*kept, *anchor])})")
     if sizes:
         source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
     source.line(2, "ctx.set_materialize_grads(False)")
@@ -475,7 +486,7 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
             source.line(2, f"ctx.versions = ({''.join(tensors[index] + '._version, ' for index in results)})")
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
-    source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)})")
+    source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
 
 
 def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) -> None:
@@ -536,13 +547,46 @@ def _is_tensor(node: object) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _emit_backward_half(source: Source, forward: Program, backward: Program) -> None:
+def roots_of(forward: Program, leaves: Sequence[InputRole]) -> Roots:
+    """Where gradients of gradients find the inputs that the call has gradients of."""
+    inputs, first = forward.signature.inputs, int(bool(_saved_as_written(forward)))
+    tensors, _ = saved_names(forward)
+    copied = _saved_and_written(forward)
+    nodes = dict(zip(inputs, forward.placeholders, strict=True))
+    among = {role: index for index, role in enumerate(role for role in inputs if _is_tensor(nodes[role]))}
+    sources: list[tuple[str, int]] = []
+    is_anchored = False
+    for leaf in leaves:
+        saved = name_of(Saved(nodes[leaf].name))
+        if saved in tensors and saved not in copied:
+            sources.append(("saved", tensors.index(saved)))
+        else:
+            sources.append(("behind", among[leaf]))
+            is_anchored = is_anchored or not isinstance(leaf, Parameter)
+    return Roots(tuple(first + inputs.index(leaf) for leaf in leaves), first + len(inputs), tuple(sources), is_anchored)
+
+
+def _behind(forward: Program, roots: Roots) -> Iterator[int]:
+    """The inputs that gradients of gradients find behind the node, if they are leaves; parameters are."""
+    first = int(bool(_saved_as_written(forward)))
+    for place, (kind, _) in zip(roots.places, roots.sources, strict=True):
+        if kind == "behind" and not isinstance(forward.signature.inputs[place - first], Parameter):
+            yield place - first
+
+
+def _emit_backward_half(source: Source, forward: Program, backward: Program, roots: Roots) -> None:
     visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
     source.line(1, "@staticmethod")
-    source.line(1, "@once_differentiable")
-    source.line(1, f"def backward(ctx, {', '.join('tangent_' + name_of(role) for role in visible)}):")
+    arguments = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
+    source.line(1, f"def backward(ctx, {', '.join(arguments)}):")
     checked = _saved_as_written(forward)
-    if backward.signature.inputs and (names := [f"tangent_{name_of(role)}" for role in _tangents(backward)]):
+    names = [f"tangent_{name_of(role)}" for role in _tangents(backward)]
+    plain = ", ".join(["ctx", *arguments[: len(visible)], *["None"] * roots.is_anchored])
+    given = ", ".join(["ctx", f"({''.join(name + ', ' for name in names)})", *arguments[len(visible) :]])
+    again = f"higher_order(lambda: Graph.backward({plain}), {given})"
+    asked = f"{'ticket is not None or ' * roots.is_anchored}{source.bind('is_grad_enabled', is_grad_enabled)}()"
+    source.line(2, f"if {asked}: return {again}")
+    if names:
         nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
         source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
         if len(names) > 1:
@@ -552,7 +596,7 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program) -> 
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
     if tensors:
-        source.line(2, f"({', '.join(tensors)},) = ctx.saved_tensors")
+        source.line(2, f"({', '.join(tensors)}, {'_' * roots.is_anchored}) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
     for role, node in _tangents(backward).items():

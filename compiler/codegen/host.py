@@ -53,6 +53,7 @@ from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpre
 EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
 OWN = "torch.ops.assay."
 REPLACED = {
+    "torch.ops.aten.bernoulli.p": "compiler.runtime.dropout",
     "torch.ops.aten.native_dropout.default": "compiler.runtime.dropout",
     OWN + "attend.default": "compiler.runtime.attention",
     OWN + "attend_backward.default": "compiler.runtime.attention",

@@ -1632,7 +1632,8 @@ INLINE f64 digamma(f64 x) {
   return x == 0.0 ? copysign(__builtin_inf(), -x) : result;
 }
 
-INLINE f64 trigamma(f64 x) {
+// By reflection: pi^2 / sin(pi x)^2 - trigamma(1 - x), with the sine of pi x given.
+INLINE f64 trigamma_reflected(f64 x, f64 sine) {
   bool left = x < 0.5;
   f64 y = left ? 1.0 - x : x, sum = 0.0;
   for (int i = 0; i < 8; i++) {
@@ -1648,9 +1649,18 @@ INLINE f64 trigamma(f64 x) {
   p = mad(p, z, 0.02380952377091093);
   p = mad(p, z, -0.03333333333330476);
   p = mad(p, z, 0.16666666666666666);
-  f64 right = sum + inverse + 0.5 * z + z * inverse * p, sine = sin_pi(x);
+  f64 right = sum + inverse + 0.5 * z + z * inverse * p;
   f64 result = left ? 9.869604401089358 / (sine * sine) - right : right;
   return x == -__builtin_inf() ? __builtin_nan("") : result;
+}
+// At its poles eager divides by the sine of a rounded multiple of pi, which is not zero.
+INLINE f64 trigamma(f64 x) {
+  bool pole = x < 0.0 & x == __builtin_floor(x);
+  return trigamma_reflected(x, pole ? sin(3.141592653589793 * x) : sin_pi(x));
+}
+INLINE f32 trigamma(f32 x) {
+  bool pole = x < 0.0f & x == __builtin_floorf(x);
+  return (f32)trigamma_reflected((f64)x, pole ? (f64)sin(3.14159274f * x) : sin_pi((f64)x));
 }
 
 // Sum of (q + k)^-s over k >= 0: the terms up to q + k > 9, then Euler and Maclaurin's series of the rest.
@@ -1694,7 +1704,6 @@ ASSAY_BY_WAY_OF_F64(i0)
 ASSAY_BY_WAY_OF_F64(i1)
 ASSAY_BY_WAY_OF_F64(lgamma)
 ASSAY_BY_WAY_OF_F64(digamma)
-ASSAY_BY_WAY_OF_F64(trigamma)
 #undef ASSAY_BY_WAY_OF_F64
 INLINE f32 zeta(f32 s, f32 q) { return (f32)zeta((f64)s, (f64)q); }
 

@@ -59,6 +59,7 @@ class Trace:
     def recording(self) -> Iterator[None]:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
+            stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(self.fake_mode)
             if self.fake_mode.shape_env is not None:
                 stack.enter_context(enable_python_dispatcher())
@@ -146,6 +147,20 @@ class Trace:
         return fx.GraphModule(self.tracer.root, graph, class_name="Program")
 
 
+@contextmanager
+def _saved_tensor_hooks_off() -> Iterator[None]:
+    """The hooks of whoever calls are for what the call saves, not for what its recording does."""
+    taken: list[Any] = []
+    while (hooks := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        taken.append(hooks)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(taken):
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
+
+
 class _NonLeaf(torch.autograd.Function):
     """The identity, whose result has memory of its own over the same recorded value."""
 
@@ -161,7 +176,7 @@ class _NonLeaf(torch.autograd.Function):
 
 def is_random(node: fx.Node) -> bool:
     """Whether running the node advances a random number generator."""
-    return isinstance(node.target, torch._ops.OpOverload) and _draws(node.target)
+    return isinstance(node.target, torch._ops.OpOverload) and _draws(node.target) and not _drops_nothing(node)
 
 
 def _draws(target: torch._ops.OpOverload) -> bool:
@@ -170,7 +185,23 @@ def _draws(target: torch._ops.OpOverload) -> bool:
 
 def has_effect(node: fx.Node) -> bool:
     """Whether a node must run even when nobody reads what it returns."""
-    return node.op in ("placeholder", "output") or is_effectful(node.target)
+    if node.op in ("placeholder", "output"):
+        return True
+    return is_effectful(node.target) and not (_is_plain(node.target) and _drops_nothing(node))
+
+
+def _is_plain(target: object) -> bool:
+    """Whether an operator has no effect but to draw."""
+    return isinstance(target, torch._ops.OpOverload) and _draws(target) and not target._schema.is_mutable
+
+
+def _drops_nothing(node: fx.Node) -> bool:
+    """Whether a call of attention has no dropout, so that it draws nothing although its operator may."""
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given == 0)
+    return False
 
 
 def is_effectful(target: object) -> bool:

@@ -284,7 +284,8 @@ class _Lowering:
             return None
         try:
             operation, aliases = self._operation(node, found.kind)
-            is_nothing = found.kind is not Kind.view and all(has_no_elements(o) for o in operation.outputs if o)
+            may_refuse = found.kind is Kind.view or (found.kind is Kind.random and found.rule is None)
+            is_nothing = not may_refuse and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
             result = exact(result, operation.is_complex) if self.is_exact else result
         except Declined:

@@ -93,6 +93,8 @@ def reshaped(shape: tuple[Index, ...], base: tuple[Index, ...]) -> tuple[Index, 
 
     Dimensions are matched in the smallest groups of equal size, so that what a reshape leaves alone stays as it is.
     """
+    if any(extent is ZERO for extent in base):  # there is no such element, and nothing to divide by
+        return (ZERO,) * len(base)
     ranges = ranges_of(shape)
     at: list[Index] = []
     for outer, inner in _groups(shape, base):

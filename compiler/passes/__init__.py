@@ -18,6 +18,7 @@ from compiler.passes.fold_constants import fold_constants
 from compiler.passes.multiply_pixels import multiply_pixels
 from compiler.passes.multiply_vectors import multiply_vectors
 from compiler.passes.remove_no_ops import remove_no_ops
+from compiler.passes.split_dropout import split_dropout
 from compiler.passes.split_log_softmax import split_log_softmax
 from compiler.passes.use_onednn import use_onednn
 
@@ -40,7 +41,13 @@ PASSES: tuple[Pass, ...] = (
     Pass(eliminate_dead_code, "exact"),  # the passes above leave nodes that nobody reads
 )
 
+DRAWN: tuple[Pass, ...] = (
+    Pass(split_dropout, "exact"),  # the mask is a byte an element, and all that has to be kept
+)
+"""In what form random numbers are kept for backward; gradients of gradients read them in the same."""
+
 CHOICES: tuple[Pass, ...] = (
+    *DRAWN,
     Pass(attend, "rounding"),  # the library's kernel stores no scores, and reads heads where they lie
     Pass(split_log_softmax, "rounding"),  # a loss reads one element of each row: the others are never stored
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-is_grad_enabled = torch.is_grad_enabled
+is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 set_grad_enabled = torch._C._set_grad_enabled
 
 in_transform: Callable[[], bool] = torch._C._are_functorch_transforms_active
@@ -27,19 +27,6 @@ class GradOff:
 
     def __exit__(self, *_: object) -> None:
         set_grad_enabled(self._was_enabled)
-
-
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward that has no gradient itself, for when gradients of gradients are asked for an error.
-
-    Autograd runs a backward with gradients off unless such are asked for: then torch's own decorator has nothing to do.
-    """
-    checked: Callable[..., Any] = torch.autograd.function.once_differentiable(backward)
-
-    def run(ctx: Any, *tangents: Any) -> Any:
-        return checked(ctx, *tangents) if is_grad_enabled() else backward(ctx, *tangents)
-
-    return run
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -41,17 +41,23 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
     return out, mask
 
 
+def bernoulli(x: Tensor, p: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """`aten.bernoulli.p`: of what `x` is only its shape counts; masks are drawn as those of dropout are."""
+    if generator is None and x.dtype is torch.bool and 0 <= p <= 1 and _is_drawn_for(x) and (draw := _dropout()):
+        mask = torch.empty_like(x)
+        _draw(draw, torch.default_generator, p, 1.0, mask, None, None)
+        return mask
+    return torch.ops.aten.bernoulli.p(x, p, generator=generator)  # type: ignore[no-any-return]
+
+
 def is_ours(x: Tensor) -> bool:
     """Whether a tensor is one that is drawn for here."""
-    return (
-        type(x) is Tensor
-        and x.device.type == "cpu"
-        and x.dtype is torch.float32
-        and x.numel() >= LEAST
-        and x.is_contiguous()
-        and not x.is_neg()
-        and not (x.requires_grad and torch.is_grad_enabled())
-    )
+    is_recorded = x.requires_grad and torch.is_grad_enabled()
+    return x.dtype is torch.float32 and _is_drawn_for(x) and not x.is_neg() and not is_recorded
+
+
+def _is_drawn_for(x: Tensor) -> bool:
+    return type(x) is Tensor and x.device.type == "cpu" and x.numel() >= LEAST and x.is_contiguous()
 
 
 Dropout = Callable[[int, int, float, int, int, int | None, int | None], None]

@@ -27,6 +27,7 @@ from compiler.ir.loops import Counts
 from compiler.ir.roles import GraphCall
 from compiler.options import Options
 from compiler.runtime.fingerprint import BUILT_IN, target_text
+from compiler.runtime.higher_order import HigherOrder, Roots
 from compiler.runtime.launch import Loaded, load_again
 from compiler.runtime.partial_backward import Part, PartialBackward
 
@@ -62,6 +63,7 @@ class Linked:
     written: tuple[int, ...]
     versions: bool
     partial: PartialBackward | None = None
+    higher: HigherOrder | None = None
     code: CodeType | None = None
 
 
@@ -94,11 +96,16 @@ class KeptHost:
 
 @dataclass(frozen=True, slots=True)
 class KeptPartial:
-    """The parts of a `PartialBackward` that no graph is needed for."""
+    """The parts of a `PartialBackward` and of a `HigherOrder` that no graph is needed for."""
 
     layouts: tuple[Any, ...]
     zeros: tuple[Any, ...]
     results: dict[int, int]
+    roots: Roots
+
+    @staticmethod
+    def of(part: PartialBackward, higher: HigherOrder) -> KeptPartial:
+        return KeptPartial(tuple(part.layouts), tuple(part.zeros), part.results, higher.roots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +138,8 @@ class KeptCall:
     def of(
         linked: Linked, hosts: Mapping[str, KeptHost], parts: Mapping[frozenset[int], KeptPart], guards: str
     ) -> KeptCall:
-        part = linked.partial
-        partial = None if part is None else KeptPartial(tuple(part.layouts), tuple(part.zeros), part.results)
+        part, higher = linked.partial, linked.higher
+        partial = None if part is None or higher is None else KeptPartial.of(part, higher)
         code = marshal.dumps(linked.code or code_of(linked.text, "call"))
         namespace = dict(linked.namespace)
         return KeptCall(
@@ -141,7 +148,7 @@ class KeptCall:
 
     @property
     def linked(self) -> Linked:
-        return Linked(self.text, self.namespace, self.written, self.versions, None, marshal.loads(self.code))
+        return Linked(self.text, self.namespace, self.written, self.versions, code=marshal.loads(self.code))
 
 
 def dumps(kept: KeptCall) -> bytes:

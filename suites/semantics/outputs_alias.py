@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from harness.case import Case, Made
 from suites.semantics.program import inner, integers, leaf, numbers, program
@@ -104,7 +105,21 @@ def output_is_an_input_through_operators_that_return_it() -> Made:
     """`contiguous`, `to`, `float` and dropout outside of training return their argument itself."""
 
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        return x.contiguous(), x.float(), x.to(torch.float32), w.to(w.device), w.contiguous()
+        return x.contiguous(), x.float(), x.to(torch.float32), w.to(w.device), functional.dropout(w, training=False)
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(alias)
+def output_is_an_input_through_a_dropout_of_nothing() -> Made:
+    return lambda x, w: (functional.dropout(x, 0.0), w * 2), (numbers(3), leaf(3)), {}
+
+
+@program(alias)
+def write_through_a_dropout_that_is_off() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        functional.dropout(x, 0.5, training=False).add_(1)
+        return x * w
 
     return f, (numbers(3), leaf(3)), {}
 

@@ -79,6 +79,14 @@ def dropout() -> Made:
 
 
 @program(random)
+def dropout_of_everything_and_of_nothing() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return functional.dropout(x * w, 1.0) + functional.dropout(w, 0.0) * torch.rand_like(x)
+
+    return f, (numbers(8), leaf(8)), {}
+
+
+@program(random)
 def dropout_twice_with_a_draw_between() -> Made:
     def f(w: Tensor) -> Tensor:
         y = functional.dropout(w, 0.3)

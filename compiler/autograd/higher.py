@@ -1,0 +1,175 @@
+"""`gradients_again`: gradients of gradients of a call, to any order, recorded when they are first asked for.
+
+    order 1    what the call returns           -> the gradients of its inputs, under tangents
+    order 2    the gradients of order 1        -> those of the inputs and of order 1's tangents, under tangents of them
+    order n    the gradients of order n - 1    -> those of the inputs and of all tangents so far
+
+The call is recorded again with autograd open through all orders, so that what eager would have taken as constant (under
+`no_grad`, detached, in a formula that is not differentiable) is constant here. What of it forward has kept is read, and
+the rest computed again from that: nothing is kept for an order that nobody asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import torch
+from torch import fx
+
+from compiler.autograd.joint import autocast_off, record_tangent
+from compiler.errors import Unsupported
+from compiler.ir.again import Again, Path
+from compiler.ir.captured import Captured
+from compiler.ir.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.trace import SYMBOLIC, is_random
+
+
+def gradients_again(
+    captured: Captured,
+    path: Path,
+    kept: Mapping[str, fx.Node],
+    *,
+    is_open: bool,
+    prepare: Callable[[Program], object] = lambda program: None,
+) -> Again:
+    """The gradients of order `len(path)`. `kept` are the values that forward returns for backward, by their names;
+    `is_open`: more orders may follow, so it is told which gradients are differentiable. `prepare` brings the recording
+    into the form in which random numbers were kept.
+
+    Raises: Unsupported where forward kept too little; what eager raises for a formula that has no gradient itself.
+    """
+    trace = captured.trace
+    roles = [role for role in captured.signature.outputs if role in captured.signature.differentiable]
+    values: list[torch.Tensor | None] = [captured.returned[role] for role in roles]  # type: ignore[misc]
+    sources: list[torch.Tensor] = list(captured.leaves.values())
+    tangents: list[torch.Tensor] = []
+    with trace.recording(), autocast_off(), torch.set_grad_enabled(True):
+        for depth, given in enumerate(path):
+            goes_on = is_open or depth + 1 < len(path)
+            of = [_value(values, index) for index, _ in given]
+            fresh = [
+                record_tangent(trace, len(tangents) + position, value, needs_grad and goes_on)
+                for position, (value, (_, needs_grad)) in enumerate(zip(of, given, strict=True))
+            ]
+            values = _gradients(of, sources, fresh, goes_on)
+            tangents += fresh
+            sources = [*sources, *fresh]
+        returned = [trace.node_of(value) if value is not None else None for value in values]
+        follows = [value is not None and value.requires_grad for value in values]
+        inputs = [trace.node_of(tangent) for tangent in tangents]
+    module = trace.finish(returned)
+    prepare(Program(module, Signature((), ())))
+    returned = list(next(iter(reversed(module.graph.nodes))).args[0])
+    _read_sizes_off(module.graph, inputs, kept)
+    read = _read(module.graph, returned, inputs, kept)
+    outputs = [node for node in returned if node is not None]
+    numbers = iter(range(len(outputs)))
+    gradients = tuple(next(numbers) if node is not None else None for node in returned)
+    program = _program(module, [*read, *inputs], outputs)
+    differentiable = {gradients[index] for index, needs in enumerate(follows) if needs}
+    names = tuple(node.name for node in read)
+    return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))  # type: ignore[arg-type]
+
+
+def _value(values: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:
+    value = values[index]
+    assert value is not None, "a tangent of a gradient that does not exist"
+    return value
+
+
+def _gradients(
+    of: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], goes_on: bool
+) -> list[torch.Tensor | None]:
+    """The gradient of each source; None where nothing leads to it."""
+    wanted = [source for source in sources if source.requires_grad]
+    pairs = [(value, tangent) for value, tangent in zip(of, tangents, strict=True) if value.requires_grad]
+    if not wanted or not pairs:
+        return [None] * len(sources)
+    made = iter(
+        torch.autograd.grad(
+            [value for value, _ in pairs],
+            wanted,
+            [tangent for _, tangent in pairs],
+            allow_unused=True,
+            create_graph=goes_on,
+        )
+    )
+    return [next(made) if source.requires_grad else None for source in sources]
+
+
+def _read(
+    graph: fx.Graph, returned: Sequence[fx.Node | None], tangents: Collection[fx.Node], kept: Mapping[str, fx.Node]
+) -> list[fx.Node]:
+    """The kept values from which, with the tangents, everything else is computed again, in the order of the graph.
+
+    Raises: Unsupported where that is not possible.
+    """
+    seen: set[fx.Node] = set()
+    read: set[fx.Node] = set()
+    stack = [node for node in returned if node is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen or node in tangents:
+            continue
+        seen.add(node)
+        if node.name in kept and _is_same(node, kept[node.name]):
+            read.add(node)
+            continue
+        if node.op == "placeholder":
+            raise Unsupported(f"a gradient of a gradient needs {node.name}, which eager's forward does not keep")
+        if is_random(node):
+            raise Unsupported(f"a gradient of a gradient needs the random numbers of {node.name}, which are not kept")
+        stack.extend(node.all_input_nodes)
+    return [node for node in graph.nodes if node in read]
+
+
+def _read_sizes_off(graph: fx.Graph, tangents: Sequence[fx.Node], kept: Mapping[str, fx.Node]) -> None:
+    """Lets sizes of inputs be read off tangents and kept values that have them too: the inputs may be gone."""
+    available = [*tangents, *(node for node in graph.nodes if node.name in kept and _is_same(node, kept[node.name]))]
+    told: dict[str, tuple[fx.Node, int]] = {}
+    for node in available:
+        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            if isinstance(size, torch.SymInt):
+                told.setdefault(str(size), (node, dim))
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    for node in list(graph.nodes):
+        size = node.meta.get("val")
+        if isinstance(size, torch.SymInt) and str(size) in told and node not in available:
+            with graph.inserting_after(last):
+                read = graph.call_function(torch.ops.aten.sym_size.int, told[str(size)])
+            read.meta["val"] = size
+            node.replace_all_uses_with(read)
+
+
+def _is_same(node: fx.Node, kept: fx.Node) -> bool:
+    """Whether a kept value is of the kind that a node of the same name is here."""
+    value, other = node.meta.get("val"), kept.meta.get("val")
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return value.dtype == other.dtype and str(tuple(value.shape)) == str(tuple(other.shape))
+    return isinstance(value, SYMBOLIC) and str(value) == str(other)
+
+
+def _program(module: fx.GraphModule, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Program:
+    """The part of a recording that leads from `inputs` to `outputs`."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    for node in _needed(module.graph, outputs, copies):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output([copies[node] for node in outputs])
+    roles = tuple(UserInput(index) for index, _ in enumerate(inputs))
+    signature = Signature(roles, tuple(UserOutput(index) for index, _ in enumerate(outputs)))
+    return Program(fx.GraphModule(module, graph, class_name="Program"), signature)
+
+
+def _needed(graph: fx.Graph, outputs: Sequence[fx.Node], given: Collection[fx.Node]) -> Iterator[fx.Node]:
+    needed: set[fx.Node] = set()
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node not in needed and node not in given:
+            needed.add(node)
+            stack.extend(node.all_input_nodes)
+    return (node for node in graph.nodes if node in needed)

@@ -1,0 +1,36 @@
+"""Dropout at its ends, of nothing and of everything, as eager has it; torch's kernel for recordings copies and draws.
+
+dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself
+dropout(x, 1.0)                                 ->     x * 0, and no random number is drawn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+
+class DropoutEnds(TorchFunctionMode):
+    """While it is entered, no dropout is called that has nothing or everything to drop."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        if func in (F.dropout, torch.dropout):
+            value, share, train, in_place = _arguments(*args, **kwargs or {})
+            if 0 <= share <= 1 and (share == 0 or not train):
+                return value
+            if share == 1 and not in_place:
+                return value * torch.zeros((), dtype=value.dtype, device=value.device)
+        return func(*args, **kwargs or {})
+
+
+def _arguments(
+    input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool | None = None
+) -> tuple[Any, float, bool, bool]:
+    return input, p, training if train is None else train, inplace

@@ -1,0 +1,122 @@
+"""Regions of `torch.utils.checkpoint` and their policies: what is kept, what is computed again, at which memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from compiler import fx
+from compiler.autograd.partition import Split
+from compiler.ir.roles import Program, Saved
+from reference.partition import peak_bytes
+
+Function = Callable[..., Any]
+region = functools.partial(checkpoint, use_reentrant=False)
+
+
+@pytest.fixture
+def splits(monkeypatch: pytest.MonkeyPatch) -> list[Split]:
+    """The splits of what is compiled in a test."""
+    found: list[Split] = []
+    partition = fx._partition
+
+    def noted(*args: Any, **kwargs: Any) -> Callable[[Program], Split]:
+        own = partition(*args, **kwargs)
+
+        def cut(joint: Program) -> Split:
+            found.append(own(joint))
+            return found[-1]
+
+        return cut
+
+    monkeypatch.setattr(fx, "_partition", noted)
+    torch._dynamo.reset()
+    return found
+
+
+def saved_by(split: Split) -> list[str]:
+    """The kept values that are computed, by the operators that do."""
+    pairs = zip(split.forward.signature.outputs, split.forward.returned, strict=True)
+    values = [node for role, node in pairs if isinstance(role, Saved) and isinstance(node, torch.fx.Node)]
+    return [str(getattr(node.target, "__name__", node.target)) for node in values if node.op == "call_function"]
+
+
+def gradients(function: Function, *leaves: Tensor) -> list[Tensor | None]:
+    torch.manual_seed(0)
+    for leaf in leaves:
+        leaf.grad = None
+    function(*leaves).backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def inner(x: Tensor, w: Tensor) -> Tensor:
+    return F.dropout(torch.sin(x @ w), 0.5).exp() @ w
+
+
+def leaves(rows: int = 8, width: int = 8) -> tuple[Tensor, Tensor]:
+    return torch.randn(rows, width, requires_grad=True), torch.randn(width, width).mul_(0.2).requires_grad_()
+
+
+def test_region_keeps_what_enters_it_and_what_is_drawn(splits: list[Split]) -> None:
+    given = leaves()
+    whole = lambda x, w: region(inner, x * 2, w).sum()
+    torch.testing.assert_close(gradients(torch.compile(whole, backend="assay"), *given), gradients(whole, *given))
+    assert saved_by(splits[0]) == ["mul.Tensor", "bernoulli.p"], "the input, and the mask of what is dropped"
+
+
+def test_policy_keeps_products(splits: list[Split]) -> None:
+    def policy(_: object, operator: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+        is_product = operator is torch.ops.aten.mm.default
+        return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.MUST_RECOMPUTE
+
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+
+    def chosen(x: Tensor, w: Tensor) -> Tensor:
+        return region(lambda x, w: torch.sin(x @ w).exp().tanh() @ w, x * 2, w, context_fn=contexts).sum()  # type: ignore[no-any-return]
+
+    given = leaves()
+    torch.testing.assert_close(gradients(torch.compile(chosen, backend="assay"), *given), gradients(chosen, *given))
+    assert saved_by(splits[0]) == ["mul.Tensor", "mm.default"]
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
+def test_regions_are_computed_again_one_at_a_time(splits: list[Split], budget: float) -> None:
+    def layer(x: Tensor, w: Tensor) -> Tensor:
+        return x + F.gelu(F.layer_norm(x @ w, (16,)) @ w).sin() @ w
+
+    def stacked(wrap: Function) -> Function:
+        def run(x: Tensor, w: Tensor) -> Tensor:
+            for _ in range(10):
+                x = wrap(layer, x, w)
+            return x.square().mean()
+
+        return run
+
+    given = leaves(256, 16)
+    peaks = []
+    for wrap in (lambda f, *args: f(*args), region):
+        torch._dynamo.reset()
+        function = stacked(wrap)
+        compiled = torch.compile(function, backend="assay", options={"memory_budget": budget})
+        torch.testing.assert_close(gradients(compiled, *given), gradients(function, *given))
+        peaks.append(peak_bytes(splits[-1].forward.module, splits[-1].backward.module))
+    assert peaks[1] <= peaks[0] * (0.5 if budget == 1.0 else 1.0), peaks
+
+
+def test_gradients_of_gradients_of_a_region() -> None:
+    def whole(x: Tensor, w: Tensor) -> Tensor:
+        return region(lambda x, w: torch.sin(x @ w).exp(), x, w).sum()  # type: ignore[no-any-return]
+
+    def second(function: Function, x: Tensor, w: Tensor) -> list[Tensor]:
+        slopes = torch.autograd.grad(function(x, w), (x, w), create_graph=True)
+        return list(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), (x, w)))  # type: ignore[arg-type]
+
+    x, w = leaves(4, 4)
+    torch.testing.assert_close(second(torch.compile(whole, backend="assay"), x, w), second(whole, x, w))

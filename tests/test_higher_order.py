@@ -1,0 +1,183 @@
+"""Gradients of gradients: what they cost whoever never asks, and where they come from when somebody does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.nn import functional as F
+
+from compiler import journal, pipeline
+from compiler.aot import aot_function
+from compiler.errors import Unsupported
+from compiler.fx import assay
+from compiler.runtime import higher_order
+
+Function = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> None:
+    torch._dynamo.reset()
+    journal.reset()
+
+
+def waves(x: Tensor, w: Tensor) -> Tensor:
+    return (x @ w).sin() * x.exp()
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    x, w = torch.linspace(-1, 1, 9).view(3, 3), torch.linspace(1, 2, 9).view(3, 3)
+    return x.requires_grad_(), w.requires_grad_()
+
+
+def second(function: Function, *leaves: Tensor) -> list[Tensor]:
+    slopes = torch.autograd.grad(function(*leaves).square().sum(), leaves, create_graph=True)
+    return [*slopes, *torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves)]  # type: ignore[arg-type]
+
+
+def saving(function: Function, *leaves: Tensor) -> tuple[Tensor, list[int]]:
+    """The result, and of how many elements each tensor was that autograd saved."""
+    saved: list[int] = []
+
+    def pack(value: Tensor) -> Tensor:
+        saved.append(value.numel())
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        return function(*leaves), saved
+
+
+def test_nothing_is_recorded_or_kept_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    order = higher_order.HigherOrder.order
+    monkeypatch.setattr(higher_order.HigherOrder, "order", lambda *args: made.append(args[1:]) or order(*args))
+    compiled = torch.compile(lambda x: x.exp(), backend=assay, dynamic=False)
+    leaf = torch.ones(3, requires_grad=True)
+    for x, expected in ((leaf, [3]), (leaf * 2, [3, 0])):
+        y, saved = saving(compiled, x)
+        assert saved == expected, "an input that is no leaf and is not saved is found through an anchor, of no elements"
+        y.sum().backward()
+    assert not made
+    second(compiled, leaf)
+    assert [len(path) for path, _ in made] == [1, 2]
+
+
+def test_each_order_is_built_once() -> None:
+    compiled = torch.compile(waves, backend=assay, dynamic=False)
+    second(compiled, *inputs())
+    kernels = journal.totals()["kernels"]
+    for _ in range(3):
+        second(compiled, *inputs())
+    assert journal.totals()["kernels"] == kernels
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_restored_call_has_gradients_of_gradients(tmp_path: Path, dynamic: bool) -> None:
+    options = {"cache": str(tmp_path), "warm": True}
+    for restored in (0, 1):
+        torch._dynamo.reset()
+        compiled = torch.compile(waves, backend="assay", options=options, dynamic=dynamic)
+        torch.testing.assert_close(second(compiled, *inputs()), second(waves, *inputs()))
+        assert journal.totals()["restored"] == restored
+
+
+def test_compilers_of_the_callers_own_are_given_each_order() -> None:
+    graphs: list[fx.GraphModule] = []
+
+    def note(gm: fx.GraphModule, _: object) -> Function:
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = aot_function(waves, note)
+    torch.testing.assert_close(second(compiled, *inputs()), second(waves, *inputs()))
+    assert len(graphs) == 4, "the forward; its gradients; theirs; what flows back through the tangent they were under"
+
+
+def test_exact_numerics_are_bitwise_eagers() -> None:
+    def smooth(x: Tensor, w: Tensor) -> Tensor:
+        return x * w * x + w
+
+    compiled = torch.compile(smooth, backend=assay, options={"numerics": "exact"}, dynamic=False)
+    for ours, eagers in zip(second(compiled, *inputs()), second(smooth, *inputs()), strict=True):
+        assert torch.equal(ours, eagers)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_finite_differences_agree(dynamic: bool) -> None:
+    def programs() -> list[Function]:
+        return [
+            waves,
+            lambda x, w: F.softmax(x * w, -1).log(),
+            lambda x, w: F.layer_norm(x, (3,), w[0]),
+            lambda x, w: torch.logsumexp(x, 0) * w.var(1),
+            lambda x, w: torch.where(x > w - 1.7, x * w, w.exp()),
+        ]
+
+    for program in programs():
+        compiled = torch.compile(program, backend=assay, dynamic=dynamic)
+        leaves = tuple(value.detach().double().requires_grad_() for value in inputs())
+        assert torch.autograd.gradcheck(compiled, leaves)
+        assert torch.autograd.gradgradcheck(compiled, leaves)
+
+
+def test_threads_take_second_gradients_of_one_call_side_by_side() -> None:
+    compiled = torch.compile(waves, backend=assay, dynamic=False)
+    expected = second(waves, *inputs())
+    second(compiled, *inputs())
+    x, w = inputs()
+    slopes = torch.autograd.grad(compiled(x, w).square().sum(), (x, w), create_graph=True)
+    norm = sum(slope.square().sum() for slope in slopes)
+    found: list[Any] = []
+
+    def run() -> None:
+        found.append(torch.autograd.grad(norm, (x, w), retain_graph=True))  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for gradients in found:
+        torch.testing.assert_close(list(gradients), expected[2:])
+
+
+def test_a_backward_that_fails_leaves_nothing_behind() -> None:
+    compiled = torch.compile(waves, backend=assay, dynamic=False)
+    x, w = inputs()
+    hidden = x.clone()
+    slopes = torch.autograd.grad(compiled(hidden, w).square().sum(), (hidden, w), create_graph=True)
+    norm = sum(slope.square().sum() for slope in slopes)
+
+    def refuse(_: Tensor) -> None:
+        raise ValueError("refused")
+
+    handle = hidden.register_hook(refuse)
+    with pytest.raises(ValueError, match="refused"):
+        torch.autograd.grad(norm, (x, w), retain_graph=True)  # type: ignore[arg-type]
+    handle.remove()
+    found = torch.autograd.grad(norm, (x, w))  # type: ignore[arg-type]
+    torch.testing.assert_close(list(found), second(waves, *inputs())[2:])
+
+
+def test_what_eager_has_no_formula_for_is_eagers_error() -> None:
+    def attention(q: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q)
+
+    q = torch.randn(1, 2, 8, 16, requires_grad=True)
+    for function in (attention, torch.compile(attention, backend=assay, dynamic=False)):
+        with pytest.raises(RuntimeError, match=r"derivative for .* is not implemented"):
+            second(function, q)
+
+
+def test_random_numbers_that_were_not_kept_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "kept_by", lambda forward: {})
+    compiled = torch.compile(lambda x: F.dropout(x.sin(), 0.5), backend=assay, dynamic=False)
+    with pytest.raises(Unsupported, match="needs"):
+        second(compiled, torch.ones(3, requires_grad=True))
