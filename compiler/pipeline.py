@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from torch.fx import Node
 
-from compiler.autograd.higher import gradients_again
+from compiler.autograd.higher import as_recorded, gradients_again
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
 from compiler.autograd.undefined import unwritten, without
@@ -48,7 +48,7 @@ from compiler.ops import lower
 from compiler.options import Options
 from compiler.passes import DRAWN, PASSES, Pass
 from compiler.runtime.build import find_compiler
-from compiler.runtime.higher_order import HigherOrder, Order, Roots
+from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
 from compiler.runtime.kept import Host, Linked
 from compiler.runtime.launch import load_kernels
 from compiler.runtime.partial_backward import PartialBackward
@@ -128,7 +128,7 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
         return program, compilers.backward(program)
 
     partial = partial_backward(split.forward, split.backward, build_without)
-    roots = roots_of(split.forward, tuple(captured.leaves))
+    roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
     higher = higher_order(roots, call, compilers, lambda: split.forward, journal)
     return Halves(split, partial, higher, _link_differentiable(split, partial, higher, call))
 
@@ -136,17 +136,25 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
 def higher_order(
     roots: Roots, call: Call, compilers: Compilers, forward: Callable[[], Program], journal: Journal
 ) -> HigherOrder:
-    """The gradients of a call's gradients, which nothing is done for until they are asked for."""
+    """The gradients of a call's gradients, which nothing is done for until they are asked for.
+
+    Where sizes are symbols, each order is recorded for the numbers that they are: its formulas ask for sizes, and by
+    then it is too late for guards.
+    """
     ambient = Ambient.now()
     drawn = [step for step in compilers.passes if step in DRAWN]
 
     def as_drawn(program: Program) -> Program:
         return optimize(program, drawn, journal, "recorded again")
 
-    def make(path: Path, is_open: bool) -> Order:
+    def make(path: Path, at: Sizes, is_open: bool) -> Order:
+        sizes = dict(zip(call.sizes(), at, strict=True))
         with ambient.restored(), journal.stage("differentiate"):
-            captured = capture(call, compilers.decompositions)
-            again = gradients_again(captured, path, kept_by(forward()), is_open=is_open, prepare=as_drawn)
+            captured = capture(call.at(sizes) if sizes else call, compilers.decompositions)
+            kept = kept_by(forward())
+            if sizes:
+                kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
+            again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=as_drawn)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
         return order_of(forward(), again, compilers.backward(_written(program, compilers, journal)))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import sympy
 import torch
 from torch import fx
 
@@ -21,6 +22,7 @@ from compiler.errors import Unsupported
 from compiler.ir.again import Again, Path
 from compiler.ir.captured import Captured
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.strides import number_at
 from compiler.ir.trace import SYMBOLIC, is_random
 
 
@@ -28,13 +30,14 @@ def gradients_again(
     captured: Captured,
     path: Path,
     kept: Mapping[str, fx.Node],
+    sizes: Mapping[sympy.Symbol, int],
     *,
     is_open: bool,
     prepare: Callable[[Program], object] = lambda program: None,
 ) -> Again:
-    """The gradients of order `len(path)`. `kept` are the values that forward returns for backward, by their names;
-    `is_open`: more orders may follow, so it is told which gradients are differentiable. `prepare` brings the recording
-    into the form in which random numbers were kept.
+    """The gradients of order `len(path)`. `kept` are the values that forward returns for backward, by their names, and
+    `sizes` what their symbolic sizes are in this recording; `is_open`: more orders may follow, so it is told which
+    gradients are differentiable. `prepare` brings the recording into the form in which random numbers were kept.
 
     Raises: Unsupported where forward kept too little; what eager raises for a formula that has no gradient itself.
     """
@@ -60,8 +63,8 @@ def gradients_again(
     module = trace.finish(returned)
     prepare(Program(module, Signature((), ())))
     returned = list(next(iter(reversed(module.graph.nodes))).args[0])
-    _read_sizes_off(module.graph, inputs, kept)
-    read = _read(module.graph, returned, inputs, kept)
+    same = {node for node in module.graph.nodes if node.name in kept and _is_same(node, kept[node.name], sizes)}
+    read = _read(module.graph, returned, inputs, same)
     outputs = [node for node in returned if node is not None]
     numbers = iter(range(len(outputs)))
     gradients = tuple(next(numbers) if node is not None else None for node in returned)
@@ -69,6 +72,24 @@ def gradients_again(
     differentiable = {gradients[index] for index, needs in enumerate(follows) if needs}
     names = tuple(node.name for node in read)
     return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))  # type: ignore[arg-type]
+
+
+def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captured) -> dict[str, fx.Node]:
+    """Those of the values that forward kept which have the same name in a recording with numbers for the sizes.
+
+    Both recordings are of the call alone. They name their calls alike as long as they make the same ones.
+    """
+    same: set[str] = set()
+    for one, other in zip(_tensor_calls(symbolic.trace.graph), _tensor_calls(numeric.trace.graph), strict=False):
+        if (one.name, one.target) != (other.name, other.target):
+            break
+        same.add(one.name)
+    return {name: node for name, node in kept.items() if name in same}
+
+
+def _tensor_calls(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The inputs and calls whose values are not sizes."""
+    return (node for node in graph.nodes if not isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | int))
 
 
 def _value(values: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:
@@ -98,7 +119,7 @@ def _gradients(
 
 
 def _read(
-    graph: fx.Graph, returned: Sequence[fx.Node | None], tangents: Collection[fx.Node], kept: Mapping[str, fx.Node]
+    graph: fx.Graph, returned: Sequence[fx.Node | None], tangents: Collection[fx.Node], kept: Collection[fx.Node]
 ) -> list[fx.Node]:
     """The kept values from which, with the tangents, everything else is computed again, in the order of the graph.
 
@@ -112,7 +133,7 @@ def _read(
         if node in seen or node in tangents:
             continue
         seen.add(node)
-        if node.name in kept and _is_same(node, kept[node.name]):
+        if node in kept:
             read.add(node)
             continue
         if node.op == "placeholder":
@@ -123,30 +144,12 @@ def _read(
     return [node for node in graph.nodes if node in read]
 
 
-def _read_sizes_off(graph: fx.Graph, tangents: Sequence[fx.Node], kept: Mapping[str, fx.Node]) -> None:
-    """Lets sizes of inputs be read off tangents and kept values that have them too: the inputs may be gone."""
-    available = [*tangents, *(node for node in graph.nodes if node.name in kept and _is_same(node, kept[node.name]))]
-    told: dict[str, tuple[fx.Node, int]] = {}
-    for node in available:
-        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
-            if isinstance(size, torch.SymInt):
-                told.setdefault(str(size), (node, dim))
-    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
-    for node in list(graph.nodes):
-        size = node.meta.get("val")
-        if isinstance(size, torch.SymInt) and str(size) in told and node not in available:
-            with graph.inserting_after(last):
-                read = graph.call_function(torch.ops.aten.sym_size.int, told[str(size)])
-            read.meta["val"] = size
-            node.replace_all_uses_with(read)
-
-
-def _is_same(node: fx.Node, kept: fx.Node) -> bool:
+def _is_same(node: fx.Node, kept: fx.Node, sizes: Mapping[sympy.Symbol, int]) -> bool:
     """Whether a kept value is of the kind that a node of the same name is here."""
     value, other = node.meta.get("val"), kept.meta.get("val")
     if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
-        return value.dtype == other.dtype and str(tuple(value.shape)) == str(tuple(other.shape))
-    return isinstance(value, SYMBOLIC) and str(value) == str(other)
+        return value.dtype == other.dtype and tuple(value.shape) == tuple(number_at(s, sizes) for s in other.shape)
+    return isinstance(value, SYMBOLIC) and isinstance(other, SYMBOLIC) and str(value) == str(other)
 
 
 def _program(module: fx.GraphModule, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Program:

@@ -15,6 +15,7 @@ from torch import fx
 
 from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.strides import has_symbols
 from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
 
 Returned = fx.Node | int | None
@@ -110,15 +111,8 @@ def is_free(node: fx.Node) -> bool:
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return False
     if _is_view(call):
-        return viewed(call).op != "placeholder" or _has_symbols(node.meta.get("val"))
+        return viewed(call).op != "placeholder" or has_symbols(node.meta.get("val"))
     return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in call.all_input_nodes)
-
-
-def _has_symbols(value: object) -> bool:
-    """Whether a tensor's layout depends on symbols, which backward reads off the tensors that it is given."""
-    if not isinstance(value, torch.Tensor):
-        return False
-    return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
 
 
 def _is_view(call: fx.Node) -> bool:

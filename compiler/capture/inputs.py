@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import sympy
 import torch
 from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from compiler.capture.overlap import overlaps
 from compiler.errors import InputMismatch, Unsupported
 from compiler.ir.roles import CallInput
+from compiler.ir.strides import extent, has_symbols, number_at
 
 Leaf = torch.Tensor | torch.SymInt | int
 
@@ -51,6 +53,27 @@ class Call:
         """The call itself, uncompiled."""
         return self.function(leaves)
 
+    def sizes(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
+        """Where the call is given each of its symbolic sizes: as the leaf of a position, or as one of its dimensions.
+
+        Those that it is given only as part of another are not among them.
+        """
+        found: dict[sympy.Symbol, tuple[int, int | None]] = {}
+        for position, leaf in enumerate(self.leaves):
+            given = leaf.fake.shape if isinstance(leaf.fake, torch.Tensor) else (leaf.fake,)
+            for dim, size in enumerate(given):
+                if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                    found.setdefault(size.node.expr, (position, None if size is leaf.fake else dim))
+        return found
+
+    def at(self, sizes: Mapping[sympy.Symbol, int]) -> Call:
+        """The same call with these numbers for its symbolic sizes.
+
+        Raises: Unsupported where a size is among none of them.
+        """
+        leaves = (replace(leaf, fake=_fake_at(leaf.fake, sizes, self.fake_mode)) for leaf in self.leaves)
+        return replace(self, leaves=tuple(leaves))
+
     def specialized(self, values: Sequence[object], versions: bool) -> Call:
         """The same call for leaves whose sizes are these numbers and whose overlaps are these (`versions` as there)."""
         fake_mode = FakeTensorMode()
@@ -80,6 +103,28 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
     return CallLeaf(role, fake, value.requires_grad, is_leaf, value.is_inference())
+
+
+def _fake_at(fake: Leaf, sizes: Mapping[sympy.Symbol, int], fake_mode: FakeTensorMode) -> Leaf:
+    def number(size: int | torch.SymInt) -> int:
+        found = number_at(size, sizes)
+        if found is None:
+            raise Unsupported(f"the size {size} of an input is not known where it is needed")
+        return found
+
+    if not isinstance(fake, torch.Tensor):
+        return number(fake)
+    if not has_symbols(fake):
+        return fake
+    shape, strides = tuple(map(number, fake.shape)), tuple(map(number, fake.stride()))
+    offset = number(fake.storage_offset())
+    reach = offset + extent(shape, strides)
+    with fake_mode, torch.inference_mode(fake.is_inference()), torch.no_grad():
+        memory = torch.empty(max(reach, 0), dtype=fake.dtype, device=fake.device).untyped_storage()
+        made = torch.empty(0, dtype=fake.dtype, device=fake.device)
+        made = made.set_(memory, offset, shape, strides)
+        made = torch.conj(made) if fake.is_conj() else made
+        return torch._neg_view(made) if fake.is_neg() else made
 
 
 def held(module: torch.nn.Module, node: torch.fx.Node) -> object:

@@ -12,7 +12,7 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -478,6 +478,9 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     source.line(2, f"ctx.save_for_backward({', '.join([*kept, *anchor])})")
     if sizes:
         source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    if roots.sizes:
+        given = "".join(f"args[{i}]" + (f".size({dim})" if dim is not None else "") + ", " for i, dim in roots.sizes)
+        source.line(2, f"ctx.at = ({given})")
     source.line(2, "ctx.set_materialize_grads(False)")
     shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
     if len(shapes) > 1:
@@ -547,8 +550,9 @@ def _is_tensor(node: object) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def roots_of(forward: Program, leaves: Sequence[InputRole]) -> Roots:
-    """Where gradients of gradients find the inputs that the call has gradients of."""
+def roots_of(forward: Program, leaves: Sequence[InputRole], sizes: Iterable[tuple[int, int | None]] = ()) -> Roots:
+    """Where gradients of gradients find the inputs that the call has gradients of, and its symbolic sizes: each is an
+    input, by its position, or one of its dimensions."""
     inputs, first = forward.signature.inputs, int(bool(_saved_as_written(forward)))
     tensors, _ = saved_names(forward)
     copied = _saved_and_written(forward)
@@ -563,7 +567,8 @@ def roots_of(forward: Program, leaves: Sequence[InputRole]) -> Roots:
         else:
             sources.append(("behind", among[leaf]))
             is_anchored = is_anchored or not isinstance(leaf, Parameter)
-    return Roots(tuple(first + inputs.index(leaf) for leaf in leaves), first + len(inputs), tuple(sources), is_anchored)
+    places = tuple(first + inputs.index(leaf) for leaf in leaves)
+    return Roots(places, first + len(inputs), tuple(sources), is_anchored, tuple(sizes))
 
 
 def _behind(forward: Program, roots: Roots) -> Iterator[int]:

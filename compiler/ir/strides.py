@@ -9,8 +9,9 @@ Sizes may be symbolic. `hint` reads them as they were when the program was recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import sympy
 import torch
 
 from compiler.errors import Unsupported
@@ -37,6 +38,21 @@ def hints(sizes: Sequence[Number]) -> list[int]:
 def extent(sizes: Sequence[Number], strides: Sequence[Number]) -> Number:
     """How many elements of memory lie from the first element to the last, both counted; no size is 0."""
     return sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)) + 1
+
+
+def has_symbols(value: object) -> bool:
+    """Whether a size, a stride or the offset of a tensor is a symbol."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
+
+
+def number_at(size: int | torch.SymInt, sizes: Mapping[sympy.Symbol, int]) -> int | None:
+    """A size where the symbols have these values; None where it depends on others."""
+    if not isinstance(size, torch.SymInt):
+        return size
+    found = sympy.sympify(size.node.expr.xreplace(sizes))
+    return int(found) if found.is_number else None
 
 
 def is_by_channels(value: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
 
 import torch
@@ -42,7 +43,7 @@ class Trace:
 
     def __init__(self, fake_mode: FakeTensorMode, decompositions: Decompositions) -> None:
         self.fake_mode = fake_mode
-        self.tracer = PythonKeyTracer()
+        self.tracer = _Tracer()
         self.tracer.graph = fx.Graph(tracer_cls=PythonKeyTracer)
         self.tracer.root = torch.nn.Module()
         self.tracer.tensor_attrs = {}
@@ -145,6 +146,25 @@ class Trace:
         graph.output(list(outputs))
         eliminate_dead_nodes(graph)
         return fx.GraphModule(self.tracer.root, graph, class_name="Program")
+
+
+class _Tracer(PythonKeyTracer):
+    """Names arithmetic on sizes apart, so that a program's tensors have the same names whether its sizes are symbols
+    or numbers.
+    """
+
+    def create_node(
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any | None = None,
+    ) -> fx.Node:
+        if kind == "call_function" and name is None and isinstance(target, BuiltinFunctionType | FunctionType):
+            name = None if target is operator.getitem else f"size_{target.__name__}"
+        return super().create_node(kind, target, args, kwargs, name, type_expr)
 
 
 @contextmanager

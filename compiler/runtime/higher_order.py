@@ -27,6 +27,10 @@ from compiler.ir.roles import GraphCall
 
 is_grad_enabled = torch.is_grad_enabled
 
+Sizes = tuple[int, ...]
+MOST_ORDERS = 256
+"""How many orders of one call are held, over all sizes; beyond that the oldest goes."""
+
 
 def new_anchor() -> Tensor:
     """An output of no elements. Cost: 0.4 us."""
@@ -65,13 +69,14 @@ class Roots:
     `places` are, for each input that the call has gradients of, its position among what the call's node takes, `count`
     how many these are. `sources` tell where autograd's knowledge of each is found: in a saved tensor, by its position,
     or behind the node, by the position of a tensor that it takes, if that is a leaf. `is_anchored`: one may be no leaf,
-    and the node then has an anchor.
+    and the node then has an anchor. `sizes` are where the call is given its symbolic sizes.
     """
 
     places: tuple[int, ...]
     count: int
     sources: tuple[tuple[str, int], ...]
     is_anchored: bool
+    sizes: tuple[tuple[int, int | None], ...]
 
 
 @dataclass(slots=True)
@@ -90,20 +95,23 @@ class Waiting:
 
 @dataclass(slots=True)
 class HigherOrder:
-    """The gradients of all orders of one call. `make(path, is_open)` builds those of one order.
+    """The gradients of all orders of one call. `make(path, at, is_open)` builds those of one order where the call's
+    symbolic sizes are the numbers `at`: torch's formulas of a higher order ask for them.
 
     `check` holds written inputs to their versions.
     """
 
-    make: Callable[[Path, bool], Order]
+    make: Callable[[Path, Sizes, bool], Order]
     roots: Roots
     check: Callable[[Any], None]
-    orders: dict[tuple[Path, bool], Order] = field(default_factory=dict)
+    orders: dict[tuple[Path, Sizes, bool], Order] = field(default_factory=dict)
 
-    def order(self, path: Path, is_open: bool) -> Order:
-        found = self.orders.get((path, is_open))
+    def order(self, path: Path, at: Sizes, is_open: bool) -> Order:
+        found = self.orders.get((path, at, is_open))
         if found is None:
-            found = self.orders[path, is_open] = self.make(path, is_open)
+            if len(self.orders) >= MOST_ORDERS:
+                del self.orders[next(iter(self.orders))]
+            found = self.orders[path, at, is_open] = self.make(path, at, is_open)
         return found
 
     def __call__(
@@ -142,7 +150,7 @@ class HigherOrder:
         path = (tuple((index, tangent.requires_grad) for index, tangent in given),)
         roots = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
         kept, sizes = tuple(value.detach() for value in saved), getattr(ctx, "sizes", ())
-        at = _At(self, path, roots, kept, sizes, waiting if anchor is not None else None)
+        at = _At(self, path, roots, kept, sizes, getattr(ctx, "at", ()), waiting if anchor is not None else None)
         return at.gradients([tangent for _, tangent in given])
 
     def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -155,19 +163,21 @@ class HigherOrder:
 class _At:
     """One order of one call's gradients, over what the call saved.
 
-    `roots` are the inputs; or, where gradients of these wait at the call's node, its anchor alone.
+    `roots` are the inputs; or, where gradients of these wait at the call's node, its anchor alone. `at` are what the
+    call's symbolic sizes are here.
     """
 
     higher: HigherOrder
     path: Path
     roots: tuple[Tensor, ...]
     saved: tuple[Tensor, ...]
-    sizes: tuple[int, ...]
+    sizes: Sizes
+    at: Sizes
     waiting: Waiting | None
 
     def gradients(self, tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the call's inputs, then those of the tangents of the orders before the last."""
-        order = self.higher.order(self.path, is_grad_enabled())
+        order = self.higher.order(self.path, self.at, is_grad_enabled())
         if is_grad_enabled():
             values = Gradients.apply(self, order, *self.roots, *tangents)  # type: ignore[no-untyped-call]
         else:
