@@ -163,9 +163,8 @@ def _compilers(
 
 
 def _partition(options: Options, *, may_round: bool) -> Callable[[Program], Split]:
-    if options.memory_budget < 1:
-        return functools.partial(budget_split, budget=options.memory_budget)
-    return cheapest_split if may_round else default_split
+    plain = cheapest_split if may_round else default_split
+    return functools.partial(budget_split, budget=options.memory_budget, plain=plain)
 
 
 def _is_flat(structure: pytree.TreeSpec) -> bool:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compiler.autograd.budget import budget_split, candidates, within
-from compiler.autograd.partition import Split
+from compiler.autograd.budget import REGION, budget_split, candidates, within
+from compiler.autograd.cost import bytes_of
+from compiler.autograd.partition import Split, demands
 from compiler.autograd.rematerialize import cheapest_split
 from compiler.errors import OptionError
 from compiler.fx import assay
@@ -115,6 +116,69 @@ def test_a_lower_budget_computes_more_again() -> None:
     found = candidates(joint_of(function, inputs))
     times = [within(found, budget).again_ps for budget in BUDGETS]
     assert times == sorted(times) and times[-1] > 2 * times[0], times
+
+
+def kept_by(split: Split) -> dict[str, int]:
+    """The bytes of each computed value that forward keeps."""
+    pairs = zip(split.forward.signature.outputs, split.forward.returned, strict=True)
+    nodes = [node for role, node in pairs if isinstance(role, Saved) and node.op == "call_function"]  # type: ignore[union-attr]
+    return {node.name: bytes_of(node.meta["val"]) for node in nodes}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("shares", [(0.0, None), (None, 0.0), (0.5, 0.0), (1.0, 0.0), (0.3, 0.6), (0.0, 0.0)], ids=str)
+def test_a_region_keeps_its_own_budget(shares: tuple[float | None, float | None]) -> None:
+    """The two halves of a model, each with a budget, or with none."""
+    function, inputs = layers(4)
+    joint = joint_of(function, inputs)
+    plain = kept_by(cheapest_split(joint))
+    forward = [node for node in joint.module.graph.nodes if node.op == "call_function" and node in demands(joint)[0]]
+    halves = forward[: len(forward) // 2], forward[len(forward) // 2 :]
+    for half, share in zip(halves, shares, strict=True):
+        for node in half:
+            node.meta["custom"] = {} if share is None else {REGION: share}
+    split = budget_split(joint, 1.0)
+    kept = kept_by(split)
+    for half, share in zip(halves, shares, strict=True):
+        names = {node.name for node in half}
+        before, now = (sum(size for name, size in of.items() if name in names) for of in (plain, kept))
+        if share in (None, 1.0):
+            assert {name for name in plain if name in names} <= kept.keys()
+        else:  # and what crosses from one half to the other
+            assert now <= share * before + 2 * 256 * 16 * 4, (share, before, now)
+    leaves = [value.detach() for value in inputs]
+    tangents = tangents_of(joint, len(inputs))
+    for got, want in zip(
+        in_two_halves(split, leaves, tangents), evaluate(joint.module, [*leaves, *tangents]), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not hasattr(torch.autograd.graph, "region_activation_memory_budget"), reason="torch before 2.13")
+def test_torchs_regions_may_cover_a_part_of_the_graph() -> None:
+    """Torch refuses a budget of a part, and two budgets in one graph."""
+    region = torch.autograd.graph.region_activation_memory_budget
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(3):
+            x = F.gelu(x @ w) @ w.t()
+        with region(0.0):
+            x = F.gelu(x @ w) @ w.t()
+        with region(0.4):
+            x = F.dropout(F.gelu(x @ w), 0.3) @ w.t()
+        return x.square().mean()
+
+    def eager(x: Tensor, w: Tensor) -> Tensor:
+        for depth in range(5):
+            x = F.gelu(x @ w)
+            x = (F.dropout(x, 0.3) if depth == 4 else x) @ w.t()
+        return x.square().mean()
+
+    leaves = [torch.randn(64, 16, requires_grad=True), torch.randn(16, 32).div_(8).requires_grad_()]
+    found = []
+    for one in (eager, torch.compile(function, backend=assay, options={"fallback": "error"})):
+        torch.manual_seed(3)
+        found.append(torch.autograd.grad(one(*leaves), leaves))
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize("numerics", ["fast", "exact"])

@@ -7,11 +7,14 @@ Splits to choose from are cut under rising prices of memory, with calls of any k
 in so many segments: what crosses from one to the next is kept, so that backward computes one segment again at a time
 and not everything at once. Each is priced by walking through its forward and backward. A lower budget chooses among
 fewer of the same splits, the fastest of them, so the peak never rises when the budget falls.
+
+A region of the user's (`torch.autograd.graph.region_activation_memory_budget`) has a budget of its own, a share of what
+is kept of the region without one. Torch takes such regions only where one budget covers the whole graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -24,6 +27,8 @@ from compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, ch
 from compiler.ir.roles import Program
 from compiler.ir.trace import producer
 
+REGION = "_region_activation_memory_budget"
+"""What torch marks the calls of a region with that has a budget."""
 PRICES = (2, 4, 8, 16, 64, 1 << 12)
 """The last is that of a byte for which anything is computed again."""
 SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
@@ -34,18 +39,53 @@ SHARES = tuple(eighth / 8 for eighth in range(1, 8))
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A split with what it is estimated to take: bytes at the peak of a step beyond inputs, picoseconds made again."""
+    """A split with what it is estimated to take: bytes at the peak of a step beyond inputs and of what is kept for
+    backward, picoseconds made again."""
 
     terms: Terms
     peak_bytes: int
+    kept_bytes: int
     again_ps: int
 
 
-def budget_split(joint: Program, budget: float) -> Split:
-    """The fastest split within the budget, 0 to 1. Cost: 100 cheapest cuts, where it is below 1."""
-    if budget >= 1:
-        return cheapest_split(joint)
-    return split_under(joint, within(candidates(joint), budget).terms)
+def budget_split(joint: Program, budget: float, plain: Callable[[Program], Split] = cheapest_split) -> Split:
+    """The fastest split within the budget, 0 to 1, and within those of regions. `plain` makes the split where there is
+    none. Cost: 100 cheapest cuts, where a budget is below 1, and as many for each region.
+    """
+    regions = _regions(joint, budget)
+    if regions:
+        return split_under(joint, regional(joint, regions))
+    return plain(joint) if budget >= 1 else split_under(joint, within(candidates(joint), budget).terms)
+
+
+def _regions(joint: Program, budget: float) -> dict[float, frozenset[fx.Node]]:
+    """The calls of the regions that the user has given budgets, and the rest of the program at that of the whole; none
+    where there are no such regions."""
+    found: dict[float, set[fx.Node]] = {}
+    for node in joint.module.graph.nodes:
+        share = (node.meta.get("custom") or {}).get(REGION)
+        if share is not None:
+            found.setdefault(share, set()).add(node)
+    if found:
+        before, _ = demands(joint)
+        inside = set().union(*found.values())
+        found.setdefault(budget, set()).update(before - inside)
+    return {share: frozenset(nodes) for share, nodes in found.items()}
+
+
+def regional(joint: Program, regions: Mapping[float, frozenset[fx.Node]]) -> Terms:
+    """The terms under which each region keeps at most its share of what it keeps without a budget, or the least that
+    is found."""
+    chosen = asked = asked_for(joint)
+    for share, region in regions.items():
+        if share < 1:
+            own = _kept_within(joint, asked, region)
+            found = _candidates(joint, region, lambda one: one.kept_bytes)
+            allowed = max(found[0].kept_bytes - (1 - share) * own, min(one.kept_bytes for one in found))
+            fitting = [one for one in found if one.kept_bytes <= allowed]
+            best = min(fitting, key=lambda one: (one.again_ps, one.kept_bytes)).terms
+            chosen = replace(chosen, prices={**chosen.prices, **best.prices}, kept=chosen.kept | best.kept)
+    return chosen
 
 
 def within(found: Sequence[Priced], budget: float) -> Priced:
@@ -58,40 +98,46 @@ def within(found: Sequence[Priced], budget: float) -> Priced:
 
 def candidates(joint: Program) -> list[Priced]:
     """The cheapest cut, then all others. They do not depend on the budget."""
-    walk = _Walk(joint)
-    borders = _Borders(joint)
-    asked = asked_for(joint)
+    return _candidates(joint, frozenset(joint.module.graph.nodes), lambda one: one.peak_bytes)
+
+
+def _candidates(joint: Program, region: frozenset[fx.Node], bytes_taken: Callable[[Priced], int]) -> list[Priced]:
+    """The cheapest cut, and splits in which the memory of a region has a price."""
+    walk, borders, asked = _Walk(joint), _Borders(joint, region), asked_for(joint)
     found = [walk.priced(asked)]
     for count in SEGMENTS:
         kept = borders.crossing(count)
         if kept is not None:
-            terms = replace(asked, is_thorough=True, kept=kept | asked.kept)
-            found += [walk.priced(replace(terms, price=price)) for price in PRICES]
-    for one in _best(found):
-        if one.terms is not asked:
-            shared = [replace(one.terms, cheap=borders.after(share)) for share in SHARES]
-            found += [walk.priced(terms) for terms in shared]
+            terms = [replace(asked, prices=dict.fromkeys(region, price), kept=kept | asked.kept) for price in PRICES]
+            found += [walk.priced(one) for one in terms]
+    for one in _best(found, bytes_taken):
+        prices = one.terms.prices
+        for cheap in (borders.after(share) for share in SHARES) if prices else ():
+            dear = {node: price for node, price in prices.items() if node not in cheap}
+            found.append(walk.priced(replace(one.terms, prices=dear)))
     return found
 
 
-def _best(found: Sequence[Priced]) -> list[Priced]:
+def _best(found: Sequence[Priced], bytes_taken: Callable[[Priced], int]) -> list[Priced]:
     """Those that no other is both smaller and faster than."""
     best: list[Priced] = []
-    for one in sorted(found, key=lambda one: (one.again_ps, one.peak_bytes)):
-        if not best or one.peak_bytes < best[-1].peak_bytes:
+    for one in sorted(found, key=lambda one: (one.again_ps, bytes_taken(one))):
+        if not best or bytes_taken(one) < bytes_taken(best[-1]):
             best.append(one)
     return best
 
 
 class _Borders:
-    """Where a forward can be cut into segments: between two of its calls, at the cost of the values that cross."""
+    """Where a region of a forward can be cut into segments: between two of its calls, at the cost of the values that
+    cross."""
 
-    def __init__(self, joint: Program) -> None:
+    def __init__(self, joint: Program, region: Collection[fx.Node]) -> None:
         before, wanted = demands(joint)
         self.order = [node for node in joint.module.graph.nodes if node in before and node.op == "call_function"]
         self.place = {node: index for index, node in enumerate(self.order)}
         self.last = self._last()
-        self.weight = [bytes_of(n.meta["val"]) if n in wanted and is_measurable(n) else 0 for n in self.order]
+        inside = wanted.intersection(region)
+        self.weight = [bytes_of(n.meta["val"]) if n in inside and is_measurable(n) else 0 for n in self.order]
         changes = [0] * (len(self.order) + 1)
         for node in self.order:
             if viewed(node) is node and is_measurable(node):
@@ -155,7 +201,7 @@ class _Walk:
         given = {node for node in kept if node.op == "call_function"}
         backward, _ = self._peak(ordered, after, self.returned, held, given)
         again = sum(work(node) for node in after & before if node.op == "call_function" and not _is_view(node))
-        return Priced(terms, max(forward, backward), again)
+        return Priced(terms, max(forward, backward), _bytes(viewed(node) for node in saved), again)
 
     def _peak(
         self,
@@ -183,6 +229,17 @@ class _Walk:
             peak = max(peak, live)
             live -= sum(size.get(gone, 0) for gone in ending.get(index, ()))
         return peak, live
+
+
+def _kept_within(joint: Program, terms: Terms, region: Collection[fx.Node]) -> int:
+    """The bytes that forward keeps of what a region computes."""
+    _, _, saved = halves(joint, choice_under(joint, terms))
+    return _bytes(node for node in map(viewed, saved) if node in region)
+
+
+def _bytes(values: Iterable[fx.Node]) -> int:
+    """Of values that calls compute, each counted once."""
+    return sum(bytes_of(n.meta["val"]) for n in set(values) if n.op == "call_function" and is_measurable(n))
 
 
 def _own_bytes(node: fx.Node, within: set[fx.Node]) -> int:

@@ -14,8 +14,8 @@ memory is scarce or the user said so, may read inputs that eager's formulas do n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx
@@ -32,16 +32,14 @@ from compiler.ir.trace import has_effect, is_random, producer
 class Terms:
     """What the cut is made under.
 
-    `price`: how much dearer memory is than where there is plenty; `is_thorough`: calls of libraries may be made again,
-    too, where otherwise only generated kernels are; neither is so for values in `cheap`. Values in `kept` are not
-    computed again; those in `again` are not kept.
+    `prices`: for values whose memory is dearer than where there is plenty, how much dearer; they may be computed again
+    by calls of libraries, too, where otherwise only generated kernels are. Values in `kept` are not computed again;
+    those in `again` are not kept.
     """
 
-    price: int = 1
-    is_thorough: bool = False
+    prices: Mapping[fx.Node, int] = field(default_factory=dict)
     kept: frozenset[fx.Node] = frozenset()
     again: frozenset[fx.Node] = frozenset()
-    cheap: frozenset[fx.Node] = frozenset()
 
 
 PLENTY = Terms()
@@ -84,7 +82,7 @@ def choice_under(joint: Program, terms: Terms) -> Callable[[fx.Node], bool]:
 def rematerialized(joint: Program, terms: Terms = PLENTY) -> set[fx.Node]:
     """The values of forward that backward is to compute again, but for those that are free."""
     before, wanted = demands(joint)
-    if not terms.again and not any(may_be_again(node, terms.is_thorough) for node in wanted):
+    if not terms.again and not any(may_be_again(node, node in terms.prices) for node in wanted):
         return set()  # without building the network
     return _Choice(joint, before, wanted, terms).run()
 
@@ -94,7 +92,7 @@ class _Choice:
 
     def __init__(self, joint: Program, before: set[fx.Node], wanted: set[fx.Node], terms: Terms = PLENTY) -> None:
         self.terms = terms
-        self._may_be_thorough = terms.is_thorough or bool(terms.again)
+        self._may_be_thorough = bool(terms.prices) or bool(terms.again)
         self.before = before
         self.wanted = wanted
         self.seen_by_user = _seen_by_user(joint)
@@ -132,9 +130,7 @@ class _Choice:
         return is_free(node) or (may_be_again(node, self._is_thorough(node)) and node in self.before)
 
     def _is_thorough(self, node: fx.Node) -> bool:
-        if producer(node)[0] in self.terms.again:
-            return True
-        return self.terms.is_thorough and node not in self.terms.cheap
+        return producer(node)[0] in self.terms.again or node in self.terms.prices
 
     def _keep(self, node: fx.Node) -> int:
         value = node.meta.get("val")
@@ -145,7 +141,7 @@ class _Choice:
         if node in self.seen_by_user or not is_measurable(node):
             is_given = self._may_be_thorough and node.op == "placeholder"
             return 1 if node in self.wanted or is_given else UNCUTTABLE
-        return keep(node, self._is_in_memory(node), 1 if node in self.terms.cheap else self.terms.price)
+        return keep(node, self._is_in_memory(node), self.terms.prices.get(node, 1))
 
     def _again(self, node: fx.Node) -> int:
         if is_free(node) or node in self.terms.again:
