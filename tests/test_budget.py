@@ -181,11 +181,12 @@ def test_torchs_regions_may_cover_a_part_of_the_graph() -> None:
     torch.testing.assert_close(found[1], found[0])
 
 
+@pytest.mark.parametrize("rows", [16, 2048], ids=["kept", "drawn again"])
 @pytest.mark.parametrize("numerics", ["fast", "exact"])
 @pytest.mark.parametrize("budget", BUDGETS[1:])
-def test_gradients_of_three_dropouts_are_eagers_at_every_budget(budget: float, numerics: str) -> None:
+def test_gradients_of_three_dropouts_are_eagers_at_every_budget(budget: float, numerics: str, rows: int) -> None:
     model = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.4))])
-    x = torch.randn(16, 32)
+    x = torch.randn(rows, 32)
     compiled = torch.compile(model, backend=assay, options={"memory_budget": budget, "numerics": numerics})
     found = []
     for function in (model, compiled):
@@ -193,7 +194,7 @@ def test_gradients_of_three_dropouts_are_eagers_at_every_budget(budget: float, n
         function(x).square().sum().backward()
         found.append([p.grad for p in model.parameters()] + [torch.rand(2)])
         model.zero_grad()
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6 * rows)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, "0.5", True])

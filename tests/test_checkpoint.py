@@ -56,6 +56,33 @@ def gradients(function: Function, *leaves: Tensor) -> list[Tensor | None]:
     return [leaf.grad for leaf in leaves]
 
 
+def _dropping(x: Tensor, w: Tensor) -> Tensor:
+    return F.dropout(F.gelu(F.dropout(x @ w, 0.3)) @ w.t(), 0.4)
+
+
+def _drawing(function: Function, *leaves: Tensor) -> list[Tensor]:
+    """Gradients of first and second order, and the number that is drawn after them."""
+    torch.manual_seed(1)
+    first = torch.autograd.grad(function(*leaves).square().sum(), leaves, create_graph=True)
+    second = torch.autograd.grad(sum(each.square().sum() for each in first), leaves)  # type: ignore[arg-type]
+    return [*first, *second, torch.rand(3)]
+
+
+def test_many_random_numbers_of_a_region_are_drawn_again(splits: list[Split]) -> None:
+    """The masks are made again from the generator's state; whoever draws afterwards gets what eager would have."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return region(_dropping, region(_dropping, x, w), w)
+
+    leaves = [torch.randn(256, 64, requires_grad=True), torch.randn(64, 128).div_(8).requires_grad_()]
+    compiled = torch.compile(function, backend="assay", dynamic=False, options={"fallback": "error"})
+    for ours, eagers in zip(_drawing(compiled, *leaves), _drawing(function, *leaves), strict=True):
+        torch.testing.assert_close(ours, eagers, rtol=0, atol=2e-5 * eagers.abs().max().item())
+    saved = saved_by(splits[0])
+    assert saved.count("generator_state.default") == 4, saved
+    assert not any("bernoulli" in name for name in saved), saved
+
+
 def inner(x: Tensor, w: Tensor) -> Tensor:
     return F.dropout(torch.sin(x @ w), 0.5).exp() @ w
 

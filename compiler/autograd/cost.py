@@ -29,6 +29,8 @@ HELD = 120
 """A byte that is not free while backward waits: this is the price of memory, not of time."""
 ELEMENT = 100
 """An element of a pointwise operator."""
+DRAW = 1_000
+"""A random number."""
 FLOP = 6
 """A multiplication or an addition of a contraction."""
 
@@ -51,6 +53,8 @@ def work(node: fx.Node) -> int:
         return 0
     if is_elementwise(node):
         return elements(node.meta["val"]) * ELEMENT
+    if kind_of(node.target) is Kind.random:
+        return DRAW * sum(map(elements, _parts(node.meta.get("val"))[:1]))
     read = [n.meta["val"] for n in node.all_input_nodes if is_measurable(n)]
     moved = sum(bytes_of(value) for value in (*read, *_parts(node.meta.get("val"))))
     return TRAFFIC * moved + max(_flops(node) * FLOP, sum(map(elements, read)) * ELEMENT)

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from compiler.autograd.joint import autocast_off, record_tangent
+from compiler.autograd.replay import draw_again, state_name
 from compiler.errors import Unsupported
 from compiler.ir.again import Again, Path
 from compiler.ir.captured import Captured
@@ -64,13 +65,14 @@ def gradients_again(
     prepare(Program(module, Signature((), ())))
     returned = list(next(iter(reversed(module.graph.nodes))).args[0])
     same = {node for node in module.graph.nodes if node.name in kept and _is_same(node, kept[node.name], sizes)}
-    read = _read(module.graph, returned, inputs, same)
+    read, drawn = _read(module.graph, returned, inputs, same, kept)
     outputs = [node for node in returned if node is not None]
     numbers = iter(range(len(outputs)))
     gradients = tuple(next(numbers) if node is not None else None for node in returned)
-    program = _program(module, [*read, *inputs], outputs)
+    states = [kept[state_name(node)] for node in drawn]
+    program = draw_again(_program(module, [*read, *inputs], outputs), states, len(read))
     differentiable = {gradients[index] for index, needs in enumerate(follows) if needs}
-    names = tuple(node.name for node in read)
+    names = tuple(node.name for node in (*read, *states))
     return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))  # type: ignore[arg-type]
 
 
@@ -119,29 +121,39 @@ def _gradients(
 
 
 def _read(
-    graph: fx.Graph, returned: Sequence[fx.Node | None], tangents: Collection[fx.Node], kept: Collection[fx.Node]
-) -> list[fx.Node]:
-    """The kept values from which, with the tangents, everything else is computed again, in the order of the graph.
+    graph: fx.Graph,
+    returned: Sequence[fx.Node | None],
+    tangents: Collection[fx.Node],
+    same: Collection[fx.Node],
+    kept: Mapping[str, fx.Node],
+) -> tuple[list[fx.Node], list[fx.Node]]:
+    """The kept values (those in `same`) from which, with the tangents, everything else is computed again, and the calls
+    that draw random numbers again, in the order of the graph.
 
     Raises: Unsupported where that is not possible.
     """
     seen: set[fx.Node] = set()
     read: set[fx.Node] = set()
+    drawn: set[fx.Node] = set()
     stack = [node for node in returned if node is not None]
     while stack:
         node = stack.pop()
         if node in seen or node in tangents:
             continue
         seen.add(node)
-        if node in kept:
+        if node in same:
             read.add(node)
             continue
         if node.op == "placeholder":
             raise Unsupported(f"a gradient of a gradient needs {node.name}, which eager's forward does not keep")
         if is_random(node):
-            raise Unsupported(f"a gradient of a gradient needs the random numbers of {node.name}, which are not kept")
+            if state_name(node) not in kept:
+                raise Unsupported(
+                    f"a gradient of a gradient needs the random numbers of {node.name}, which are not kept"
+                )
+            drawn.add(node)
         stack.extend(node.all_input_nodes)
-    return [node for node in graph.nodes if node in read]
+    return [node for node in graph.nodes if node in read], [node for node in graph.nodes if node in drawn]
 
 
 def _is_same(node: fx.Node, kept: fx.Node, sizes: Mapping[sympy.Symbol, int]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from compiler.autograd.replay import draw_again, is_replayable, keep_states
 from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.strides import has_symbols
@@ -49,12 +50,14 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     saved |= layouts.keys()
     saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
-    if any(is_random(node) and node in before for node in after):
+    drawn = [node for node in joint.module.graph.nodes if node in after and node in before and is_random(node)]
+    if not all(map(is_replayable, drawn)):
         raise VerifyError("partition: backward would draw random numbers that forward has drawn")
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
-    return Split(forward, backward)
+    forward, states = keep_states(forward, [node.name for node in drawn])
+    return Split(forward, draw_again(backward, states, len(saved_roles)))
 
 
 def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node], set[fx.Node]]:

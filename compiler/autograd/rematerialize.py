@@ -24,6 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from compiler.autograd.cost import again, is_fused, is_measurable, keep
 from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from compiler.autograd.partition import Split, demands, is_free, split, viewed
+from compiler.autograd.replay import is_replayable
 from compiler.ir.roles import Program
 from compiler.ir.trace import has_effect, is_random, producer
 
@@ -54,8 +55,8 @@ def cheapest_split(joint: Program) -> Split:
 
 def asked_for(joint: Program) -> Terms:
     """What the user has said, by `torch.utils.checkpoint` and its policies: within a region everything is computed
-    again but what a policy saves and what is drawn. What enters and leaves a region is kept where it is needed, so that
-    backward computes one region again at a time.
+    again but what a policy saves, and random numbers that are few. What enters and leaves a region is kept where it is
+    needed, so that backward computes one region again at a time.
     """
     regions = {node: node.meta["ac_graph_id"] for node in joint.module.graph.nodes if "ac_graph_id" in node.meta}
     if not regions:
@@ -154,9 +155,14 @@ class _Choice:
 
 
 def may_be_again(node: fx.Node, is_thorough: bool = False) -> bool:
-    """Whether backward may compute a value again; `is_thorough`: also by a library. Never what draws or has effects."""
+    """Whether backward may compute a value again; `is_thorough`: also by a library, or by drawing the same random
+    numbers. Never what has effects."""
     call, _ = producer(node)
-    if call.op != "call_function" or is_random(call) or has_effect(call):
+    if call.op != "call_function":
+        return False
+    if is_random(call):
+        return is_thorough and is_replayable(call)
+    if has_effect(call):
         return False
     is_value = is_measurable(node) or isinstance(node.meta.get("val"), tuple | list)
     return is_value and (is_thorough or is_fused(node))

@@ -57,6 +57,8 @@ REPLACED = {
     "torch.ops.aten.native_dropout.default": "compiler.runtime.dropout",
     OWN + "attend.default": "compiler.runtime.attention",
     OWN + "attend_backward.default": "compiler.runtime.attention",
+    OWN + "generator_state.default": "compiler.runtime.generators",
+    OWN + "exchange_generator_state.default": "compiler.runtime.generators",
 }
 """Operators that the runtime has a function for, of the same name and meaning, and the module that it is in."""
 LARGE_BYTES = 1 << 25
