@@ -20,6 +20,7 @@ from compiler.passes.multiply_vectors import multiply_vectors
 from compiler.passes.remove_no_ops import remove_no_ops
 from compiler.passes.split_dropout import split_dropout
 from compiler.passes.split_log_softmax import split_log_softmax
+from compiler.passes.sum_depthwise import sum_depthwise
 from compiler.passes.use_onednn import use_onednn
 
 
@@ -51,6 +52,7 @@ CHOICES: tuple[Pass, ...] = (
     Pass(attend, "rounding"),  # the library's kernel stores no scores, and reads heads where they lie
     Pass(split_log_softmax, "rounding"),  # a loss reads one element of each row: the others are never stored
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
+    Pass(sum_depthwise, "rounding"),  # the library takes memory for all pairs of channels to sum a few products
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
     Pass(multiply_vectors, "rounding"),  # the library starts a product for each of a batch of vectors
     Pass(use_onednn, "rounding"),  # its products of matrices are nearer to the machine's peak
