@@ -68,6 +68,7 @@ def functions() -> dict[str, tuple[Callable[..., object], list[Tensor]]]:
         "views": (lambda a, w: ((a @ w).t().reshape(2, 12).exp() * 3).sin(), [x, w]),
         "of what the user holds": (lambda a, b: (h := (a @ b).exp(), (h.sin() + 1).exp().sum()), [x, w]),
         "bias of the user": (lambda a, w, b: (((a @ w) + b).exp() + 1).sin() @ w, [x, w, b]),
+        "several results of one call": (lambda a, w: nn.functional.logsigmoid(a * 2) @ w, [x, w]),
         "dropout": (lambda a, w: nn.functional.dropout(nn.functional.gelu(a @ w), 0.5) @ w, [x, w]),
     }
 

@@ -50,7 +50,7 @@ def work(node: fx.Node) -> int:
     if node.target is operator.getitem:
         return 0
     if is_elementwise(node):
-        return elements(node.meta["val"]) * ELEMENT
+        return sum(map(elements, _parts(node.meta["val"]))) * ELEMENT
     read = [n.meta["val"] for n in node.all_input_nodes if is_measurable(n)]
     moved = sum(bytes_of(value) for value in (*read, *_parts(node.meta.get("val"))))
     return TRAFFIC * moved + max(_flops(node) * FLOP, sum(map(elements, read)) * ELEMENT)
