@@ -74,6 +74,8 @@ def _flops(node: fx.Node) -> int:
 
 def _parts(value: object) -> list[torch.Tensor]:
     """The tensors that a call returns."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     return [part for part in pytree.tree_leaves(value) if isinstance(part, torch.Tensor)]
 
 

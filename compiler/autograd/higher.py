@@ -21,7 +21,7 @@ from compiler.errors import Unsupported
 from compiler.ir.again import Again, Path
 from compiler.ir.captured import Captured
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.trace import SYMBOLIC, is_random
+from compiler.ir.trace import SYMBOLIC, is_random, module_of
 
 
 def gradients_again(
@@ -161,7 +161,7 @@ def _program(module: fx.GraphModule, inputs: Sequence[fx.Node], outputs: Sequenc
     graph.output([copies[node] for node in outputs])
     roles = tuple(UserInput(index) for index, _ in enumerate(inputs))
     signature = Signature(roles, tuple(UserOutput(index) for index, _ in enumerate(outputs)))
-    return Program(fx.GraphModule(module, graph, class_name="Program"), signature)
+    return Program(module_of(module, graph), signature)
 
 
 def _needed(graph: fx.Graph, outputs: Sequence[fx.Node], given: Collection[fx.Node]) -> Iterator[fx.Node]:

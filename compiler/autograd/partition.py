@@ -15,7 +15,7 @@ from torch import fx
 
 from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
+from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, module_of, producer
 
 Returned = fx.Node | int | None
 
@@ -275,7 +275,7 @@ def _extract(
                 copies[node].meta[RECOMPUTED] = True
     graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
     signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))  # type: ignore[arg-type]
-    return Program(fx.GraphModule(joint.module, graph, class_name="Program"), signature)
+    return Program(module_of(joint.module, graph), signature)
 
 
 def late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:

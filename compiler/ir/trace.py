@@ -7,6 +7,7 @@ of what it mutates, what it returns or which tangents it will need.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
     disable_autocast_cache,
@@ -144,7 +146,13 @@ class Trace:
             calls[0].prepend(node)
         graph.output(list(outputs))
         eliminate_dead_nodes(graph)
-        return fx.GraphModule(self.tracer.root, graph, class_name="Program")
+        return module_of(self.tracer.root, graph)
+
+
+def module_of(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """A graph as a module that holds what `root` does. Its Python text, which most are never asked for and which takes
+    longer to write than a cheapest cut to find, is written when it is first called or read."""
+    return _LazyGraphModule(root, graph, class_name="Program")
 
 
 @contextmanager
@@ -179,6 +187,7 @@ def is_random(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and _draws(node.target) and not _drops_nothing(node)
 
 
+@functools.cache
 def _draws(target: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in target.tags
 
@@ -209,8 +218,12 @@ def is_effectful(target: object) -> bool:
     random numbers, it returns nothing (so it is there to raise), or it is registered as one with an effect."""
     if not isinstance(target, torch._ops.OpOverload):
         return isinstance(target, torch._ops.HigherOrderOperator)
-    is_told = target._schema.is_mutable or _draws(target) or not target._schema.returns
-    return is_told or has_registered_effect(target)
+    return _tells_effect(target) or has_registered_effect(target)
+
+
+@functools.cache
+def _tells_effect(target: torch._ops.OpOverload) -> bool:
+    return target._schema.is_mutable or _draws(target) or not target._schema.returns
 
 
 def eliminate_dead_nodes(graph: fx.Graph) -> None:

@@ -59,6 +59,15 @@ def second_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}
 
 
+@program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_gradients_of_a_difference_of_none() -> Made:
+    def f(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """With `n=0` nothing is put before or after."""
+        return torch.diff(x, n=0, prepend=before, append=after).tanh()
+
+    return f, (leaf(2, 3), leaf(2, 1), leaf(2, 2)), {}
+
+
 @program(higher, modes=TRAIN, scenario=_to_order(3))
 def third_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}
