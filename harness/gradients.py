@@ -80,9 +80,7 @@ class Checks:
             detail=detail,
         )
 
-    def _verdict(
-        self, eager: Call, ours: Call, backend: Backend, seed: int
-    ) -> tuple[str, str, tuple[Difference, ...]]:
+    def _verdict(self, eager: Call, ours: Call, backend: Backend, seed: int) -> tuple[str, str, tuple[Difference, ...]]:
         """The verdict, its detail, and what differs."""
         failing = [self._failure(order, eager, eager.function, seed) for order in range(self.orders)]
         told = [f"eager rejects the {FIELDS[order]} itself: {_said(error)}"
