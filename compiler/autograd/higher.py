@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from compiler.autograd.joint import autocast_off, record_tangent
 from compiler.errors import Unsupported
@@ -80,20 +81,25 @@ def _value(values: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:
 def _gradients(
     of: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], goes_on: bool
 ) -> list[torch.Tensor | None]:
-    """The gradient of each source; None where nothing leads to it."""
+    """The gradient of each source; None where nothing leads to it.
+
+    Raises: Unsupported for a formula that reads its data, which only a run would tell.
+    """
     wanted = [source for source in sources if source.requires_grad]
     pairs = [(value, tangent) for value, tangent in zip(of, tangents, strict=True) if value.requires_grad]
     if not wanted or not pairs:
         return [None] * len(sources)
-    made = iter(
-        torch.autograd.grad(
+    try:
+        found = torch.autograd.grad(
             [value for value, _ in pairs],
             wanted,
             [tangent for _, tangent in pairs],
             allow_unused=True,
             create_graph=goes_on,
         )
-    )
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise Unsupported(f"the formula of a gradient of a gradient reads its data: {error}") from error
+    made = iter(found)
     return [next(made) if source.requires_grad else None for source in sources]
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from compiler.errors import VerifyError
-from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, module_of, producer
+from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.trace import HELD, RECOMPUTED, SYMBOLIC, has_effect, is_random, module_of, producer
 
 Returned = fx.Node | int | None
 
@@ -163,7 +163,7 @@ def _backward_nodes(
     """The calls that backward makes, and the values that it must be given."""
     tangents = set(_placeholders(joint, [r for r in joint.signature.inputs if isinstance(r, Tangent)]).values())
     after: set[fx.Node] = set()
-    saved: set[fx.Node] = set()
+    saved = _held(joint)
     stack = [node for node in (*gradients, *_effects_of_backward(joint, before)) if isinstance(node, fx.Node)]
     while stack:
         node = stack.pop()
@@ -176,6 +176,15 @@ def _backward_nodes(
         after.add(node)
         stack.extend(node.all_input_nodes)
     return after, saved
+
+
+def _held(joint: Program) -> set[fx.Node]:
+    """The inputs, and their views, that eager's backward holds on to; not those that the call writes, of which it would
+    take a copy."""
+    written = {role.of for role in joint.signature.outputs if isinstance(role, Mutation)}
+    roles = zip(joint.signature.inputs, joint.placeholders, strict=True)
+    kept = {node for role, node in roles if role not in written}
+    return {node for node in joint.module.graph.nodes if HELD in node.meta and viewed(node) in kept}
 
 
 def _effects_of_backward(joint: Program, before: set[fx.Node]) -> Iterator[fx.Node]:

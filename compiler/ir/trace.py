@@ -37,6 +37,8 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 RECOMPUTED = "is_recomputed"
 """Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
+HELD = "is_held_by_eager"
+"""Marks inputs, and views of them, that eager's autograd saves for backward."""
 
 
 class Trace:
@@ -137,6 +139,10 @@ class Trace:
             constant.meta.setdefault("val", fake)
             return constant
         return found
+
+    def known_node_of(self, value: torch.Tensor) -> fx.Node | None:
+        """The node that computes `value`; None for a tensor that this trace did not make."""
+        return get_proxy_slot(self.fake_of(value), self.tracer, None, lambda slot: slot.proxy.node)
 
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""

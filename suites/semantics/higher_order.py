@@ -81,6 +81,12 @@ def gradients_under_cotangents_that_are_conjugated_by_a_bit() -> Made:
 
 
 @program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_gradients_of_what_backward_reads_in_no_input() -> Made:
+    """Backward reads a difference of the inputs; its own gradients read each of them, as eager saves them."""
+    return torch.lerp, (leaf(3), leaf(3), leaf(3)), {}
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
 def second_order_gradients_of_a_difference_of_none() -> Made:
     def f(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
         """With `n=0` nothing is put before or after."""
