@@ -47,7 +47,7 @@ def row_of(function: Callable[..., Any], inputs: Sequence[Tensor], size: int) ->
         return split
 
     compilers = Compilers(_unbuilt, _unbuilt, _unbuilt, partition=timed, passes=(*PASSES, *CHOICES))
-    call = Call(lambda args: [function(*args)], leaves, mode, frozenset())
+    call = Call(lambda args: [function(*args)], leaves, mode)
     halves_of(call, compilers, Journal.open(Options.of(None, None)))
     return found
 
