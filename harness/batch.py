@@ -191,8 +191,9 @@ class _Trial:
         self.how.said([sample.name for sample in samples])
         name, mode = self._name(samples), self.batch.mode
         case = Case(name, lambda: together(samples), (mode,), (), ("tiny",))
+        judge = self.batch.judge or _beside_eager
         try:
-            result = run_case(case, mode, backend, seed=self.how.seed, timed=False, steps=1, quick=True, is_poked=False)
+            result = judge(case, backend, self.how.seed)
         except Exception:
             return Result(name, mode, self.how.backend, "crash", detail=f"{IN_HARNESS}\n{traceback.format_exc()}")
         return dataclasses.replace(result, backend=self.how.backend)
@@ -230,6 +231,11 @@ class _Trial:
         mine = tuple(difference for difference in among.differences if sample.name in places(difference.path))
         told = f"only among others: {among.case}"
         self.tally.judged(dataclasses.replace(among, case=self._name((sample,)), differences=mine, detail=told))
+
+
+def _beside_eager(case: Case, backend: Backend, seed: int) -> Result:
+    (mode,) = case.modes
+    return run_case(case, mode, backend, seed=seed, timed=False, steps=1, quick=True, is_poked=False)
 
 
 def strictly(backend: str) -> str:

@@ -21,12 +21,12 @@ from harness.case import SHAPES
 def BATCHES(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that only suites of batches read."""
     for option in (
-        click.option("--shard", default="1/1", show_default=True, metavar="K/N", help="ops: part K of N."),
+        click.option("--shard", default="1/1", show_default=True, metavar="K/N", help="ops, gradients: part K of N."),
         click.option(
             "--resume",
             type=click.Path(path_type=Path),
             metavar="PATH",
-            help="ops: what has ended is kept here, and not run again.",
+            help="ops, gradients: what has ended is kept here, and not run again.",
         ),
     ):
         command = option(command)

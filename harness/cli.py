@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import drive, ledger, memory_dial, progress, report, scaling, triage, warm
+from harness import drive, ledger, memory_dial, partitioning, progress, report, scaling, triage, warm
 from harness.backends import BackendError, is_given_shapes, resolve
 from harness.batch_options import BATCHES, Batches, batches_table
 from harness.bench_worker import AHEAD, EAGER
@@ -130,7 +130,8 @@ def run(
     SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
     machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
     from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic. `ops` is every
-    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it.
+    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it; `gradients`
+    holds the first and second gradients of its operators to torch's own checks, in batches as well.
     """
     check_writable(json_path, html_directory)
     check_device(device)
@@ -255,6 +256,7 @@ def bench(
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
     how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
     `overhead` is also timed as `aot_function`, against torch's own. `memory` trains one model at each memory budget.
+    `partition` times our default cut of joint graphs of growing size.
     """
     check_writable(json_path, None)
     check_device(device)
@@ -266,6 +268,8 @@ def bench(
     settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
     if names == ("memory",):
         sys.exit(bench_memory(backend, rounds, timeout_s, json_path))
+    if names == ("partition",):
+        sys.exit(bench_partition(text, timeout_s, json_path))
     is_warm = names[:1] == ("warm",)
     chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
     pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
@@ -325,6 +329,16 @@ def bench_memory(backend: str, rounds: int, timeout_s: float, json_path: Path | 
         report.write_json(json_path, memory_dial.document(done, environment("cpu")))
     memory_dial.show(console, done)
     return 0 if done.passes else 1
+
+
+def bench_partition(text: str, timeout_s: float, json_path: Path | None) -> int:
+    """`assay bench partition`; its exit code."""
+    console = progress.terminal_beside(json_path)
+    done = partitioning.run_partitioning(console, text, timeout_s)
+    if json_path is not None:
+        report.write_json(json_path, partitioning.document(done, environment("cpu")))
+    partitioning.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 
 @commands.command()

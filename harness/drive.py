@@ -48,7 +48,7 @@ def OPTIONS(command: Any) -> Any:
             type=click.IntRange(min=1),
             default=1,
             show_default=True,
-            help="machine, programs, ops: processes.",
+            help="machine, programs, ops, gradients: processes.",
         ),
         click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
         click.option("--strict", is_flag=True, help="machine: steer around no known limit."),

@@ -152,7 +152,7 @@ class _Trial:
         before = backends.statistics(self.backend.name)
         with self.backend.ambient():
             calls = self._copies()
-            compiled = _compiled(self.backend, calls[0].function)
+            compiled = compiled_by(self.backend, calls[0].function)
             ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
             timed = timed and not self._is_about_meaning() and _is_timable(eager, ours, calls)
             timing = self._timing(calls[-1], compiled) if timed else _Timing()
@@ -285,7 +285,7 @@ class _Trial:
         return _Timing(times.theirs_ms, times.ours_ms)
 
 
-def _compiled(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:
     """The compiled callable; one that raises at its first call, if compiling raises before any call."""
     try:
         return backend.wrap(function)
@@ -313,7 +313,7 @@ def _narrow_dtype(call: Call) -> torch.dtype:
 def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True), 1):
         if got.error is not None and (reference.error is None or _is_refused(got.error, reference.error)):
-            return _verdict_of_error(index, got.error)
+            return verdict_of_error(index, got.error)
     if comparison.different:
         return "diverged", _said_by_eager(eager)
     if comparison.unstable:
@@ -326,12 +326,13 @@ def _is_refused(ours: Raised, eager: Raised) -> bool:
     return is_refusal(ours.error) and not is_same_error(eager.error, ours.error)
 
 
-def _verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
+def verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
+    """The verdict on a backend that raised where eager did not, and what it raised."""
     error = raised.error
     if is_refusal(error):
-        return "unsupported", f"step {step}, {raised.during}: {name_of(error)}: {_first_lines(unwrapped(error)[-1])}"
+        return "unsupported", f"step {step}, {raised.during}: {name_of(error)}: {first_lines(unwrapped(error)[-1])}"
     place = f" at {where}" if (where := place_of(error)) else ""
-    return "crash", f"step {step}, {raised.during}: {name_of(error)}{place}: {_first_lines(unwrapped(error)[-1])}"
+    return "crash", f"step {step}, {raised.during}: {name_of(error)}{place}: {first_lines(unwrapped(error)[-1])}"
 
 
 def _said_by_eager(eager: Run) -> str:
@@ -339,7 +340,8 @@ def _said_by_eager(eager: Run) -> str:
     return f"{BOTH_RAISE} {name_of(raised.error)}" if raised else ""
 
 
-def _first_lines(error: BaseException) -> str:
+def first_lines(error: BaseException) -> str:
+    """The beginning of what an error says, in one line."""
     return " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
 
 

@@ -9,10 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.case import SHAPES
+from harness.backends import Backend
+from harness.case import SHAPES, Case
+from harness.outcome import Result
 
 FRONTS = ("graph", "torch.compile")
 """Who hands a batch to the backend: nobody, the calls being one graph as they stand; or Dynamo."""
+
+
+Judge = Callable[[Case, Backend, int], Result]
+"""The row of one program on a backend, under a seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class Sample:
 class Batch:
     """Samples of one kind; `make(seed)` gives them afresh. `group` names what of a run is kept in one shard.
 
-    `is_together`: several may share a compile. Errors, of which the first ends its program, may not.
+    `is_together`: several may share a compile. Errors, of which the first ends its program, may not. `judge`, where it
+    is given, judges its programs in the place of a run beside eager's.
     """
 
     name: str
@@ -39,6 +46,7 @@ class Batch:
     front: str = "graph"
     shapes: tuple[str, ...] = SHAPES
     is_together: bool = True
+    judge: Judge | None = None
 
     @property
     def form(self) -> str:

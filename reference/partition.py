@@ -1,8 +1,8 @@
-"""Every cut of a small joint graph, tried."""
+"""Every cut of a small joint graph, tried: by the bytes that it saves, and by what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any
@@ -11,6 +11,9 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Gradient, Program, Tangent
+
+Costs = Callable[[fx.Node], tuple[int, int]]
+"""What it costs to keep a value, and to compute it again from what it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,26 @@ def cuts(joint: Program, *, most: int = 16) -> Iterator[Cut]:
 def cheapest(joint: Program) -> Cut:
     """The cut that saves the fewest bytes."""
     return min(cuts(joint), key=lambda cut: (cut.saved_bytes, len(cut.saved), sorted(cut.saved)))
+
+
+def cheapest_of(costs: Costs, wanted: Sequence[fx.Node], choices: Sequence[fx.Node], free: frozenset[fx.Node]) -> int:
+    """The least cost of a backward that is to know the `wanted` values of forward, over every set of `choices` that it
+    may compute again; `free` values are computed again wherever they are needed."""
+    return min(cost_of(costs, wanted, free | set(chosen)) for chosen in _subsets(choices))
+
+
+def cost_of(costs: Costs, wanted: Sequence[fx.Node], again: frozenset[fx.Node]) -> int:
+    """What it costs to keep, or to compute from what it reads where it is one of `again`, each value that is needed."""
+    total, seen, pending = 0, set[fx.Node](), list(wanted)
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        keep, compute = costs(node)
+        total += compute if node in again else keep
+        pending.extend(node.all_input_nodes if node in again else ())
+    return total
 
 
 def _inputs(joint: Program) -> Iterator[tuple[Any, fx.Node]]:

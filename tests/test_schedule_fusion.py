@@ -122,6 +122,20 @@ def test_equal_layers_share_kernels() -> None:
     assert len(schedule.kernels) <= 2 and len(launches(schedule)) == 6
 
 
+def test_fusion_makes_no_cycle_through_the_order_of_calls_with_effects() -> None:
+    """The product reads a draw that comes after one that reads what the product's kernel would also compute."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        chance = torch.sigmoid(x @ w)
+        first = torch.bernoulli(chance)
+        return chance * torch.rand_like(x), first
+
+    schedule = planned(traced(function, torch.randn(4, 4), torch.randn(4, 4)))
+    assert len(launches(schedule)) == 2
+    draws = [step.target for step in schedule.steps if isinstance(step, CallAten) and "mm" not in str(step.target)]
+    assert draws == [aten.bernoulli.default, aten.rand_like.default]
+
+
 def test_contiguous_pointwise_is_one_loop() -> None:
     schedule = check(lambda x: (x + 1,), torch.randn(3, 4, 5))
     assert [len(kernel.loops) for kernel in schedule.kernels] == [1]

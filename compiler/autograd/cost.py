@@ -52,7 +52,7 @@ def work(node: fx.Node) -> int:
     if node.target is operator.getitem:
         return 0
     if is_elementwise(node):
-        return elements(node.meta["val"]) * ELEMENT
+        return sum(map(elements, _parts(node.meta["val"]))) * ELEMENT
     if kind_of(node.target) is Kind.random:
         return DRAW * sum(map(elements, _parts(node.meta.get("val"))[:1]))
     read = [n.meta["val"] for n in node.all_input_nodes if is_measurable(n)]
@@ -78,6 +78,8 @@ def _flops(node: fx.Node) -> int:
 
 def _parts(value: object) -> list[torch.Tensor]:
     """The tensors that a call returns."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     return [part for part in pytree.tree_leaves(value) if isinstance(part, torch.Tensor)]
 
 

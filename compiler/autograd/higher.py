@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import sympy
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from compiler.autograd.joint import autocast_off, record_tangent
 from compiler.autograd.replay import draw_again, state_name
@@ -24,7 +25,7 @@ from compiler.ir.again import Again, Path
 from compiler.ir.captured import Captured
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.strides import number_at
-from compiler.ir.trace import SYMBOLIC, is_random
+from compiler.ir.trace import SYMBOLIC, is_random, module_of
 
 
 def gradients_again(
@@ -103,20 +104,25 @@ def _value(values: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:
 def _gradients(
     of: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], goes_on: bool
 ) -> list[torch.Tensor | None]:
-    """The gradient of each source; None where nothing leads to it."""
+    """The gradient of each source; None where nothing leads to it.
+
+    Raises: Unsupported for a formula that reads its data, which only a run would tell.
+    """
     wanted = [source for source in sources if source.requires_grad]
     pairs = [(value, tangent) for value, tangent in zip(of, tangents, strict=True) if value.requires_grad]
     if not wanted or not pairs:
         return [None] * len(sources)
-    made = iter(
-        torch.autograd.grad(
+    try:
+        found = torch.autograd.grad(
             [value for value, _ in pairs],
             wanted,
             [tangent for _, tangent in pairs],
             allow_unused=True,
             create_graph=goes_on,
         )
-    )
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise Unsupported(f"the formula of a gradient of a gradient reads its data: {error}") from error
+    made = iter(found)
     return [next(made) if source.requires_grad else None for source in sources]
 
 
@@ -176,7 +182,7 @@ def _program(module: fx.GraphModule, inputs: Sequence[fx.Node], outputs: Sequenc
     graph.output([copies[node] for node in outputs])
     roles = tuple(UserInput(index) for index, _ in enumerate(inputs))
     signature = Signature(roles, tuple(UserOutput(index) for index, _ in enumerate(outputs)))
-    return Program(fx.GraphModule(module, graph, class_name="Program"), signature)
+    return Program(module_of(module, graph), signature)
 
 
 def _needed(graph: fx.Graph, outputs: Sequence[fx.Node], given: Collection[fx.Node]) -> Iterator[fx.Node]:

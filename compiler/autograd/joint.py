@@ -5,17 +5,20 @@ inputs + Tangent(of) for each differentiable output  ->  outputs + Gradient(of) 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
+from compiler.autograd.partition import viewed
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured, as_node
 from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
-from compiler.ir.trace import Trace
+from compiler.ir.trace import HELD, Trace
 
 
 def differentiate(captured: Captured) -> Program:
@@ -28,6 +31,7 @@ def differentiate(captured: Captured) -> Program:
         values = [captured.returned[role] for role in roles]
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
+        _mark_held(trace, values)
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
@@ -82,6 +86,37 @@ def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None
             masks[node] = 0
             pending.append((node, True))
             pending.extend((parent, False) for parent in parents if parent not in masks)
+
+
+def _mark_held(trace: Trace, values: Sequence[object]) -> None:
+    """Marks the inputs, and their views, that eager's autograd saves: gradients of gradients may read them, and to
+    write them before backward is an error, whatever our own backward reads."""
+    for saved in _saved_by(values):
+        node = trace.known_node_of(saved)
+        if node is not None and viewed(node).op == "placeholder":
+            node.meta[HELD] = True
+
+
+def _saved_by(values: Sequence[object]) -> Iterator[torch.Tensor]:
+    """The tensors that the nodes behind some values have saved; not what a hook has packed, of which only the hook
+    knows what it stands for."""
+    seen: set[object] = set()
+    pending = [value.grad_fn for value in values]  # type: ignore[attr-defined]
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending.extend(parent for parent, _ in node.next_functions)
+        for name in _saving_attributes(node.__class__):
+            with suppress(RuntimeError):  # nothing is left of it
+                held = (getattr(saved, "data", None) for saved in pytree.tree_leaves(getattr(node, name)))
+                yield from (tensor for tensor in held if isinstance(tensor, torch.Tensor))
+
+
+@functools.cache
+def _saving_attributes(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
 def _gradients(

@@ -15,9 +15,9 @@ from torch import fx
 
 from compiler.autograd.replay import draw_again, is_replayable, keep_states
 from compiler.errors import VerifyError
-from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.strides import has_symbols
-from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
+from compiler.ir.trace import HELD, RECOMPUTED, SYMBOLIC, has_effect, is_random, module_of, producer
 
 Returned = fx.Node | int | None
 
@@ -160,7 +160,7 @@ def _backward_nodes(
     """The calls that backward makes, and the values that it must be given."""
     tangents = set(_placeholders(joint, [r for r in joint.signature.inputs if isinstance(r, Tangent)]).values())
     after: set[fx.Node] = set()
-    saved: set[fx.Node] = set()
+    saved = _held(joint)
     stack = [node for node in (*gradients, *_effects_of_backward(joint, before)) if isinstance(node, fx.Node)]
     while stack:
         node = stack.pop()
@@ -173,6 +173,15 @@ def _backward_nodes(
         after.add(node)
         stack.extend(node.all_input_nodes)
     return after, saved
+
+
+def _held(joint: Program) -> set[fx.Node]:
+    """The inputs, and their views, that eager's backward holds on to; not those that the call writes, of which it would
+    take a copy."""
+    written = {role.of for role in joint.signature.outputs if isinstance(role, Mutation)}
+    roles = zip(joint.signature.inputs, joint.placeholders, strict=True)
+    kept = {node for role, node in roles if role not in written}
+    return {node for node in joint.module.graph.nodes if HELD in node.meta and viewed(node) in kept}
 
 
 def _effects_of_backward(joint: Program, before: set[fx.Node]) -> Iterator[fx.Node]:
@@ -272,7 +281,7 @@ def _extract(
                 copies[node].meta[RECOMPUTED] = True
     graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
     signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))  # type: ignore[arg-type]
-    return Program(fx.GraphModule(joint.module, graph, class_name="Program"), signature)
+    return Program(module_of(joint.module, graph), signature)
 
 
 def late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:

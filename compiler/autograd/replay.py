@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from compiler.autograd.cost import bytes_of, is_measurable
 from compiler.ir.roles import Program, Saved
+from compiler.ir.trace import module_of
 from compiler.ops.generators import exchange_generator_state, generator_state
 
 LEAST_BYTES = 1 << 14
@@ -51,7 +52,7 @@ def keep_states(forward: Program, names: Collection[str]) -> tuple[Program, list
     output = next(iter(reversed(graph.nodes)))
     output.args = ([*output.args[0], *states],)
     roles = (*forward.signature.outputs, *(Saved(node.name) for node in states))
-    return Program(_again(forward), replace(forward.signature, outputs=roles)), states
+    return Program(module_of(forward.module, graph), replace(forward.signature, outputs=roles)), states
 
 
 def draw_again(program: Program, states: Sequence[fx.Node], after: int) -> Program:
@@ -69,7 +70,7 @@ def draw_again(program: Program, states: Sequence[fx.Node], after: int) -> Progr
         _bracket(nodes[state.name], given)
     roles = program.signature.inputs
     inputs = (*roles[:after], *(Saved(state.name) for state in states), *roles[after:])
-    return Program(_again(program), replace(program.signature, inputs=inputs))
+    return Program(module_of(program.module, graph), replace(program.signature, inputs=inputs))
 
 
 def _state_before(call: fx.Node) -> fx.Node:
@@ -102,7 +103,3 @@ def _fake_state(call: fx.Node) -> torch.Tensor:
     count = generator_state(value.device).numel()
     with value.fake_mode:  # type: ignore[attr-defined]
         return torch.empty(count, dtype=torch.uint8)
-
-
-def _again(program: Program) -> fx.GraphModule:
-    return fx.GraphModule(program.module, program.module.graph, class_name="Program")

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program, Tangent
-from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes
+from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes, module_of
 
 aten = torch.ops.aten
 
@@ -69,7 +69,7 @@ def without(backward: Program, missing: Collection[Tangent]) -> Program:
     for node in unread:  # sizes are read by layouts, too
         graph.erase_node(node)
     kept = tuple(role for node, role in inputs.items() if node not in unread)
-    module = fx.GraphModule(backward.module, graph, class_name="Program")
+    module = module_of(backward.module, graph)
     return Program(module, replace(backward.signature, inputs=kept))
 
 

@@ -717,7 +717,8 @@ def _with_gaps(value: torch.Tensor) -> torch.Tensor:
 
 
 def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A function that gives a tangent the strides that the backward graph was recorded with."""
+    """A function that gives a tangent the strides that the backward graph was recorded with, and numbers that need no
+    bit of the tensor to be read right: it may come conjugated or negated by one."""
     strides: tuple[int | torch.SymInt, ...] = expected.stride()
     order = sorted(range(expected.dim()), key=lambda dim: (-_hint(strides[dim]), dim))
     return _laid_out_by(tuple(order), None if any(isinstance(s, torch.SymInt) for s in strides) else tuple(strides))
@@ -731,6 +732,8 @@ def _laid_out_by(
     ordered = order == tuple(range(len(order)))
 
     def laid_out(tangent: torch.Tensor) -> torch.Tensor:
+        if tangent.is_conj() or tangent.is_neg():
+            tangent = tangent.resolve_conj().resolve_neg()
         if stride is not None and tangent.stride() == stride:
             return tangent
         if ordered:

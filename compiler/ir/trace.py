@@ -7,6 +7,7 @@ of what it mutates, what it returns or which tangents it will need.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import (
     PythonKeyTracer,
     disable_autocast_cache,
@@ -36,6 +38,8 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 RECOMPUTED = "is_recomputed"
 """Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
+HELD = "is_held_by_eager"
+"""Marks inputs, and views of them, that eager's autograd saves for backward."""
 
 
 class Trace:
@@ -137,6 +141,10 @@ class Trace:
             return constant
         return found
 
+    def known_node_of(self, value: torch.Tensor) -> fx.Node | None:
+        """The node that computes `value`; None for a tensor that this trace did not make."""
+        return get_proxy_slot(self.fake_of(value), self.tracer, None, lambda slot: slot.proxy.node)
+
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
         graph = self.graph
@@ -145,7 +153,13 @@ class Trace:
             calls[0].prepend(node)
         graph.output(list(outputs))
         eliminate_dead_nodes(graph)
-        return fx.GraphModule(self.tracer.root, graph, class_name="Program")
+        return module_of(self.tracer.root, graph)
+
+
+def module_of(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """A graph as a module that holds what `root` does. Its Python text, which most are never asked for and which takes
+    longer to write than a cheapest cut to find, is written when it is first called or read."""
+    return _LazyGraphModule(root, graph, class_name="Program")
 
 
 class _Tracer(PythonKeyTracer):
@@ -199,6 +213,7 @@ def is_random(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and _draws(node.target) and not _drops_nothing(node)
 
 
+@functools.cache
 def _draws(target: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in target.tags
 
@@ -229,8 +244,12 @@ def is_effectful(target: object) -> bool:
     random numbers, it returns nothing (so it is there to raise), or it is registered as one with an effect."""
     if not isinstance(target, torch._ops.OpOverload):
         return isinstance(target, torch._ops.HigherOrderOperator)
-    is_told = target._schema.is_mutable or _draws(target) or not target._schema.returns
-    return is_told or has_registered_effect(target)
+    return _tells_effect(target) or has_registered_effect(target)
+
+
+@functools.cache
+def _tells_effect(target: torch._ops.OpOverload) -> bool:
+    return target._schema.is_mutable or _draws(target) or not target._schema.returns
 
 
 def eliminate_dead_nodes(graph: fx.Graph) -> None:

@@ -153,10 +153,14 @@ class HigherOrder:
         at = _At(self, path, roots, kept, sizes, getattr(ctx, "at", ()), waiting if anchor is not None else None)
         return at.gradients([tangent for _, tangent in given])
 
-    def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor]:
-        """The inputs themselves: those that were saved, and leaves."""
+    def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor | None]:
+        """The inputs themselves: those that were saved, and leaves; None for what has no gradient in the call."""
         for kind, index in self.roots.sources:
-            yield saved[index] if kind == "saved" else ctx.next_functions[index][0].variable
+            if kind == "saved":
+                yield saved[index]
+            else:
+                node = ctx.next_functions[index][0]
+                yield None if node is None else node.variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ class _At:
 
     higher: HigherOrder
     path: Path
-    roots: tuple[Tensor, ...]
+    roots: tuple[Tensor | None, ...]
     saved: tuple[Tensor, ...]
     sizes: Sizes
     at: Sizes
@@ -189,7 +193,7 @@ class Gradients(torch.autograd.Function):
     """Gradients of one order, as a node that has gradients itself. It takes the roots, then the tangents."""
 
     @staticmethod
-    def forward(ctx: Any, at: _At, order: Order, *roots_and_tangents: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, at: _At, order: Order, *roots_and_tangents: Any) -> tuple[Tensor, ...]:
         tangents = roots_and_tangents[len(at.roots) :]
         values = tuple(order.run(at.saved, at.sizes, tangents))
         ctx.at = replace(at, saved=())

@@ -8,7 +8,8 @@ Three decisions, made once a node in the order of the graph:
     start    else it starts a group of its own
 
 Every group becomes one kernel, which stores those members that something outside it reads. No cycle can come of it:
-each group has a level above the levels of all that it reads, and a member joins only if that stays so.
+each group has a level above the levels of all that it reads, and a member joins only if that stays so; a call with an
+effect has one above that of the call with an effect before it.
 
 Cost: near-linear in nodes; expressions are bounded in size and depth, and what exceeds the bound is stored.
 """
@@ -156,9 +157,13 @@ class _Fusion:
 
     def run(self) -> Fused:
         self._find_uses()
+        last = 0
         for position, definition in enumerate(self.lowered.definitions):
             if isinstance(definition, Called):
-                self.levels[definition.name] = 1 + self._level_of_call(definition)
+                level = 1 + self._level_of_call(definition)
+                if definition.has_effect:  # it runs behind the one before
+                    level = last = max(level, last + 1)
+                self.levels[definition.name] = level
             elif isinstance(definition, Generated) and definition.tensor.name in self.live:
                 self._place(definition, position)
             elif isinstance(definition, Scattered) and definition.tensor.name in self.live:
@@ -241,7 +246,7 @@ class _Fusion:
     def _scatter(self, definition: Scattered, position: int) -> None:
         """Updates are never part of another kernel: what reads the tensor must see all of them."""
         update = self._expanded(definition.update, definition.over)
-        read = [definition.base, *(element.tensor for element in elements(update))]
+        read = [self._root(definition.base), *(element.tensor for element in elements(update))]
         self.levels[definition.tensor.name] = 1 + max(self.levels.get(name, 0) for name in read)
         self.scatterings.append(Scattering(definition, update, position))
 

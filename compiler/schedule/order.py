@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.errors import VerifyError
 from compiler.ir.in_place import after, private
 from compiler.ir.index import Index, Symbol
 from compiler.ir.loops import (
@@ -235,7 +236,10 @@ def reinterpreted(view: Tensor, base: Tensor) -> Reinterpret:
 
 
 def _sorted(units: list[_Unit]) -> tuple[Step, ...]:
-    """Topological order; of the units that could come next, the one that stood first in the program."""
+    """Topological order; of the units that could come next, the one that stood first in the program.
+
+    Raises: VerifyError for units that wait for each other.
+    """
     giver = {name: unit for unit in units for name in unit.gives}
     waiting: dict[int, int] = {}
     users: dict[int, list[_Unit]] = {}
@@ -256,4 +260,7 @@ def _sorted(units: list[_Unit]) -> tuple[Step, ...]:
             waiting[id(user)] -= 1
             if waiting[id(user)] == 0:
                 heapq.heappush(ready, (user.position, numbers[id(user)], user))
+    if any(waiting.values()):
+        stuck = [name for unit in units if waiting[id(unit)] for name in unit.gives]
+        raise VerifyError(f"plan: {', '.join(stuck[:5])} and what needs them wait for each other")
     return tuple(steps)

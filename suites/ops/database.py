@@ -43,6 +43,7 @@ def _unseeded(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 methods = load("common_methods_invocations")
+sets_seed = methods.wrapper_set_seed
 methods.wrapper_set_seed = _unseeded
 """Operators that draw set a seed of their own, which no graph can hold. Here a run is seeded before it begins, so that
 what they draw, and the state that they leave, can be held against eager's."""

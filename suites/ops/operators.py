@@ -159,14 +159,14 @@ def _samples(op: Any, dtype: torch.dtype, form: _Form, choice: Choice, seed: int
     given = list(enumerate(op.sample_inputs("cpu", dtype, requires_grad=form.requires_grad)))
     salt = f"{name_of(op)} {dtype} {form.name}"
     found = []
-    for number, sample in _some(given, choice.most, salt):
+    for number, sample in some(given, choice.most, salt):
         for layout, laid in _in_layouts(sample, choice, zlib.crc32(f"{salt} {number}".encode())):
             if (call := form.call(op, laid)) is not None:
                 found.append(Sample(f"{number} {layout}", *call))
     return found
 
 
-def _some(samples: Sequence[tuple[int, Any]], most: int | None, salt: str) -> Sequence[tuple[int, Any]]:
+def some(samples: Sequence[tuple[int, Any]], most: int | None, salt: str) -> Sequence[tuple[int, Any]]:
     """So many of the samples at most, by a hash of their numbers."""
     if most is None or len(samples) <= most:
         return samples

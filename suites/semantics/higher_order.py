@@ -59,6 +59,42 @@ def second_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}
 
 
+def _from_lazy_cotangents(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    """Gradients under cotangents that are conjugated, and negated, by a bit; and of the imaginary part of those."""
+    y = f(x, w)
+    torch.manual_seed(1)
+    given = torch.randn_like(y.detach())
+    found = [torch.autograd.grad(y, (x, w), one, retain_graph=True) for one in (given.conj(), torch._neg_view(given))]
+    (first,) = torch.autograd.grad(y, x, given, create_graph=True)
+    last = torch.view_as_real(first.conj()).sum() + first.conj().imag.sum()
+    return [g.detach().clone() for pair in found for g in pair], torch.autograd.grad(last, (x, w))
+
+
+@program(higher, modes=TRAIN, scenario=_from_lazy_cotangents)
+def gradients_under_cotangents_that_are_conjugated_by_a_bit() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return (x.conj() * w).sin()
+
+    made = torch.randn(2, 3, 2)
+    x, w = (torch.view_as_complex(part).requires_grad_() for part in (made, made.flip(0).contiguous()))
+    return f, (x, w), {}
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_gradients_of_what_backward_reads_in_no_input() -> Made:
+    """Backward reads a difference of the inputs; its own gradients read each of them, as eager saves them."""
+    return torch.lerp, (leaf(3), leaf(3), leaf(3)), {}
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_gradients_of_a_difference_of_none() -> Made:
+    def f(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """With `n=0` nothing is put before or after."""
+        return torch.diff(x, n=0, prepend=before, append=after).tanh()
+
+    return f, (leaf(2, 3), leaf(2, 1), leaf(2, 2)), {}
+
+
 @program(higher, modes=TRAIN, scenario=_to_order(3))
 def third_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}

@@ -36,6 +36,17 @@ def draw_that_nothing_uses_still_counts() -> Made:
 
 
 @program(random)
+def draw_between_two_uses_of_a_value_that_another_draw_reads() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """One kernel of the sigmoid and the product would need the second draw, and the first draw that kernel."""
+        chance = torch.sigmoid(x @ w)
+        first = torch.bernoulli(chance.detach())
+        return chance * torch.rand_like(x), first
+
+    return f, (numbers(4, 4), leaf(4, 4)), {}
+
+
+@program(random)
 def equal_draws_stay_two() -> Made:
     def f(w: Tensor) -> tuple[Tensor, Tensor]:
         return torch.rand(3) * w, torch.rand(3) * w
