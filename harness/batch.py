@@ -1,7 +1,7 @@
 """Runs a batch of samples: many in one compile, and one by one where something is not as eager's.
 
-    together, as one graph -> the same through torch.compile, where it is refused -> without those that eager rejects
-    -> halves -> one sample, whose row is its verdict
+    together, as one graph -> without those that eager rejects -> with none of these through torch.compile, where it is
+    refused -> halves -> one sample, whose row is its verdict
 
 What a compile of several shows is taken apart until each verdict is that of one sample. A difference names its sample
 by its path, and that sample runs again alone; one that is `same` alone, and was not among others, is `diverged` with
@@ -122,22 +122,31 @@ class _Trial:
     tally: Tally = field(default_factory=Tally)
 
     def judge(self, samples: tuple[Sample, ...]) -> None:
-        """Judges the samples, together as far as they let themselves be."""
-        if self._is_judged(samples, is_whole=True):
+        """Judges the samples, together as far as they let themselves be. Where the whole is refused as a graph, and not
+        for a sample that eager rejects, Dynamo may break it."""
+        if len(samples) == 1:
+            return self._judge_one(samples)
+        result = self._run_together(samples, self._first)
+        if is_conclusive(result):
             return
-        accepted = tuple(sample for sample in samples if not self._is_rejected(sample))
-        names = {sample.name for sample in accepted}
-        for sample in samples:
-            if sample.name not in names:
-                self._judge_through_dynamo((sample,))
-        if len(accepted) == len(samples):
+        if rejected := self._rejected(samples):
+            self._judge_without(rejected, samples)
+        elif not (result.verdict == "unsupported" and self._is_direct and self._is_judged_through_dynamo(samples)):
             self._judge_halves(samples)
-        elif accepted:
+
+    def _judge_without(self, rejected: Sequence[Sample], samples: tuple[Sample, ...]) -> None:
+        """Judges the samples that eager rejects one by one, and the others together."""
+        names = {sample.name for sample in rejected}
+        for sample in rejected:
+            self._judge_through_dynamo((sample,))
+        if accepted := tuple(sample for sample in samples if sample.name not in names):
             self._judge_accepted(accepted)
 
     def _judge_accepted(self, samples: tuple[Sample, ...]) -> None:
         """Judges samples that eager runs."""
-        if not self._is_judged(samples):
+        if len(samples) == 1:
+            self._judge_one(samples)
+        elif not is_conclusive(self._run_together(samples, self._first)):
             self._judge_halves(samples)
 
     def _judge_halves(self, samples: tuple[Sample, ...]) -> None:
@@ -145,19 +154,21 @@ class _Trial:
         self._judge_accepted(samples[:middle])
         self._judge_accepted(samples[middle:])
 
-    def _is_judged(self, samples: tuple[Sample, ...], is_whole: bool = False) -> bool:
-        """Runs the samples as one program, and counts the verdict of each where that tells them. Where the whole is
-        refused as a graph, Dynamo may break it."""
-        if len(samples) == 1:
-            self._judge_one(samples)
-            return True
-        strict = strictly(self.how.backend)
-        result = self._run(samples, without_dynamo(strict) if self._is_direct else backends.resolve(strict))
-        if result.verdict == "unsupported" and is_whole and self._is_direct:
-            result = self._run(samples, backends.resolve(strict))
+    def _is_judged_through_dynamo(self, samples: tuple[Sample, ...]) -> bool:
+        return is_conclusive(self._run_together(samples, backends.resolve(strictly(self.how.backend))))
+
+    def _run_together(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
+        """Runs the samples as one program, and counts the verdict of each where that tells them."""
+        result = self._run(samples, backend)
         if is_conclusive(result):
             self._conclude(samples, result)
-        return is_conclusive(result)
+        return result
+
+    @property
+    def _first(self) -> Backend:
+        """The backend that samples are given to first."""
+        strict = strictly(self.how.backend)
+        return without_dynamo(strict) if self._is_direct else backends.resolve(strict)
 
     @property
     def _is_direct(self) -> bool:
@@ -181,9 +192,15 @@ class _Trial:
         self.tally.counted(result)
         self.tally.judged(self._explained(samples, result))
 
-    def _is_rejected(self, sample: Sample) -> bool:
+    def _rejected(self, samples: tuple[Sample, ...]) -> list[Sample]:
+        """The samples for which eager raises: none where it runs them all as one program."""
+        if not self._raises(samples):
+            return []
+        return [sample for sample in samples if self._raises((sample,))]
+
+    def _raises(self, samples: tuple[Sample, ...]) -> bool:
         """Whether eager raises."""
-        return self._run((sample,), backends.resolve(NOTHING)).detail.startswith(BOTH_RAISE)
+        return self._run(samples, backends.resolve(NOTHING)).detail.startswith(BOTH_RAISE)
 
     def _run(self, samples: tuple[Sample, ...], backend: Backend) -> Result:
         """The row of the samples as one program. What the harness itself trips over is a crash of that row."""

@@ -15,7 +15,7 @@ from rich.table import Table
 from harness import ledger, progress
 from harness.batch_report import run_batches
 from harness.batch_run import TIMEOUT_S, Settings, Shard, StoreError, plan
-from harness.case import SHAPES
+from harness.case import MODES, SHAPES
 
 
 def BATCHES(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,6 +27,12 @@ def BATCHES(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path),
             metavar="PATH",
             help="ops, gradients: what has ended is kept here, and not run again.",
+        ),
+        click.option(
+            "--summary",
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="ops: a small file with the figures of each shard, to which this one's are added.",
         ),
     ):
         command = option(command)
@@ -45,12 +51,15 @@ class Batches:
     seed: int
     shard: str
     resume: Path | None
+    summary: Path | None = None
 
     def run(
         self, facts: Mapping[str, Any], jobs: int, timeout_s: float | None, json_path: Path | None, html: Path | None
     ) -> int:
         """Runs them and gives the exit status. Raises: click.UsageError where there is nothing to run, or no way to."""
         shard = shard_of(self.shard)
+        if self.summary is not None and (self.text or self.shapes or set(self.modes) != set(MODES)):
+            raise click.UsageError("--summary is of whole shards: without --filter, --mode and --shapes")
         batches = importlib.import_module(self.module).batches()
         units = plan(batches, self.backends, self.text, self.modes, self.shapes or SHAPES, shard)
         if not units:
@@ -58,7 +67,7 @@ class Batches:
         suite = self.module.removeprefix("suites.").partition(".")[0]
         settings = Settings(self.module, suite, self.seed, jobs, timeout_s or TIMEOUT_S)
         try:
-            return run_batches(units, settings, facts, shard, self.resume, json_path, html)
+            return run_batches(units, settings, facts, shard, self.resume, json_path, html, self.summary)
         except (StoreError, ledger.LedgerError) as error:
             raise click.UsageError(str(error)) from error
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness import ledger, progress, report
+from harness import batch_summary, ledger, progress, report
 from harness.batch import AS_MUCH
 from harness.batch_run import Ended, Settings, Shard, Store, Unit, run_units
 from harness.ledger import Judgement, Known
@@ -51,6 +51,7 @@ class Found:
     nodes_generated: int = 0
     interrupted: bool = False
     verdicts: Counter[str] = field(default_factory=Counter)
+    commits: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     callers: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     samples_of: Counter[str] = field(default_factory=Counter)
@@ -61,6 +62,7 @@ class Found:
         """Counts a unit; the rows of it that do not pass."""
         tally, operator = ended.tally, operator_of(ended.unit)
         self.units += 1
+        self.commits[ended.commit] += 1
         self.samples += tally.samples
         self.given_back += tally.given_back
         self.compiles += tally.compiles
@@ -108,14 +110,17 @@ def operator_of(unit: Unit) -> str:
 
 def run_batches(
     units: Sequence[Unit], settings: Settings, facts: Mapping[str, Any], shard: Shard, resume: Path | None,
-    json_path: Path | None, html: Path | None,
+    json_path: Path | None, html: Path | None, summary: Path | None = None,
 ) -> int:  # fmt: skip
     """Runs the units, shows and writes; gives the exit status: 0 when every sample is as eager or in the ledger.
 
-    Raises: StoreError for a file to resume that belongs to another run.
+    Raises: StoreError for a file to resume, or a summary, that belongs to another run.
     """
     console, found = progress.terminal(), Found(ledger.read())
     store = Store(resume, {"suite": settings.suite, "seed": settings.seed, "torch": facts["torch"]}) if resume else None
+    asked = batch_summary.asked_of(settings, units)
+    if summary is not None:
+        batch_summary.read(summary, asked, shard.count)
     before = store.read(units) if store is not None else []
     for ended in before:
         found.add(ended)
@@ -123,7 +128,8 @@ def run_batches(
     left = [unit for unit in units if unit.key not in done]
     console.print(covered_line(units, shard, len(before)), soft_wrap=True)
     try:
-        for ended in run_units(left, settings):
+        for new in run_units(left, settings):
+            ended = dataclasses.replace(new, commit=facts.get("commit") or "")
             if store is not None:
                 store.add(ended)
             _tell(console, found, found.add(ended), len(units))
@@ -133,8 +139,18 @@ def run_batches(
         report.write_json(json_path, document(found, units, facts, shard))
     if html is not None:
         report.write_html(html, report.render_html(found.rows, facts, interrupted=found.interrupted))
+    if summary is not None:
+        batch_summary.write(summary, batch_summary.record(figures(found, units), found.rows, facts), asked, shard)
     show(console, found)
     return INTERRUPTED if found.interrupted else 0 if found.passes else 1
+
+
+def figures(found: Found, units: Sequence[Unit]) -> dict[str, Any]:
+    """The numbers of a run that a summary keeps."""
+    names = ("samples", "given_back", "compiles", "nodes", "nodes_generated", "generated")
+    counts = {"units": len(units), "ended": found.units, "same": found.verdicts["same"]}
+    counted = {name: getattr(found, name) for name in names}
+    return {"commits": dict(found.commits), **counts, **counted, "seconds": round(found.seconds, 1)}
 
 
 def _tell(console: Console, found: Found, failing: Sequence[Row], count: int) -> None:

@@ -76,11 +76,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A unit that has ended."""
+    """A unit that has ended, at which commit of the project where that is known."""
 
     unit: Unit
     tally: Tally
     seconds: float
+    commit: str = ""
 
 
 def run_units(units: Sequence[Unit], settings: Settings) -> Iterator[Ended]:
@@ -280,10 +281,13 @@ class Store:
         by_key = {unit.key: unit for unit in units}
         found = [data for line in lines[1:] if (data := _whole(line)) is not None and data["unit"] in by_key]
         self.path.write_text("\n".join(line for line in lines if _whole(line) is not None) + "\n")
-        return [Ended(by_key[data["unit"]], Tally.read(data["tally"]), data["seconds"]) for data in found]
+        return [
+            Ended(by_key[data["unit"]], Tally.read(data["tally"]), data["seconds"], data.get("commit", ""))
+            for data in found
+        ]
 
     def add(self, ended: Ended) -> None:
-        data = {"unit": ended.unit.key, "seconds": ended.seconds, "tally": ended.tally.data()}
+        data = {"unit": ended.unit.key, "seconds": ended.seconds, "commit": ended.commit, "tally": ended.tally.data()}
         with self.path.open("a") as file:
             file.write(json.dumps(data) + "\n")
 

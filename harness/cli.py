@@ -123,15 +123,16 @@ def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
     html_directory: Path | None, examples: int, first: int, oracles: str, shard: str, resume: Path | None,
-    **driving: Any,
+    summary: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
     SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
     machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
     from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic. `ops` is every
-    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it; `gradients`
-    holds the first and second gradients of its operators to torch's own checks, in batches as well.
+    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it, and --summary
+    keeps the figures of the shards together; `gradients` holds the first and second gradients of its operators to
+    torch's own checks, in batches as well.
     """
     check_writable(json_path, html_directory)
     check_device(device)
@@ -139,7 +140,7 @@ def run(
     if names == ("machine",):
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     if (module := alone(names, discover_batches)) is not None:
-        batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume)
+        batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume, summary)
         sys.exit(
             batches.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
         )

@@ -22,6 +22,7 @@ def environment(device: str = "cpu") -> dict[str, str | int | None]:
         "python": platform.python_version(),
         **{name: package_version(name) for name in PACKAGES},
         "torch": torch.__version__,
+        "commit": commit(),
         "compiler": compiler_version(),
         "system": f"{platform.system()} {platform.release()}",
         "cpu": cpu_model(),
@@ -38,6 +39,16 @@ def package_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this runs from, with `-dirty` where files of it are changed; None outside one."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude", "*"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return said.stdout.strip() or None
 
 
 def compiler_version() -> str | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from compiler.codegen.cpp import prelude
+from compiler.codegen.prelude import prelude
 from compiler.ir.index import Int, Symbol
 from compiler.ir.loops import Buffer, Call, Kernel, Load, Loop, Store
 from compiler.options import Options

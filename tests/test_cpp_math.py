@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from compiler.codegen.cpp import emit_kernel, prelude
+from compiler.codegen.cpp import emit_kernel
+from compiler.codegen.prelude import items, prelude, prelude_of
 from compiler.ir.loops import Call, Expr
 from compiler.ir.rewrite import constant
 from compiler.runtime.build import FLAGS, find_compiler
@@ -190,7 +192,42 @@ def test_math_loops_are_vectorised(tmp_path: Path) -> None:
     for op, body in bodies.items():
         run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, body)], {"x": x}, {"y": x})
         source = tmp_path / "unit.cpp"
-        source.write_text(prelude() + emit_kernel(run.kernel))
+        text = emit_kernel(run.kernel)
+        source.write_text(prelude_of(text) + text)
         command = [compiler.path, *FLAGS, "-fopt-info-vec-optimized", "-c", str(source), "-o", "/dev/null"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "loop vectorized" in done.stderr, op
+
+
+def test_prelude_gives_each_function_with_all_that_it_needs(tmp_path: Path) -> None:
+    """A unit that names one function compiles with what it is given, and is given every overload of that name."""
+    compiler = find_compiler("")
+    if compiler is None:
+        pytest.skip("no C++ compiler runs here")
+    functions = re.findall(r"^INLINE .*?(\w+)\(", prelude(), re.MULTILINE)
+    names = set().union(*(item.names for item in items()))
+    assert len(functions) > 150 and set(functions) <= names
+    parts = [f"namespace only_{name} {{\n{prelude_of(name)}\n}}" for name in sorted(names)]
+    for name, part in zip(sorted(names), parts, strict=True):
+        assert len(re.findall(rf"\b{name}\(", part)) >= functions.count(name), name
+    source = tmp_path / "unit.cpp"
+    source.write_text("\n".join(part.replace("#define", "#undef INLINE\n#define", 1) for part in parts))
+    done = subprocess.run([compiler.path, *FLAGS, "-fsyntax-only", "-w", str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:2000]
+
+
+def test_prelude_makes_the_code_that_the_whole_file_makes(tmp_path: Path) -> None:
+    compiler = find_compiler("")
+    if compiler is None:
+        pytest.skip("no C++ compiler runs here")
+    x, element = torch.zeros(4096), ir.load("x", ir.i)
+    bodies = [Call(op, (element,), ir.F32) for op in ("lgamma", "gelu", "sin", "expm1")]
+    run = ir.make_run(ir.loops(i=4096), [ir.store("y", ir.i, body) for body in bodies], {"x": x}, {"y": x})
+    text, made = emit_kernel(run.kernel), []
+    assert len(prelude_of(text)) < len(prelude()) / 2 and len(prelude_of("")) < 2000
+    for before in (prelude(), prelude_of(text)):
+        source, built = tmp_path / "unit.cpp", tmp_path / "unit.o"
+        source.write_text(f"{before}\n{text}")
+        subprocess.run([compiler.path, *FLAGS, "-c", str(source), "-o", str(built)], check=True)
+        made.append(built.read_bytes())
+    assert made[0] == made[1]

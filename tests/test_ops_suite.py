@@ -11,9 +11,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from harness import batch_summary
 from harness.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
-from harness.batch_report import Found, document, judged
+from harness.batch_report import Found, document, judged, run_batches
 from harness.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
+from harness.case import MODES, SHAPES
 from harness.cli import commands
 from harness.outcome import Result
 from harness.sample import Batch, Sample
@@ -155,12 +157,38 @@ def test_report_counts_forward_and_backward_nodes_by_caller() -> None:
     assert data["fallbacks"] == [{"name": "aten.sort", "count": 1, "operators": ["toys"]}] and data["samples"] == 4
 
 
+def test_summary_adds_shards_up_over_sessions(tmp_path: Path) -> None:
+    """A shard that runs again takes the place of what it was; what was asked otherwise is refused."""
+    path, store, unit = (
+        tmp_path / "ops.json",
+        tmp_path / "store",
+        plan([ALL], ("eager",), "", MODES, SHAPES, Shard())[0],
+    )
+    settings, facts = Settings(TOYS, "toys"), {"torch": "2", "commit": "b", "date": "today"}
+    Store(store, {"suite": "toys", "seed": 0, "torch": "2"}).read([unit])
+    tally = Tally(samples=2, nodes=4, nodes_generated=3, verdicts=Counter(same=1, crash=1))
+    tally.failures.append(Result("toys[0]", "infer", "eager", "crash"))
+    Store(store, {}).add(Ended(unit, tally, 1.5, "a"))
+    assert run_batches([unit], settings, facts, Shard(2, 3), store, None, None, path) == 1
+    asked = batch_summary.asked_of(settings, [unit])
+    new = {**batch_summary.read(path, asked, 3)["2"], "commits": {"b": 1}, "unexplained": {}, "same": 2}
+    batch_summary.write(path, new, asked, Shard(1, 3))
+    data = json.loads(path.read_text())
+    assert list(data["shards"]) == ["1", "2"] and data["shards"]["2"]["unexplained"] == {"crash": 1}
+    total = data["total"]
+    assert (total["shards"], total["units"], total["samples"], total["same"]) == (2, 2, 4, 3)
+    assert total["commits"] == {"a": 1, "b": 1} and total["generated"] == 0.75 and total["seconds"] == 3.0
+    with pytest.raises(StoreError, match="3 shards"):
+        batch_summary.write(path, new, asked, Shard(1, 4))
+
+
 @pytest.mark.parametrize(
     "options, told",
     [
         (["--shard", "9/8"], "K/N"),
         (["--shard", "0/8"], "K/N"),
         (["--filter", "no_such_operator"], "matches no batch"),
+        (["--summary", "whole.json", "--mode", "infer"], "whole shards"),
     ],
 )
 def test_run_of_batches_refuses_what_makes_no_sense(options: list[str], told: str) -> None:

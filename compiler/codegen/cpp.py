@@ -24,7 +24,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -118,14 +117,8 @@ def identifier(name: str) -> str:
     return f"{plain}_" if plain in _KEYWORDS or _OURS.fullmatch(plain) or plain[:1].isdigit() else plain
 
 
-@functools.cache
-def prelude() -> str:
-    """The text of `math.h`, which every unit starts with."""
-    return Path(__file__).with_name("math.h").read_text()
-
-
 def emit_kernel(kernel: Kernel) -> str:
-    """The C++ function of one kernel; it needs `prelude` before it.
+    """The C++ function of one kernel; it needs `prelude_of` it before it.
 
     Raises: Unsupported for an operator that C++ has no text for.
     """
@@ -148,11 +141,6 @@ def emit_kernel(kernel: Kernel) -> str:
         if failures:
             writer.line("return failed;")
     return writer.text()
-
-
-def emit_unit(kernels: Sequence[Kernel]) -> str:
-    """One translation unit: the prelude and the functions of the kernels."""
-    return "\n".join([prelude(), *(emit_kernel(kernel) for kernel in kernels)])
 
 
 def _with_identifiers(kernel: Kernel) -> Kernel:

@@ -297,16 +297,38 @@ def check_dtype(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     if torch.Tag.pointwise not in func.tags:
         return
     others = [_kind(value) for value in pytree.arg_tree_leaves(*args, **kwargs)]
-    if any(_kind(target) < max(others) for target in written_by(func, args, kwargs)):
+    kinds = [_kind(target) for target in written_by(func, args, kwargs)]
+    if any(kind < max(others) for kind in kinds):
         refuse_as_eager(func, args, kwargs)
+    elif func.namespace == "aten" and any(kind < _REAL for kind in kinds):  # which may compute in reals all the same
+        _refuse_cast(func, args, kwargs)
+
+
+def _refuse_cast(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises: what eager raises if it refuses to cast the result, on one element of each argument's dtype and rank."""
+    with _disable_current_modes(), torch.random.fork_rng(devices=[]):
+        one_args, one_kwargs = pytree.tree_map_only(torch.Tensor, _one_element, (args, kwargs))
+        try:
+            func(*one_args, **one_kwargs)
+        except RuntimeError as error:
+            if "can't be cast to the desired output type" in str(error):
+                raise
+
+
+def _one_element(value: torch.Tensor) -> torch.Tensor:
+    return torch.ones((1,) * value.dim(), dtype=value.dtype, device=value.device)
+
+
+_REAL = 2
+"""The kind of floating numbers."""
 
 
 def _kind(value: object) -> int:
     """Bools, integers, reals and complex numbers, from 0 on; what is no number is nothing."""
     if isinstance(value, torch.Tensor):
         dtype = value.dtype
-        return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype is not torch.bool)
-    kinds = ((bool, 0), ((int, torch.SymInt), 1), ((float, torch.SymFloat), 2), (complex, 3))
+        return 3 if dtype.is_complex else _REAL if dtype.is_floating_point else int(dtype is not torch.bool)
+    kinds = ((bool, 0), ((int, torch.SymInt), 1), ((float, torch.SymFloat), _REAL), (complex, 3))
     return next((kind for types, kind in kinds if isinstance(value, types)), -1)
 
 

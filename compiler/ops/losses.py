@@ -119,13 +119,21 @@ def smooth_l1_loss_backward(operation: Operation, gradient: Formula, x: Formula,
     return (gap <= -beta).where(-part, (gap >= beta).where(part, inside))
 
 
+def needs_range_of_exp(operation: Operation) -> None:
+    """Raises: Declined for float16, in which eager keeps the exponential: of more than 11 it is infinite there."""
+    if operation.output.dtype is torch.float16:
+        raise Declined("an exponential in float16")
+
+
 @loss("self", "target", targets=("soft_margin_loss",))
 def soft_margin_loss(operation: Operation, x: Formula, target: Formula) -> Formula:
+    needs_range_of_exp(operation)
     return (-target * x).of("exp").of("log1p")
 
 
 @formula("grad_output", "self", "target", targets=("soft_margin_loss_backward",))
 def soft_margin_loss_backward(operation: Operation, gradient: Formula, x: Formula, target: Formula) -> Formula:
+    needs_range_of_exp(operation)
     z = (-target * x).of("exp")
     return -target * z / (z + 1.0) * shared(operation, gradient)
 

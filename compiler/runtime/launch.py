@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compiler.codegen.cpp import emit_kernel, prelude
+from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.expr import memory_type
+from compiler.codegen.prelude import prelude_of
 from compiler.errors import BuildError
 from compiler.ir.failures import FAILURES, failures_of
 from compiler.ir.loops import Kernel
@@ -24,9 +25,8 @@ from compiler.runtime.cache import fetch, find, key_of
 from compiler.runtime.pages import keep_freed_memory
 
 KERNELS_PER_UNIT = 3
-"""A unit costs 0.02 s beside its kernels (the text that all units begin with 0.006 of it) and linking them 0.02 s; a
-kernel takes 0.03 to 0.1 s. More units than processors gain nothing, up to a size from which on the C++ compiler takes
-more than linear time."""
+"""A unit costs 0.02 s beside its kernels and linking them 0.02 s; a kernel takes 0.02 to 0.1 s. More units than
+processors gain nothing, up to a size from which on the C++ compiler takes more than linear time."""
 MOST_KERNELS_PER_UNIT = 32
 
 _PYTHON = """
@@ -115,7 +115,11 @@ def units(kernels: Sequence[Kernel]) -> list[str]:
     parts: list[list[str]] = [[] for _ in range(count)]
     for text in sorted(texts, key=len, reverse=True):
         min(parts, key=lambda part: sum(map(len, part))).append(text)
-    return ["\n".join([prelude(), _PYTHON, *part]) for part in parts]
+    return [_unit("\n".join([_PYTHON, *part])) for part in parts]
+
+
+def _unit(text: str) -> str:
+    return f"{prelude_of(text)}\n{text}"
 
 
 def entry(kernel: Kernel) -> str:
