@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, default_split
-from compiler.capture.ambient import Ambient
+from compiler.capture.ambient import Ambient, in_forward_mode
 from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf
 from compiler.capture.module_state import call_with_state
 from compiler.capture.overlap import is_leaf
@@ -112,6 +112,9 @@ def aot_function(
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
+        if in_forward_mode():
+            count_eager("forward-mode differentiation is on")
+            return ahead.eager(*args, **kwargs)
         for straight in ahead.straight:
             result = straight(args, kwargs)
             if result is not MISS:

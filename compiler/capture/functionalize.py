@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
-from compiler.capture.ambient import preserved
+from compiler.capture.ambient import in_forward_mode, preserved
 from compiler.capture.dropout_ends import DropoutEnds
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.capture.whole import interpolation_whole
@@ -70,6 +70,8 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
 
     Raises: Unsupported for what the signature cannot say; the errors that eager itself would raise.
     """
+    if in_forward_mode():
+        raise Unsupported("forward-mode differentiation is on: no kernel takes tangents along")
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
     trace = Trace(call.fake_mode, decompositions)
