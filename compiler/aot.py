@@ -5,6 +5,7 @@ The caller brings the graph compilers; capture, autograd and the calling convent
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -41,6 +42,7 @@ from compiler.ir.roles import (
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.pipeline import Compilers, compile
+from compiler.runtime.call import in_batch
 from compiler.runtime.straight_call import MISS, StraightCall, straight_call
 from compiler.torch_compat import Decompositions
 
@@ -112,8 +114,8 @@ def aot_function(
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        if in_forward_mode():
-            count_eager("forward-mode differentiation is on")
+        if in_forward_mode() or in_batch():
+            count_eager("a transform of torch.func is on")
             return ahead.eager(*args, **kwargs)
         for straight in ahead.straight:
             result = straight(args, kwargs)
@@ -146,6 +148,9 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
 
         def forward(self, *inputs: Any, **keywords: Any) -> Any:
             return compiled(_state(mod), inputs, keywords)
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+            return aot_module(copy.deepcopy(mod, memo), fw_compiler, *args, **kwargs)
 
     return AOTModule()
 

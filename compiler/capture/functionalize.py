@@ -82,6 +82,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         grad_mode = torch.is_grad_enabled()
         results = _run(call, flat)
+        _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")
         _check_generators(trace, call)
@@ -104,6 +105,14 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
         raise
     except Exception as error:
         raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:
+    """Raises: Unsupported for a program that leaves gradients at its inputs, or keeps that of a result."""
+    if any(isinstance(one, Bound) and one.leaf.grad is not None for one in bound):
+        raise Unsupported("the program calls backward")
+    if any(isinstance(result, torch.Tensor) and result.retains_grad for result in results):
+        raise Unsupported("the program keeps the gradient of a result")
 
 
 def _check_inference(trace: Trace, call: Call, bound: Sequence[object]) -> None:
