@@ -331,4 +331,5 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         is_grad_off=not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
+        is_inference=ambient.inference,
     )

@@ -89,6 +89,7 @@ METHODS = {
 """Views that are a method of the tensor, with the operator's own arguments."""
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
+INFERENCE = "it writes an inference tensor outside of inference mode"
 ANOMALY = "anomaly mode is on, and names the line of each operation"
 LITERALS = (int, float, bool, str, type(None))
 
@@ -129,7 +130,8 @@ class AmbientNeeds:
     """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
-    `is_grad_off`: gradients are off wherever the call is made. `is_guarded`: the call looks whether its written inputs
+    `is_inference`: the call is made in inference mode. `is_grad_off`: gradients are off wherever the call is made.
+    `is_guarded`: the call looks whether its written inputs
     overlap, and is made elsewhere if they do.
     """
 
@@ -139,6 +141,7 @@ class AmbientNeeds:
     is_grad_off: bool = False
     inference_on: bool = False
     is_guarded: bool = True
+    is_inference: bool = False
 
 
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
@@ -213,6 +216,9 @@ def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> Non
     source.line(0, "def call(args):")
     if needs.is_guarded and written_positions(signature):
         source.line(1, "if is_overlapping(args): return elsewhere(args)")
+    written = {role.of for role in signature.outputs if isinstance(role, Mutation) and not needs.is_inference}
+    for index in sorted(role.index for role in written if isinstance(role, UserInput)):  # no guard of Dynamo's tells
+        source.line(1, f"if args[{index}].is_inference(): return eager(args, {INFERENCE!r})")
     for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
         watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
         source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
