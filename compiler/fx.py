@@ -228,7 +228,7 @@ class _Recorded(fx.Interpreter):
             node = pending.pop()
             if node is not None and node not in self._named and not hasattr(node, "variable"):
                 self._named.add(node)
-                node.metadata["traceback_"] = [lines]
+                node.metadata["traceback_"] = [lines]  # type: ignore[index]
                 pending.extend(following for following, _ in node.next_functions)
 
     def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -395,7 +395,7 @@ def _steps_in_hooks(f: Any, x: Tensor) -> Any:
 
     def step(parameter: Tensor) -> None:
         with torch.no_grad():
-            parameter -= 0.125 * parameter.grad
+            parameter.sub_(parameter.grad, alpha=0.125)  # type: ignore[arg-type]
         parameter.grad = None
 
     handles = [parameter.register_post_accumulate_grad_hook(step) for parameter in f.parameters()]
@@ -796,7 +796,7 @@ def deterministic_mode_at_the_call_alone() -> Made:
 
 def _unpooled(x: Tensor, w: Tensor) -> Tensor:
     pooled, places = F.max_pool1d(x[None], 2, return_indices=True)
-    return F.max_unpool1d(pooled * w[:1, None, :1], places, 2)
+    return F.max_unpool1d(pooled * w[:1, None, :1], places, [2])
 
 
 @program(surroundings, "raises", modes=TRAIN, scenario=_deterministic_at(forward=True, backward=True))

@@ -49,7 +49,7 @@ def gradient_of_the_gradient_of_a_call() -> Made:
 
 
 def _pulled_back(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
-    y, pull = vjp(f, x, w)
+    y, pull = vjp(f, x, w)[:2]
     return y, pull(torch.ones_like(y))
 
 
@@ -156,7 +156,7 @@ def gradient_of_a_gradient_inside() -> Made:
 @program(within)
 def vector_jacobian_product_inside() -> Made:
     def f(x: Tensor, w: Tensor) -> Any:
-        y, pull = vjp(_through, x, w)
+        y, pull = vjp(_through, x, w)[:2]
         return y, pull(y)
 
     return f, (numbers(3, 3), leaf(3, 3)), {}

@@ -19,7 +19,7 @@ def main() -> int:
 
     found = []
     for wrap in (lambda module: module, lambda module: torch.compile(module, backend="eager")):
-        module = wrap(nn.Linear(2, 2))
+        module: Any = wrap(nn.Linear(2, 2))
         module.register_full_backward_hook(hook)
         calls.clear()
         module(torch.ones(1, 2, requires_grad=True)).sum().backward()
