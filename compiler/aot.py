@@ -5,6 +5,7 @@ The caller brings the graph compilers; capture, autograd and the calling convent
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -20,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, default_split
-from compiler.capture.ambient import Ambient
+from compiler.capture.ambient import Ambient, in_forward_mode
 from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf
 from compiler.capture.module_state import call_with_state
 from compiler.capture.overlap import is_leaf
@@ -41,6 +42,7 @@ from compiler.ir.roles import (
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.pipeline import Compilers, compile
+from compiler.runtime.call import in_batch
 from compiler.runtime.straight_call import MISS, StraightCall, straight_call
 from compiler.torch_compat import Decompositions
 
@@ -112,6 +114,9 @@ def aot_function(
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
+        if in_forward_mode() or in_batch():
+            count_eager("a transform of torch.func is on")
+            return ahead.eager(*args, **kwargs)
         for straight in ahead.straight:
             result = straight(args, kwargs)
             if result is not MISS:
@@ -143,6 +148,9 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
 
         def forward(self, *inputs: Any, **keywords: Any) -> Any:
             return compiled(_state(mod), inputs, keywords)
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+            return aot_module(copy.deepcopy(mod, memo), fw_compiler, *args, **kwargs)
 
     return AOTModule()
 

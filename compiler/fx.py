@@ -127,7 +127,7 @@ def compile_graph(
         if options.fallback == "error":
             raise
         count_eager(str(reason))
-        return gm.forward
+        return lambda *args: (_Recorded(gm, {}).run if torch.is_anomaly_enabled() else gm.forward)(*args)
 
 
 def _compilers(
@@ -212,6 +212,23 @@ class _Recorded(fx.Interpreter):
     def __init__(self, gm: fx.GraphModule, state: Mapping[str, object]) -> None:
         super().__init__(gm)
         self._state = state
+        self._named: set[Any] = set()
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if torch.is_anomaly_enabled() and n.stack_trace:
+            self._name(result, n.stack_trace)
+        return result
+
+    def _name(self, result: Any, lines: str) -> None:
+        """Has anomaly mode say which lines of the user's made the nodes of a result that autograd has made just now."""
+        pending = [one.grad_fn for one in pytree.tree_leaves(result) if isinstance(one, torch.Tensor)]
+        while pending:
+            node = pending.pop()
+            if node is not None and node not in self._named and not hasattr(node, "variable"):
+                self._named.add(node)
+                node.metadata["traceback_"] = [lines]  # type: ignore[index]
+                pending.extend(following for following, _ in node.next_functions)
 
     def get_attr(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._state[str(target)] if target in self._state else super().get_attr(target, args, kwargs)

@@ -14,14 +14,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch.fx import Node
 
 from compiler.autograd.higher import as_recorded, gradients_again
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
-from compiler.autograd.undefined import unwritten, without
-from compiler.capture.ambient import Ambient
+from compiler.autograd.undefined import copied, unwritten, without
+from compiler.capture.ambient import Ambient, transforms_left
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call
@@ -101,11 +102,12 @@ def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:
 @dataclass(frozen=True, slots=True)
 class Halves:
     """A call that records gradients: its forward and backward, the backwards without some of the tangents, the
-    gradients of its gradients, its text."""
+    gradients of its gradients, the backward as it was recorded, its text."""
 
     split: Split
     partial: PartialBackward
     higher: HigherOrder
+    recorded: GraphCall
     linked: Linked
 
 
@@ -114,12 +116,17 @@ def halves_of(call: Call, compilers: Compilers, journal: Journal) -> Halves:
     return _halve(capture(call, compilers.decompositions), call, compilers, journal)
 
 
-def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal) -> Halves:
+def _split(captured: Captured, compilers: Compilers, journal: Journal) -> Split:
+    """Forward and backward, still functional."""
     with journal.stage("differentiate"):
         joint = differentiate(captured)
     joint = optimize(joint, compilers.passes, journal, "joint")
     with journal.stage("partition"):
-        split = compilers.partition(joint)
+        return compilers.partition(joint)
+
+
+def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal) -> Halves:
+    split = _split(captured, compilers, journal)
     functional = unwritten(split.backward)
     split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
 
@@ -130,7 +137,33 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
     partial = partial_backward(split.forward, split.backward, build_without)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
     higher = higher_order(roots, call, compilers, lambda: split.forward, journal)
-    return Halves(split, partial, higher, _link_differentiable(split, partial, higher, call))
+    recorded = recorded_backward(call, compilers, journal)
+    return Halves(split, partial, higher, recorded, _link_differentiable(split, partial, higher, call))
+
+
+def recorded_backward(call: Call, compilers: Compilers, journal: Journal) -> Callable[..., Sequence[object]]:
+    """The backward operator by operator, for tangents that no kernel takes, as those of a batch are. It is recorded
+    when it is first asked for."""
+    ambient = Ambient.now()
+
+    def make() -> PartialBackward:
+        with ambient.restored(), transforms_left():
+            split = _split(capture(call, compilers.decompositions), compilers, journal)
+            split = Split(_written(split.forward, compilers, journal), split.backward)
+
+        def build(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
+            program = without(split.backward, missing)
+            return program, by_operators(program)
+
+        return partial_backward(split.forward, split.backward, build)
+
+    return lazily(make)
+
+
+def by_operators(program: Program) -> GraphCall:
+    """A functional graph, run operator by operator."""
+    module = program.module
+    return lambda args: module(*args)  # type: ignore[no-any-return]
 
 
 def higher_order(
@@ -149,14 +182,15 @@ def higher_order(
 
     def make(path: Path, at: Sizes, is_open: bool) -> Order:
         sizes = dict(zip(call.sizes(), at, strict=True))
-        with ambient.restored(), journal.stage("differentiate"):
+        with ambient.restored(), transforms_left(), journal.stage("differentiate"):
             captured = capture(call.at(sizes) if sizes else call, compilers.decompositions)
             kept = kept_by(forward())
             if sizes:
                 kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
             again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=as_drawn)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
-        return order_of(forward(), again, compilers.backward(_written(program, compilers, journal)))
+        recorded = by_operators(copied(program))
+        return order_of(forward(), again, compilers.backward(_written(program, compilers, journal)), recorded)
 
     return HigherOrder(make, roots, check_versions)
 
@@ -171,6 +205,7 @@ def _compile_halves(call: Call, halves: Halves, compilers: Compilers, journal: J
         "backward_graph": backward,
         "partial_backward": halves.partial,
         "higher_order": halves.higher,
+        "recorded_backward": halves.recorded,
     }
     return load_call(halves.linked, graphs, specialized(call, compilers, True, journal.options), journal)
 
@@ -258,17 +293,17 @@ def _written(program: Program, compilers: Compilers, journal: Journal) -> Progra
     return program
 
 
-def lazily(make: Callable[[], GraphCall]) -> GraphCall:
+def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[..., Sequence[object]]:
     """Makes the graph when it is first called: many backwards never run."""
     lock = threading.Lock()
-    made: list[GraphCall] = []
+    made: list[Callable[..., Sequence[object]]] = []
 
-    def run(args: list[object]) -> Sequence[object]:
+    def run(*args: Any) -> Sequence[object]:
         if not made:
             with lock:
                 if not made:
                     made.append(make())
-        return made[0](args)
+        return made[0](*args)
 
     return run
 
@@ -304,4 +339,5 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         is_grad_off=not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
+        is_inference=ambient.inference,
     )

@@ -23,7 +23,16 @@ from compiler.errors import Unkeyed, VerifyError
 from compiler.ir.roles import GraphCall, Program
 from compiler.journal import Journal
 from compiler.options import Options
-from compiler.pipeline import Compilers, Halves, halves_of, higher_order, lazily, load_call, specialized
+from compiler.pipeline import (
+    Compilers,
+    Halves,
+    halves_of,
+    higher_order,
+    lazily,
+    load_call,
+    recorded_backward,
+    specialized,
+)
 from compiler.runtime import cache
 from compiler.runtime.fingerprint import fingerprint
 from compiler.runtime.kept import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads
@@ -166,6 +175,7 @@ def _graphs(
         "backward_graph": lazily(late.backward),
         "partial_backward": partial,
         "higher_order": higher,
+        "recorded_backward": recorded_backward(call, compilers, journal),
     }
 
 

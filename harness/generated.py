@@ -12,7 +12,8 @@ from harness.outcome import Result
 
 
 class Program(Protocol):
-    """A generated program. Its text defines `inputs()` and `program(*inputs)`, and needs torch alone."""
+    """A generated program. Its text defines `inputs()` and `program(*inputs)`, and needs torch alone; it may define a
+    case's `scenario(program, *inputs)` too."""
 
     def source(self) -> str: ...
 
@@ -74,4 +75,5 @@ def case_of(source: str, name: str) -> Case:
     """The text as a case: it is compiled and run as it is printed."""
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<{name}>", "exec"), namespace)
-    return Case(name, lambda: (namespace["program"], namespace["inputs"](), {}), MODES, ("fresh",), ("tiny",))
+    function, inputs, scenario = namespace["program"], namespace["inputs"], namespace.get("scenario")
+    return Case(name, lambda: (function, inputs(), {}), MODES, ("fresh",), ("tiny",), scenario=scenario)

@@ -394,6 +394,14 @@ def test_warm_start_sees_operators_that_are_implemented_anew(start: Start) -> No
     assert restored() == 1
 
 
+def test_warm_start_survives_the_first_batch_of_a_process(start: Start) -> None:
+    """Torch brings implementations for batches of its own then."""
+    start(program, X)
+    torch.func.vmap(torch.sin)(X)
+    start(program, X)
+    assert restored() == 1
+
+
 def test_warm_start_does_all_that_a_cold_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every 32nd program of the semantics suite, in all its modes, held against eager cold and then warm."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))

@@ -41,6 +41,13 @@ def unwritten(backward: Program) -> Program:
     return without(backward, ()) if len(tangents) > 1 else backward
 
 
+def copied(program: Program) -> Program:
+    """A program of its own, which writes in place leave functional."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(program.module.graph, {}))
+    return Program(fx.GraphModule(program.module, graph, class_name="Program"), program.signature)
+
+
 def without(backward: Program, missing: Collection[Tangent]) -> Program:
     """The backward in which the tangents `missing` are undefined; it takes of the inputs those that it still reads.
 

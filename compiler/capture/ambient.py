@@ -7,8 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd import forward_ad
 
 from compiler.errors import Unsupported
+
+
+def in_forward_mode() -> bool:
+    """Whether tensors may have tangents of forward-mode differentiation."""
+    return forward_ad._current_level >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +73,10 @@ def preserved() -> Iterator[None]:
         torch.set_rng_state(state)
         for device, enabled in autocast.items():
             torch.set_autocast_enabled(device, enabled)
+
+
+@contextmanager
+def transforms_left() -> Iterator[None]:
+    """While it is open, no transform of `torch.func` sees what is recorded."""
+    with temporarily_clear_interpreter_stack():
+        yield

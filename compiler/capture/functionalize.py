@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
-from compiler.capture.ambient import preserved
+from compiler.capture.ambient import in_forward_mode, preserved
 from compiler.capture.dropout_ends import DropoutEnds
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.capture.whole import interpolation_whole
@@ -70,6 +70,8 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
 
     Raises: Unsupported for what the signature cannot say; the errors that eager itself would raise.
     """
+    if in_forward_mode():
+        raise Unsupported("forward-mode differentiation is on: no kernel takes tangents along")
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
     trace = Trace(call.fake_mode, decompositions)
@@ -80,6 +82,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         grad_mode = torch.is_grad_enabled()
         results = _run(call, flat)
+        _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")
         _check_generators(trace, call)
@@ -102,6 +105,14 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
         raise
     except Exception as error:
         raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:
+    """Raises: Unsupported for a program that leaves gradients at its inputs, or keeps that of a result."""
+    if any(isinstance(one, Bound) and one.leaf.grad is not None for one in bound):
+        raise Unsupported("the program calls backward")
+    if any(isinstance(result, torch.Tensor) and result.retains_grad for result in results):
+        raise Unsupported("the program keeps the gradient of a result")
 
 
 def _check_inference(trace: Trace, call: Call, bound: Sequence[object]) -> None:

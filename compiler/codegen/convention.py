@@ -52,7 +52,17 @@ from compiler.ir.roles import (
     ViewStep,
     Written,
 )
-from compiler.runtime.call import GradOff, apply_of, in_transform, is_grad_enabled
+from compiler.runtime.call import (
+    GradOff,
+    apply_of,
+    in_anomaly_mode,
+    in_autocast,
+    in_batch,
+    in_transform,
+    is_grad_enabled,
+    untraced,
+    without_autocast,
+)
 from compiler.runtime.higher_order import Roots, new_anchor
 from compiler.runtime.partial_backward import Part, PartialBackward
 
@@ -78,6 +88,9 @@ METHODS = {
 }
 """Views that are a method of the tensor, with the operator's own arguments."""
 
+WATCHED = "the gradient of an input that it writes is kept or has a hook"
+INFERENCE = "it writes an inference tensor outside of inference mode"
+ANOMALY = "anomaly mode is on, and names the line of each operation"
 LITERALS = (int, float, bool, str, type(None))
 
 Made = TypeVar("Made", bound=Callable[..., object])
@@ -117,7 +130,8 @@ class AmbientNeeds:
     """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
-    `is_grad_off`: gradients are off wherever the call is made. `is_guarded`: the call looks whether its written inputs
+    `is_inference`: the call is made in inference mode. `is_grad_off`: gradients are off wherever the call is made.
+    `is_guarded`: the call looks whether its written inputs
     overlap, and is made elsewhere if they do.
     """
 
@@ -127,6 +141,7 @@ class AmbientNeeds:
     is_grad_off: bool = False
     inference_on: bool = False
     is_guarded: bool = True
+    is_inference: bool = False
 
 
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
@@ -152,8 +167,10 @@ def emit_differentiable_call(
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs, roots)
     _emit_backward_half(source, forward, backward, roots)
+    source.line(0, f"{source.bind('untraced', untraced)}(Graph.backward)")
     source.line(0, "quick_apply = apply_of(Graph)")
     _emit_head(source, signature, needs)
+    source.line(1, f"if {source.bind('in_anomaly_mode', in_anomaly_mode)}(): return eager(args, {ANOMALY!r})")
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
     checked = _saved_as_written(forward)
@@ -199,8 +216,12 @@ def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> Non
     source.line(0, "def call(args):")
     if needs.is_guarded and written_positions(signature):
         source.line(1, "if is_overlapping(args): return elsewhere(args)")
+    written = {role.of for role in signature.outputs if isinstance(role, Mutation) and not needs.is_inference}
+    for index in sorted(role.index for role in written if isinstance(role, UserInput)):  # no guard of Dynamo's tells
+        source.line(1, f"if args[{index}].is_inference(): return eager(args, {INFERENCE!r})")
     for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
-        source.line(1, f"if args[{index}].retains_grad or args[{index}]._backward_hooks: return eager(args)")
+        watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
+        source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
     shared = [role for role in signature.inputs if isinstance(role, Shared)]
     for role in shared:
         source.line(1, f"{_kept(role)} = {_shared_text(source, role)}")
@@ -587,16 +608,20 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
     checked = _saved_as_written(forward)
     names = [f"tangent_{name_of(role)}" for role in _tangents(backward)]
     plain = ", ".join(["ctx", *arguments[: len(visible)], *["None"] * roots.is_anchored])
-    given = ", ".join(["ctx", f"({''.join(name + ', ' for name in names)})", *arguments[len(visible) :]])
+    tangents = f"ctx, ({''.join(name + ', ' for name in names)})"
+    given = ", ".join([tangents, *arguments[len(visible) :]])
     again = f"higher_order(lambda: Graph.backward({plain}), {given})"
     asked = f"{'ticket is not None or ' * roots.is_anchored}{source.bind('is_grad_enabled', is_grad_enabled)}()"
+    casting, plainly = source.bind("in_autocast", in_autocast), source.bind("without_autocast", without_autocast)
+    source.line(2, f"if {casting}(): return {plainly}(Graph.backward, {', '.join(['ctx', *arguments])})")
     source.line(2, f"if {asked}: return {again}")
     if names:
+        source.line(2, f"if {source.bind('in_batch', in_batch)}(): return recorded_backward({tangents})")
         nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
         source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
         if len(names) > 1:
             some = " or ".join(f"{name} is None" for name in names)
-            source.line(2, f"if {some}: return partial_backward(ctx, ({', '.join(names)},))")
+            source.line(2, f"if {some}: return partial_backward({tangents})")
     tensors, sizes = saved_names(forward)
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
@@ -717,22 +742,23 @@ def _with_gaps(value: torch.Tensor) -> torch.Tensor:
 
 
 def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A function that gives a tangent the strides that the backward graph was recorded with, and numbers that need no
-    bit of the tensor to be read right: it may come conjugated or negated by one."""
+    """A function that gives a tangent the strides that the backward graph was recorded with, and its numbers plainly:
+    kernels know of no lazy conjugates and negatives."""
     strides: tuple[int | torch.SymInt, ...] = expected.stride()
     order = sorted(range(expected.dim()), key=lambda dim: (-_hint(strides[dim]), dim))
-    return _laid_out_by(tuple(order), None if any(isinstance(s, torch.SymInt) for s in strides) else tuple(strides))
+    is_known = not any(isinstance(stride, torch.SymInt) for stride in strides)
+    return _laid_out_by(tuple(order), tuple(strides) if is_known else None, expected.dtype.is_complex)
 
 
 def _laid_out_by(
-    order: tuple[int, ...], stride: tuple[int | torch.SymInt, ...] | None
+    order: tuple[int, ...], stride: tuple[int | torch.SymInt, ...] | None, is_complex: bool
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """`order` are the dimensions, the slowest in memory first; `stride` is None where it depends on symbols."""
     inverse = [order.index(dim) for dim in range(len(order))]
     ordered = order == tuple(range(len(order)))
 
     def laid_out(tangent: torch.Tensor) -> torch.Tensor:
-        if tangent.is_conj() or tangent.is_neg():
+        if tangent.is_neg() or (is_complex and tangent.is_conj()):
             tangent = tangent.resolve_conj().resolve_neg()
         if stride is not None and tangent.stride() == stride:
             return tangent
@@ -740,7 +766,7 @@ def _laid_out_by(
             return tangent.contiguous()
         return tangent.permute(order).contiguous().permute(inverse)
 
-    return _made_by(laid_out, _laid_out_by, order, stride)
+    return _made_by(laid_out, _laid_out_by, order, stride, is_complex)
 
 
 def _hint(size: int | torch.SymInt) -> int:

@@ -19,7 +19,7 @@ def kept_by(forward: Program) -> dict[str, fx.Node]:
     return {role.of: node for role, node in pairs if isinstance(role, Saved) and isinstance(node, fx.Node)}
 
 
-def order_of(forward: Program, again: Again, graph: GraphCall) -> Order:
+def order_of(forward: Program, again: Again, graph: GraphCall, recorded: GraphCall) -> Order:
     tensors, sizes = saved_names(forward)
     kept = kept_by(forward)
     placeholders = again.program.placeholders
@@ -32,7 +32,7 @@ def order_of(forward: Program, again: Again, graph: GraphCall) -> Order:
     for index, node in enumerate(placeholders[len(again.read) :]):
         arguments.append(("tangent", index))
         layouts.append(laid_out_as(node.meta["val"]))
-    return Order(graph, tuple(arguments), tuple(layouts), again.gradients, again.differentiable)
+    return Order(graph, recorded, tuple(arguments), tuple(layouts), again.gradients, again.differentiable)
 
 
 def _layout(expected: object, kept: object) -> Callable[[torch.Tensor], torch.Tensor] | None:

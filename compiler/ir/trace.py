@@ -65,6 +65,7 @@ class Trace:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
             stack.enter_context(_saved_tensor_hooks_off())
+            stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
             if self.fake_mode.shape_env is not None:
                 stack.enter_context(enable_python_dispatcher())

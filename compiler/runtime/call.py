@@ -6,14 +6,32 @@ Costs are of one x86-64 core at about 3 GHz.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch._C._dynamo import eval_frame
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 set_grad_enabled = torch._C._set_grad_enabled
 
 in_transform: Callable[[], bool] = torch._C._are_functorch_transforms_active
+in_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled
+in_anomaly_mode: Callable[[], bool] = torch.is_anomaly_enabled
+
+SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+
+
+_enter_batch: Callable[[], int] = torch._C._vmapmode_increment_nesting
+_leave_batch: Callable[[], int] = torch._C._vmapmode_decrement_nesting
+
+
+def in_batch() -> bool:
+    """Whether tensors may be batches in disguise, of `torch.func` or of `is_grads_batched`, which no kernel takes.
+    Cost: 0.1 us."""
+    _enter_batch()
+    return _leave_batch() > 0 or in_transform()
 
 
 class GradOff:
@@ -33,3 +51,16 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """`function.apply` where no functorch transform is active: without the 2 us of looking for their dead wrappers."""
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
+
+
+def untraced(function: Function) -> Function:
+    """The function itself, which Dynamo traces no longer, nor what it calls: autograd runs a backward wherever a
+    program is, so in a program that Dynamo is tracing. Cost: nothing where no trace is on."""
+    eval_frame.set_code_exec_strategy(function.__code__, SKIP)
+    return function
+
+
+def without_autocast(function: Callable[..., Any], *args: Any) -> Any:
+    """What a function returns below autocast: a backward runs what was recorded, whose casts are in it already."""
+    with torch._C._DisableAutocast():
+        return function(*args)

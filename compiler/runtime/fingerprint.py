@@ -24,6 +24,7 @@ from types import ModuleType
 
 import torch
 from torch import fx
+from torch._functorch import predispatch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import _len_torch_function_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -82,8 +83,11 @@ def _cxx(name: str) -> str:
 
 
 def _overrides() -> frozenset[str]:
-    """The operators of ATen that Python code implements, by dispatch key."""
-    return frozenset(key for key in torch.library._impls if key.startswith("aten/"))
+    """The operators of ATen that Python code implements, by dispatch key, but for those that torch itself brings when
+    `vmap` is first called."""
+    brought = predispatch.VMAP_DECOMPOSITIONS_LIB
+    own = brought._op_impls if brought is not None else frozenset()
+    return frozenset(key for key in torch.library._impls if key.startswith("aten/") and key not in own)
 
 
 _OVERRIDES = _overrides()

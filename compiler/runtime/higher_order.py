@@ -24,8 +24,7 @@ from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defi
 
 from compiler.ir.again import Path
 from compiler.ir.roles import GraphCall
-
-is_grad_enabled = torch.is_grad_enabled
+from compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
 
 Sizes = tuple[int, ...]
 MOST_ORDERS = 256
@@ -40,7 +39,7 @@ def new_anchor() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The gradients of one order, built.
+    """The gradients of one order, built; `recorded` runs them operator by operator, on what no kernel takes.
 
     `arguments` are what the graph takes: a saved tensor, a saved size or a tangent, each by its position among those of
     its kind; `layouts` bring each into the strides that the graph was built for. `gradients` are for each input of the
@@ -48,6 +47,7 @@ class Order:
     """
 
     graph: GraphCall
+    recorded: GraphCall
     arguments: tuple[tuple[str, int], ...]
     layouts: tuple[Callable[[Tensor], Tensor] | None, ...]
     gradients: tuple[int | None, ...]
@@ -59,7 +59,7 @@ class Order:
         laid_out = [
             value if layout is None else layout(value) for layout, value in zip(self.layouts, given, strict=True)
         ]
-        return self.graph(laid_out)
+        return self.recorded(laid_out) if in_batch() else self.graph(laid_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,13 @@ class Gradients(torch.autograd.Function):
         return values
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
+        return without_autocast(Gradients.of_gradients, ctx, *given)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def of_gradients(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The gradients of the inputs and of the tangents."""
         kept = ctx.saved_tensors
         tangents, saved = kept[: ctx.count], tuple(value.detach() for value in kept[ctx.count :])
         fresh: list[Tensor] = []

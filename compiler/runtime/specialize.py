@@ -41,9 +41,9 @@ class Specialized:
         except Unsupported as reason:
             return self._counted(str(reason))
 
-    def eager(self, args: list[object]) -> Sequence[object]:
+    def eager(self, args: list[object], reason: str) -> Sequence[object]:
         """The call in eager, counted."""
-        return self._counted("the gradient of an input that it writes is kept or has a hook")(args)
+        return self._counted(reason)(args)
 
     def _counted(self, reason: str) -> GraphCall:
         def run(args: list[object]) -> Sequence[object]:

@@ -1,4 +1,5 @@
-"""What a program may need beside torch: autograd functions and custom operators, each a text that defines its name."""
+"""What a program may need beside torch: autograd functions and custom operators, each a text that defines its name; and
+what a caller does with its gradients, each a text that defines `scenario(program, *inputs)`."""
 
 from __future__ import annotations
 
@@ -58,3 +59,58 @@ def swap(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 swap.register_fake(lambda x, y: torch.empty_like(x))""",
 }
 """A definition is printed before a program whose steps mention its name."""
+
+_HELPERS = """def leaves_behind(tensors):
+    pending, found = [tensor.grad_fn or tensor for tensor in tensors if tensor.requires_grad], []
+    while pending:
+        node = pending.pop()
+        leaf = node if isinstance(node, torch.Tensor) else getattr(node, "variable", None)
+        if leaf is None:
+            pending.extend(following for following, _ in node.next_functions if following is not None)
+        elif not any(leaf is other for other in found):
+            found.append(leaf)
+    return found
+
+
+def ends_of(result):
+    leaves = torch.utils._pytree.tree_leaves(result)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+
+
+"""
+SCENARIOS = {
+    "once": "",
+    "twice": _HELPERS
+    + """def scenario(program, *inputs):
+    result = program(*inputs)
+    if torch.is_grad_enabled() and (ends := ends_of(result)):
+        torch.autograd.backward(ends, [torch.ones_like(end) for end in ends], retain_graph=True)
+    return result""",
+    "again": _HELPERS
+    + """def scenario(program, *inputs):
+    leaves = leaves_behind(inputs) if torch.is_grad_enabled() else []
+    result = program(*inputs)
+    ends = ends_of(result)
+    if not leaves or not ends:
+        return result
+    ones = [torch.ones_like(end) for end in ends]
+    slopes = torch.autograd.grad(ends, leaves, ones, create_graph=True, allow_unused=True)
+    return result, [None if slope is None else slope.contiguous() for slope in slopes]""",
+    "watched": _HELPERS
+    + """def scenario(program, *inputs):
+    leaves, log = leaves_behind(inputs) if torch.is_grad_enabled() else [], []
+    handles = [leaf.register_hook(lambda grad: grad * 2) for leaf in leaves]
+    handles += [leaf.register_post_accumulate_grad_hook(lambda leaf: log.append(leaf.shape)) for leaf in leaves]
+    result = program(*inputs)
+    ends = ends_of(result)
+    if leaves and len(ends) == 1 and not ends[0].is_leaf:
+        ends[0].retain_grad()
+        ends[0].register_hook(lambda grad: grad * 3)
+    if leaves and ends:
+        torch.autograd.backward(ends, [torch.ones_like(end) for end in ends], retain_graph=True)
+    for handle in handles:
+        handle.remove()
+    return result, sorted(log)""",
+}
+"""What the caller does before the backward that follows in training: nothing; a backward that keeps the graph; the
+gradients of the leaves behind the inputs, which are then differentiated too; hooks that watch and replace gradients."""

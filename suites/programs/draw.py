@@ -9,8 +9,9 @@ drawn anew.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ DTYPES = (
 VALUES = ((3, "ordered"), (4, "mixed"), (3, "normal"), (2, "special"))
 DIFFERENTIABLE = ("float32", "float64", "float16", "bfloat16", "complex64")
 FORMS = ((5, "tuple"), (2, "bare"), (2, "list"), (1, "dict"))
+ENDS = ((14, "once"), (2, "twice"), (3, "again"), (3, "watched"))
 CONSTANTS = ("None", "3", "2.5", "'text'", "True", "()")
 RAISING_PERCENT = 3
 LARGEST = 2048
@@ -70,10 +72,15 @@ def raised_by_eager(program: Program) -> BaseException | None:
                 for _ in range(CALLS):
                     namespace["program"](*inputs)
             with torch.enable_grad():
-                backward(walk(namespace["program"](*namespace["inputs"]()), "output"), 0)
+                run = functools.partial(namespace.get("scenario", _once), namespace["program"])
+                backward(walk(run(*namespace["inputs"]()), "output"), 0)
     except Exception as error:
         return error
     return None
+
+
+def _once(program: Callable[..., Any], *inputs: Tensor) -> Any:
+    return program(*inputs)
 
 
 def is_defined(program: Program) -> bool:
@@ -134,7 +141,9 @@ def _attempt(choices: Choices, raises: bool) -> Program:
                 break
             _draw_step(draft)
         outputs, form = _draw_outputs(draft)
-    return Program(tuple(draft.storages), tuple(draft.inputs), tuple(draft.steps), outputs, form)
+    needs = any(tensor.requires_grad for tensor in draft.live.values())
+    scenario = choices.weighted(ENDS) if needs and not raises else "once"
+    return Program(tuple(draft.storages), tuple(draft.inputs), tuple(draft.steps), outputs, form, scenario)
 
 
 _DEFINED: dict[str, Any] = {}

@@ -66,6 +66,16 @@ LAYOUTS = (
 )
 """One argument out of its base, and the base's shape."""
 WRITES = (".add_(1)", ".mul_(2)", ".zero_()", ".neg_()", "[:1] = 3", ".t_()", ".detach_()", ".requires_grad_()")
+LEAF_HOOKS = {
+    "observe": "{path}.register_hook(lambda grad: {note})",
+    "replace": "{path}.register_hook(lambda grad: {note} or grad * 2)",
+    "after": "{path}.register_post_accumulate_grad_hook(lambda leaf: {note})",
+    "halve": "{path}.register_post_accumulate_grad_hook(lambda leaf: {note} or setattr(leaf, 'grad', leaf.grad / 2))",
+    "take": "{path}.register_post_accumulate_grad_hook(lambda leaf: {note} or setattr(leaf, 'grad', None))",
+}
+"""Hooks on leaves, and for the first two on any tensor, by what they do."""
+CONTIGUOUS = ".clone(memory_format=torch.contiguous_format)"
+LAID_OUT = f"(None if each is None else each{CONTIGUOUS})"
 GUARDS = ("", "with torch.no_grad():", ".data")
 
 PROFILES = {
@@ -83,6 +93,9 @@ LIMITS = {
     "of the same call leads to.",
     "written": "The gradient of an input as a call wrote it does not reach that call's results.",
     "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for.",
+    "kept": "Torch ends the process where a result is written whose gradient is retained and that is not the first of "
+    "its node (upstream_bugs/retained_gradient_of_a_second_result.py).",
+    "order": "The leaves that one call leads to get their gradients in an order of the engine's own.",
 }
 """What the machine steers around unless it is `strict`: known limits of compiling a call as one node of autograd."""
 small = st.integers(0, 7)
@@ -228,6 +241,16 @@ class Machine(RuleBasedStateMachine):
         paths = [path for path in self.twin.eager.tree.tensors if path.startswith(prefixes)]
         return [path for path in reversed(paths) if self.twin.eager.names(path)]
 
+    def writable(self, prefix: str) -> list[str]:
+        return [path for path in self.living(prefix) if self.strict or not self.is_kept(path)]
+
+    def is_kept(self, path: str) -> bool:
+        """Whether the gradient of a tensor that is no leaf is retained, or that of another one over its memory."""
+        memory = self.tensor(path).untyped_storage()._cdata
+        return any(
+            tensor.retains_grad and tensor.untyped_storage()._cdata == memory for tensor in self.seeable().values()
+        )
+
     def seeable(self) -> dict[str, Tensor]:
         """The tensors that live, those apart that autograd refuses to look at."""
         assert self.twin is not None
@@ -325,7 +348,7 @@ class Machine(RuleBasedStateMachine):
     def do_call_again(self, which: int, ambient: str) -> None:
         """The same arguments as an earlier call, if they still live."""
         made = self.calls[-1 - which % len(self.calls)]
-        if set(made.arguments) <= set(self.living("x", "y")):
+        if set(made.arguments) <= {*self.writable("x"), *self.writable("y")}:
             self.call(made if ambient == "same" else replace(made, ambient=ambient))
 
     @precondition(has_outputs)
@@ -334,7 +357,7 @@ class Machine(RuleBasedStateMachine):
         """Earlier results as arguments, as in a recurrence."""
         assert self.twin is not None
         arguments = list(self.calls[-1].arguments)
-        fitting = [path for path in self.living("y") if self.fits(path, arguments[0])]
+        fitting = [path for path in self.writable("y") if self.fits(path, arguments[0])]
         if fitting and set(arguments) <= set(self.living("x", "y")):
             arguments[slot % len(arguments)] = fitting[which % len(fitting)]
             if other == 7:
@@ -368,6 +391,34 @@ class Machine(RuleBasedStateMachine):
             retain = "retain_graph=True" if left else ""
             self.do(Step(call.format(retain if how % 2 or not retain else f", {retain}")))
 
+    @precondition(has_outputs)
+    @rule(which=small, others=small, how=st.sampled_from(("retain_graph", "create_graph")))
+    def backward_and_keep(self, which: int, others: int, how: str) -> None:
+        """Backward that leaves the graph as it is, for whatever comes; or that makes one for the gradients too."""
+        if ends := self.ends(which, others):
+            self.do(Step("(" + " + ".join(f"{end}.square().sum()" for end in ends) + f").backward({how}=True)"))
+
+    @precondition(has_outputs)
+    @rule(which=small, of=small, by=small, retain=st.booleans())
+    def ask_for_gradients_of_gradients(self, which: int, of: int, by: int, retain: bool) -> None:
+        """The gradient of one input, then that of its norm with respect to another; the second is a number or None."""
+        ends = self.ends(which, 0)
+        inputs = self.askable(ends)
+        if not inputs:
+            return
+        end, wanted, other = ends[0], inputs[of % len(inputs)], inputs[by % len(inputs)]
+        if not retain:
+            self.graphs.note_backward([self.tensor(end)])
+        name, slope = self.new_name("g"), self.new_name("s")
+        again = f"torch.autograd.grad({slope}.square().sum(), [{other}], allow_unused=True, retain_graph={retain})"
+        lines = (
+            f"({slope},) = torch.autograd.grad({end}.square().sum(), [{wanted}], create_graph=True)",
+            f"{name} = {again} if {slope}.requires_grad else None",
+            *(() if self.strict else (f"{name} = {name} and [{LAID_OUT} for each in {name}]",)),
+            f"{slope} = {slope}.requires_grad, {slope}.detach(){'' if self.strict else CONTIGUOUS}",
+        )
+        self.do(Step("\n".join(lines)))
+
     def ends(self, which: int, others: int) -> list[str]:
         """Differentiable results: one, or all of the same call."""
         assert self.twin is not None
@@ -386,17 +437,21 @@ class Machine(RuleBasedStateMachine):
     def ask_for_gradients(self, which: int, of: int) -> None:
         """`torch.autograd.grad` with respect to the inputs that take gradients."""
         ends = self.ends(which, 0)
-        inputs = [path for path in self.living("x", "leaf_", "base_") if self.tensor(path).requires_grad]
-        inputs = [path for path in inputs if self.strict or not self.graphs.is_made_by_a_call(self.tensor(path))]
-        inputs = [path for path in inputs if self.strict or self._leads_to(ends, path)]
-        if ends and inputs:
+        if inputs := self.askable(ends):
             wanted = inputs[of % len(inputs)]
             self.graphs.note_backward([self.tensor(ends[0])])
             name = self.new_name("g")
             line = f"{name} = torch.autograd.grad({ends[0]}.sum(), [{wanted}], allow_unused=True)"
-            laid_out = "each.clone(memory_format=torch.contiguous_format)"
-            same = f"\n{name} = [each if each is None else {laid_out} for each in {name}]"
+            same = f"\n{name} = [{LAID_OUT} for each in {name}]"
             self.do(Step(line + ("" if self.strict else same)))
+
+    def askable(self, ends: list[str]) -> list[str]:
+        """The inputs whose gradient may be asked for, of what these results come to."""
+        if not ends:
+            return []
+        inputs = [path for path in self.living("x", "leaf_", "base_") if self.tensor(path).requires_grad]
+        inputs = [path for path in inputs if self.strict or not self.graphs.is_made_by_a_call(self.tensor(path))]
+        return [path for path in inputs if self.strict or self._leads_to(ends, path)]
 
     def _leads_to(self, ends: list[str], path: str) -> bool:
         return bool(ends) and self.graphs.leads_to(self.tensor(ends[0]), self.tensor(path))
@@ -412,6 +467,17 @@ class Machine(RuleBasedStateMachine):
         elif ends:
             self.do(Step(f"{ends[0]}.retain_grad()"))
 
+    @precondition(has_outputs)
+    @rule(which=small, how=st.sampled_from(tuple(LEAF_HOOKS)))
+    def watch_an_input(self, which: int, how: str) -> None:
+        """A hook on an input, or on the leaf behind one. What it notes has no order among leaves, unless `strict`."""
+        found = [path for path in self.living("x", "leaf_", "base_", "model") if self.tensor(path).requires_grad]
+        found = [path for path in found if how == "observe" or how == "replace" or self.tensor(path).is_leaf]
+        if found:
+            path = found[which % len(found)]
+            note = f"log.append({path!r})" if self.strict else f"(log.append({path!r}), log.sort())[1]"
+            self.do(Step(LEAF_HOOKS[how].format(path=path, note=note)))
+
     def feeds(self, end: str) -> bool:
         return self.graphs.feeds_its_siblings(self.tensor(end))
 
@@ -426,7 +492,7 @@ class Machine(RuleBasedStateMachine):
     )
     def write(self, where: str, which: int, write: str, guard: str) -> None:
         """An in-place write to a result or to an input."""
-        living = self.living(where)
+        living = self.writable(where)
         if not living:
             return
         target = living[which % len(living)]

@@ -1,10 +1,11 @@
 """A program over storages, as data that prints as plain torch code; the printed text is what runs.
 
-    program   ::= storage* input* step* "return" output*
+    program   ::= storage* input* step* "return" output* [scenario]
     storage   ::= name "=" values "." dtype [gradient]         one allocation
     input     ::= name "=" expression over storages and inputs  a view, or the same tensor again
     step      ::= [names "="] expression | statement            under autograd or under no_grad
     output    ::= expression over live tensors
+    scenario  ::= what the caller does with the gradients, by name
 
 Every line holds its text with a slot for each tensor that it reads or writes, so that a name can be exchanged for
 another (which is how programs are made smaller) without the text being parsed.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from suites.programs.definitions import DEFINITIONS
+from suites.programs.definitions import DEFINITIONS, SCENARIOS
 
 SPECIAL = "[0.0, -0.0, inf, -inf, nan, 1e-40, 1.5, -2.0]"
 VALUES = {
@@ -77,17 +78,20 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Storages, inputs over them, steps, outputs. `form` is how the outputs are returned."""
+    """Storages, inputs over them, steps, outputs. `form` is how the outputs are returned, `scenario` what the caller
+    does with the gradients."""
 
     storages: tuple[Storage, ...]
     inputs: tuple[Line, ...]
     steps: tuple[Line, ...]
     outputs: tuple[Line, ...]
     form: str = "tuple"
+    scenario: str = "once"
 
     def source(self) -> str:
-        """The program as a module's text: definitions that it needs, `inputs()` and `program(...)`."""
-        parts = [*self._head(), "\n".join(self._inputs()), "\n".join(self._program())]
+        """The program as a module's text: definitions that it needs, `inputs()`, `program(...)` and `scenario(...)`."""
+        parts = [*self._head(), "\n".join(self._inputs()), "\n".join(self._program()), SCENARIOS[self.scenario]]
+        parts = [part for part in parts if part]
         return "\n\n\n".join(parts) + "\n"
 
     @property

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from suites.programs.definitions import SCENARIOS
 from suites.programs.program import VALUES, Line, Program, Storage
 
 NUMBER = re.compile(r"(?<![\w.{-])\d+(?![\w.}])")
@@ -39,6 +40,7 @@ def _candidates(program: Program) -> Iterator[Program]:
     yield from _without_inputs(program)
     yield from _with_storages(program)
     yield from _with_lines(program)
+    yield from (replace(program, scenario=name) for name in SCENARIOS if name != program.scenario)
     yield from (replace(program, form=form) for form in ("bare", "tuple") if form != program.form)
 
 

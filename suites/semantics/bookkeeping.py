@@ -471,6 +471,21 @@ def inference_tensor_mutated_outside_inference_mode() -> Made:
     return f, (numbers(3, 4), numbers(4)), {}
 
 
+def _plain_then_inference_tensors(f: Callable[..., Any], *args: Tensor) -> Any:
+    with torch.no_grad():
+        f(*[arg.clone() for arg in args])
+        return _inference_tensors_outside(f, *args)
+
+
+@program(modes_changed, "raises", scenario=_plain_then_inference_tensors)
+def inference_tensor_mutated_by_a_call_that_was_compiled_for_a_plain_one() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x.add_(1)
+        return x * w
+
+    return f, (numbers(3, 4), numbers(4)), {}
+
+
 @program(modes_changed, scenario=_inference_tensors_outside)
 def inference_tensors_read_outside_inference_mode() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
