@@ -17,7 +17,7 @@ from harness.backends import resolve
 from harness.generated import case_of
 from harness.observe import Seen, observe
 from harness.oracle import Run
-from harness.run import _compiled, _Trial, made_call
+from harness.run import _Trial, compiled_by, made_call
 from suites.programs import draw
 
 BACKEND = "assay,numerics=exact"
@@ -141,7 +141,7 @@ def test_drawn_programs_have_eagers_bits(mode: str) -> None:
             if differences(eager, again):
                 continue  # eager is not deterministic
             calls = trial._copies()
-            ours = observe(calls, mode, 0, _compiled(trial.backend, calls[0].function), case.scenario, False)
+            ours = observe(calls, mode, 0, compiled_by(trial.backend, calls[0].function), case.scenario, False)
             assert not differences(eager, ours), f"{program.source()}\n{differences(eager, ours)}"
             checked += 1
     finally:
