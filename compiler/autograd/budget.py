@@ -18,14 +18,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-import torch
 from torch import fx
 
 from compiler.autograd.cost import bytes_of, is_fused, is_measurable, work
 from compiler.autograd.partition import Split, demands, halves, late, viewed
 from compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
 from compiler.ir.roles import Program
-from compiler.ir.trace import producer
+from compiler.ir.trace import is_view, producer
 
 REGION = "_region_activation_memory_budget"
 """What torch marks the calls of a region with that has a budget."""
@@ -200,7 +199,8 @@ class _Walk:
         ordered = [node for node in late(self.joint, after) if node.op == "call_function"]
         given = {node for node in kept if node.op == "call_function"}
         backward, _ = self._peak(ordered, after, self.returned, held, given)
-        again = sum(work(node) for node in after & before if node.op == "call_function" and not _is_view(node))
+        twice = (node for node in after & before if node.op == "call_function")
+        again = sum(work(node) for node in twice if not is_view(producer(node)[0]))
         return Priced(terms, max(forward, backward), _bytes(viewed(node) for node in saved), again)
 
     def _peak(
@@ -245,14 +245,9 @@ def _bytes(values: Iterable[fx.Node]) -> int:
 def _own_bytes(node: fx.Node, within: set[fx.Node]) -> int:
     """The memory that a value has for itself: a view has none, nor has what is computed within the kernel of its only
     reader."""
-    if not is_measurable(node) or _is_view(node):
+    if not is_measurable(node) or is_view(producer(node)[0]):
         return 0
     readers = [user for user in node.users if user in within]
     if is_fused(node) and len(readers) == 1 and readers[0].op == "call_function" and is_fused(readers[0]):
         return 0
     return bytes_of(node.meta["val"])
-
-
-def _is_view(node: fx.Node) -> bool:
-    call, _ = producer(node)
-    return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view

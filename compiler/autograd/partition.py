@@ -17,7 +17,7 @@ from compiler.autograd.replay import draw_again, is_replayable, keep_states
 from compiler.errors import VerifyError
 from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.strides import has_symbols
-from compiler.ir.trace import HELD, RECOMPUTED, SYMBOLIC, has_effect, is_random, module_of, producer
+from compiler.ir.trace import HELD, RECOMPUTED, SYMBOLIC, has_effect, is_random, is_view, module_of, producer
 
 Returned = fx.Node | int | None
 
@@ -113,18 +113,14 @@ def is_free(node: fx.Node) -> bool:
         return False
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return False
-    if _is_view(call):
+    if is_view(call):
         return viewed(call).op != "placeholder" or has_symbols(node.meta.get("val"))
     return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in call.all_input_nodes)
 
 
-def _is_view(call: fx.Node) -> bool:
-    return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view
-
-
 def viewed(call: fx.Node) -> fx.Node:
     """What a chain of views begins with."""
-    while _is_view(call):
+    while is_view(call):
         call, _ = producer(call.args[0])  # type: ignore[arg-type]
     return call
 

@@ -26,7 +26,7 @@ from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from compiler.autograd.partition import Split, demands, is_free, split, viewed
 from compiler.autograd.replay import is_replayable
 from compiler.ir.roles import Program
-from compiler.ir.trace import has_effect, is_random, producer
+from compiler.ir.trace import has_effect, is_random, is_view, producer
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
     pending = list(node.users)
     while pending:
         user = pending.pop()
-        if isinstance(user.target, torch._ops.OpOverload) and user.target.is_view:
+        if is_view(user):
             pending.extend(user.users)
         else:
             yield user

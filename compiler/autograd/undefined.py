@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program, Tangent
-from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes, module_of
+from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes, is_view, module_of
 
 aten = torch.ops.aten
 
@@ -85,8 +85,7 @@ def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
     name = _name(node)
     if name in SUMS:
         return all(operand in undefined or _is_zero(operand) for operand in _summed(node))
-    is_view = isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
-    return name in LINEAR or is_view or "_backward" in name or bool(name == "masked_fill" and node.args[2] == 0)
+    return name in LINEAR or is_view(node) or "_backward" in name or bool(name == "masked_fill" and node.args[2] == 0)
 
 
 def _summed(node: fx.Node) -> Iterable[object]:

@@ -33,7 +33,7 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
-from compiler.ir.trace import SYMBOLIC, Symbolic, Trace, producer
+from compiler.ir.trace import SYMBOLIC, Symbolic, Trace, is_view, producer
 
 Returned = torch.Tensor | Symbolic | fx.Node
 
@@ -268,11 +268,6 @@ class Aliases:
 
 ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 """Views that autograd takes for views of nothing, although they are of something."""
-
-
-def is_view(node: fx.Node) -> bool:
-    """Whether the node's result shares memory with its first argument."""
-    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def _is_in_grad_mode(value: torch.Tensor) -> bool:

@@ -52,6 +52,7 @@ from compiler.ir.roles import (
     ViewStep,
     Written,
 )
+from compiler.ir.trace import is_view
 from compiler.runtime.call import (
     GradOff,
     apply_of,
@@ -314,11 +315,7 @@ def _views_among(program: Program) -> list[OutputRole]:
     """The results that the graph computes as views and that are none to the caller: their strides were set in place."""
     pairs = zip(program.signature.outputs, program.returned, strict=True)
     results = [(role, node) for role, node in pairs if isinstance(role, (UserOutput, Base))]
-    return [role for role, node in results if isinstance(node, torch.fx.Node) and _is_view(node)]
-
-
-def _is_view(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    return [role for role, node in results if isinstance(node, torch.fx.Node) and is_view(node)]
 
 
 def relaid(value: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
@@ -551,7 +548,7 @@ def _saved_as_written(forward: Program) -> list[CallInput]:
 
 def _root(node: torch.fx.Node | int | None) -> torch.fx.Node | int | None:
     """The call behind a chain of views."""
-    while isinstance(node, torch.fx.Node) and _is_view(node):
+    while isinstance(node, torch.fx.Node) and is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 

@@ -260,6 +260,11 @@ def eliminate_dead_nodes(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
+def is_view(call: fx.Node) -> bool:
+    """Whether a call gives a view of its argument."""
+    return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view
+
+
 def producer(node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:
     """The call behind a chain of `getitem`, and the indices taken."""
     path: list[int] = []

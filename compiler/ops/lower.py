@@ -5,6 +5,7 @@ A node whose operator has a rule that takes this call becomes `Generated` or `Vi
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import types
@@ -43,6 +44,7 @@ LITERALS = (
 """What the text of generated code can say; everything else is bound by name."""
 
 
+@functools.cache
 def name_of(target: object) -> str:
     """The name that an operator is recorded and counted under: `aten.relu`, `aten.add.Tensor`."""
     return str(target).removesuffix(".default")

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.ir.in_place import IS_FOLDED
 from compiler.ir.rewrite import TRANSCENDENTAL
 from compiler.ir.roles import Program
-from compiler.ir.trace import eliminate_dead_nodes, has_effect, producer
+from compiler.ir.trace import eliminate_dead_nodes, has_effect, is_view, producer
 from compiler.ops.lower import record_of
 from compiler.ops.registry import Kind
 from compiler.passes.readers import is_dense, may_share
@@ -98,14 +98,14 @@ def _wanted(program: Program, found: set[fx.Node]) -> Iterator[fx.Node]:
 
 def _memory_of(node: fx.Node) -> fx.Node:
     """The call that made the memory of a value."""
-    while _is_view(node):
+    while _is_part(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
-def _is_view(node: fx.Node) -> bool:
-    target = producer(node)[0].target
-    return isinstance(target, torch._ops.OpOverload) and target.is_view and isinstance(node.args[0], fx.Node)
+def _is_part(node: fx.Node) -> bool:
+    """Whether a value is a view of another, or one of several that a call gives."""
+    return is_view(producer(node)[0]) and isinstance(node.args[0], fx.Node)
 
 
 def _bytes(node: fx.Node) -> int:
@@ -116,7 +116,7 @@ def _bytes(node: fx.Node) -> int:
 
 def _pays(node: fx.Node) -> bool:
     """Whether reading the value is cheaper than making it, within the kernels that read it, again."""
-    makers = [each for each in _sources(node) if each.op == "call_function" and not _is_view(each)]
+    makers = [each for each in _sources(node) if each.op == "call_function" and not _is_part(each)]
     if any(_bytes(maker) > MOST_BYTES_ON_THE_WAY for maker in makers):
         return False
     return len(makers) > MOST_FREE or not all(map(_is_cheap, makers))
