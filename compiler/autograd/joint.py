@@ -15,7 +15,7 @@ from torch import fx
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured, as_node
 from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
-from compiler.ir.trace import Trace
+from compiler.ir.trace import READ, Trace
 
 
 def differentiate(captured: Captured) -> Program:
@@ -28,7 +28,10 @@ def differentiate(captured: Captured) -> Program:
         values = [captured.returned[role] for role in roles]
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
+        recorded = set(trace.graph.nodes)
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
+        for node in given:
+            node.meta[READ] = any(user not in recorded and reads_numbers(user) for user in node.users)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
             raise Unsupported("its backward writes an input, or a value that the call returns")
@@ -38,6 +41,12 @@ def differentiate(captured: Captured) -> Program:
         outputs=(*signature.outputs, *gradients),
     )
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
+
+
+def reads_numbers(node: fx.Node) -> bool:
+    """Whether a call reads more of its operands than what they are: not those that only make a tensor like one."""
+    name = getattr(getattr(node.target, "_schema", None), "name", "").partition("::")[2]
+    return bool(name) and not name.endswith("_like") and not name.startswith(("new_", "sym_"))
 
 
 def record_tangent(trace: Trace, index: int, value: object, requires_grad: bool = False) -> torch.Tensor:

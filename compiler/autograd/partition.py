@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from compiler.errors import VerifyError
-from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
+from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.trace import READ, RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
 
 Returned = fx.Node | int | None
 
@@ -42,6 +42,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     gradients, kept = _outputs(joint)
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
     before, after, saved = halves(joint, recompute)
+    saved |= _kept_by_eager(joint) - {viewed(node) for node in saved}
     layouts = _layout_sizes(joint, after, saved)
     order |= {size: order[of] for size, of in layouts.items()}
     before |= layouts.keys()
@@ -54,6 +55,14 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
     return Split(forward, backward)
+
+
+def _kept_by_eager(joint: Program) -> set[fx.Node]:
+    """The inputs that eager's formulas read, though ours read what forward has made of them: a write to one before
+    backward is an error, and gradients of gradients are computed from it."""
+    written = {role.of for role in joint.signature.outputs if isinstance(role, Mutation)}
+    inputs = zip(joint.signature.inputs, joint.placeholders, strict=True)
+    return {node for role, node in inputs if node.meta.get(READ) and role not in written}
 
 
 def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node], set[fx.Node]]:

@@ -33,6 +33,8 @@ Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+READ = "is_read_by_formulas"
+"""Marks, in the metadata of an input, that eager's formulas of gradients read its numbers, so that eager keeps it."""
 RECOMPUTED = "is_recomputed"
 """Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
 

@@ -128,6 +128,14 @@ def second_order_of_norms_and_softmax() -> Made:
 
 
 @program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_of_a_batch_norm() -> Made:
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.batch_norm(x, None, None, w, b, training=True).tanh()
+
+    return f, (leaf(5, 3), leaf(3), leaf(3)), {}
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
 def second_order_of_a_convolution() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
         return F.max_pool2d(F.conv2d(x, w, padding=1).tanh(), 2)
