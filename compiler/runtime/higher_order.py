@@ -140,15 +140,19 @@ class HigherOrder:
             *saved, anchor = saved  # type: ignore[assignment]
         given = [(index, tangent) for index, tangent in enumerate(tangents) if tangent is not None]
         path = (tuple((index, tangent.requires_grad) for index, tangent in given),)
-        roots = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
+        roots: tuple[Tensor | None, ...] = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
         kept, sizes = tuple(value.detach() for value in saved), getattr(ctx, "sizes", ())
         at = _At(self, path, roots, kept, sizes, waiting if anchor is not None else None)
         return at.gradients([tangent for _, tangent in given])
 
-    def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor]:
+    def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor | None]:
         """The inputs themselves: those that were saved, and leaves."""
         for kind, index in self.roots.sources:
-            yield saved[index] if kind == "saved" else ctx.next_functions[index][0].variable
+            if kind == "saved":
+                yield saved[index]
+            else:  # nothing is behind an input that the call leads nowhere to
+                node = ctx.next_functions[index][0]
+                yield None if node is None else node.variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class _At:
 
     higher: HigherOrder
     path: Path
-    roots: tuple[Tensor, ...]
+    roots: tuple[Tensor | None, ...]
     saved: tuple[Tensor, ...]
     sizes: tuple[int, ...]
     waiting: Waiting | None
