@@ -99,6 +99,7 @@ LIMITS = {
 }
 """What the machine steers around unless it is `strict`: known limits of compiling a call as one node of autograd."""
 small = st.integers(0, 7)
+KEEPS = st.sampled_from(("", "", "", "retain_graph", "create_graph"))
 Drawing = tuple[int, int, tuple[int, int], tuple[str, str], str]
 DRAWING: st.SearchStrategy[Drawing] = st.tuples(
     st.sampled_from(SIZES),
@@ -373,11 +374,15 @@ class Machine(RuleBasedStateMachine):
     # ---- gradients
 
     @precondition(has_outputs)
-    @rule(which=small, others=small, how=small, times=st.sampled_from((1, 1, 1, 2)))
-    def backward(self, which: int, others: int, how: int, times: int) -> None:
-        """Backward from one result or from several of one call; twice with retain_graph."""
+    @rule(which=small, others=small, how=small, times=st.sampled_from((1, 1, 1, 2)), keeps=KEEPS)
+    def backward(self, which: int, others: int, how: int, times: int, keeps: str) -> None:
+        """Backward from one result or from several of one call; twice with retain_graph; or it leaves the graph as it
+        is, for whatever comes, or makes one for the gradients too."""
         ends = self.ends(which, others)
         if not ends:
+            return
+        if keeps:
+            self.do(Step("(" + " + ".join(f"{end}.square().sum()" for end in ends) + f").backward({keeps}=True)"))
             return
         if how % 2:
             call = "(" + " + ".join(f"{end}.sum()" for end in ends) + ").backward({})"
@@ -391,21 +396,9 @@ class Machine(RuleBasedStateMachine):
             retain = "retain_graph=True" if left else ""
             self.do(Step(call.format(retain if how % 2 or not retain else f", {retain}")))
 
-    @precondition(has_outputs)
-    @rule(which=small, others=small, how=st.sampled_from(("retain_graph", "create_graph")))
-    def backward_and_keep(self, which: int, others: int, how: str) -> None:
-        """Backward that leaves the graph as it is, for whatever comes; or that makes one for the gradients too."""
-        if ends := self.ends(which, others):
-            self.do(Step("(" + " + ".join(f"{end}.square().sum()" for end in ends) + f").backward({how}=True)"))
-
-    @precondition(has_outputs)
-    @rule(which=small, of=small, by=small, retain=st.booleans())
-    def ask_for_gradients_of_gradients(self, which: int, of: int, by: int, retain: bool) -> None:
-        """The gradient of one input, then that of its norm with respect to another; the second is a number or None."""
-        ends = self.ends(which, 0)
-        inputs = self.askable(ends)
-        if not inputs:
-            return
+    def ask_again(self, ends: list[str], inputs: list[str], of: int, by: int) -> None:
+        """The gradient of one input, then that of its norm with respect to another, over a graph that may stay."""
+        retain = bool(by % 2)
         end, wanted, other = ends[0], inputs[of % len(inputs)], inputs[by % len(inputs)]
         if not retain:
             self.graphs.note_backward([self.tensor(end)])
@@ -433,11 +426,14 @@ class Machine(RuleBasedStateMachine):
         return same if others % 2 else [chosen]
 
     @precondition(has_outputs)
-    @rule(which=small, of=small)
-    def ask_for_gradients(self, which: int, of: int) -> None:
-        """`torch.autograd.grad` with respect to the inputs that take gradients."""
+    @rule(which=small, of=small, order=st.sampled_from((1, 1, 2)), by=small)
+    def ask_for_gradients(self, which: int, of: int, order: int, by: int) -> None:
+        """`torch.autograd.grad` with respect to the inputs that take gradients; of the gradients, too."""
         ends = self.ends(which, 0)
-        if inputs := self.askable(ends):
+        inputs = self.askable(ends)
+        if inputs and order == 2:
+            self.ask_again(ends, inputs, of, by)
+        elif inputs:
             wanted = inputs[of % len(inputs)]
             self.graphs.note_backward([self.tensor(ends[0])])
             name = self.new_name("g")
@@ -457,8 +453,12 @@ class Machine(RuleBasedStateMachine):
         return bool(ends) and self.graphs.leads_to(self.tensor(ends[0]), self.tensor(path))
 
     @precondition(has_outputs)
-    @rule(which=small, how=st.sampled_from(("hook", "retain_grad")))
-    def watch_an_output(self, which: int, how: str) -> None:
+    @rule(which=small, how=st.sampled_from(("hook", "retain_grad")), inputs=st.sampled_from(("", "", *LEAF_HOOKS)))
+    def watch(self, which: int, how: str, inputs: str) -> None:
+        """A hook on a result, or its kept gradient; or a hook on an input."""
+        if inputs:
+            self.watch_an_input(which, inputs)
+            return
         ends = [end for end in self.ends(which, 0) if self.strict or not self.feeds(end)]
         if how == "hook" and not self.strict:
             ends = [end for end in ends if not self.graphs.has_siblings(self.tensor(end))]
@@ -467,8 +467,6 @@ class Machine(RuleBasedStateMachine):
         elif ends:
             self.do(Step(f"{ends[0]}.retain_grad()"))
 
-    @precondition(has_outputs)
-    @rule(which=small, how=st.sampled_from(tuple(LEAF_HOOKS)))
     def watch_an_input(self, which: int, how: str) -> None:
         """A hook on an input, or on the leaf behind one. What it notes has no order among leaves, unless `strict`."""
         found = [path for path in self.living("x", "leaf_", "base_", "model") if self.tensor(path).requires_grad]

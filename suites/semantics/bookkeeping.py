@@ -59,6 +59,23 @@ def input_that_backward_reads_written_by_the_caller_is_an_error() -> Made:
     return f, (numbers(3), leaf(3)), {}
 
 
+def _write_weight_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+    y = f(x, w)
+    with torch.no_grad():
+        w.add_(1)
+    return y
+
+
+@program(versions, "raises", modes=TRAIN, scenario=_write_weight_then_backward)
+def weight_of_a_norm_written_by_the_caller_is_an_error() -> Made:
+    """Backward reads the weight times the deviation's inverse, which forward has computed."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return nn.functional.batch_norm(x, None, None, w, training=True)
+
+    return f, (leaf(5, 3), leaf(3)), {}
+
+
 @program(versions, modes=TRAIN, scenario=_write_input_then_backward)
 def input_that_backward_does_not_read_written_by_the_caller() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:

@@ -164,6 +164,14 @@ def second_order_of_norms_and_softmax() -> Made:
 
 
 @program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_of_a_batch_norm() -> Made:
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.batch_norm(x, None, None, w, b, training=True).tanh()
+
+    return f, (leaf(5, 3), leaf(3), leaf(3)), {}
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
 def second_order_of_a_convolution() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
         return F.max_pool2d(F.conv2d(x, w, padding=1).tanh(), 2)
@@ -290,6 +298,25 @@ def _hessian_times_vector(f: Callable[..., Any], x: Tensor, v: Tensor) -> Any:
 @program(higher, modes=TRAIN, scenario=_hessian_times_vector)
 def hessian_vector_product() -> Made:
     return lambda x: (x.sin() * x.flip(0)).exp(), (leaf(4), numbers(4)), {}
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_beside_an_input_that_gets_no_gradient() -> Made:
+    def f(x: Tensor, unused: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.copysign(x, x).exp(), unused.detach() * 2
+
+    return f, (inner(3), inner(3)), {}
+
+
+def _both_orders_at_once(f: Callable[..., Any], x: Tensor) -> Any:
+    y = f(x)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return torch.autograd.grad(y.sum() + slope.sum(), x)
+
+
+@program(higher, modes=TRAIN, scenario=_both_orders_at_once)
+def gradients_of_both_orders_that_are_infinite() -> Made:
+    return lambda x: x.reciprocal(), (torch.tensor([0.0, 1.5], requires_grad=True),), {}
 
 
 def _whole_hessian(f: Callable[..., Any], x: Tensor) -> Any:

@@ -304,3 +304,19 @@ def _in_order(order: str, use: Callable[..., Any], suffix: str, made: Callable[.
 CASES += [_in_order(order, _mutate_and_read, "", numbers) for order in ORDERS]
 CASES += [_in_order(order, _mutate_and_read, "_with_gradient", inner) for order in ORDERS]
 CASES += [_in_order(order, _view_and_copy, "_and_only_read", numbers) for order in ORDERS]
+
+
+def _backward_of_the_first_call(f: Callable[..., Any], base: Tensor) -> Any:
+    y = f(base[:0], base[:0])
+    f(base[:0], y)
+    return torch.autograd.grad(y.sum(), base)
+
+
+@program(overlap, "raises", modes=("train",), scenario=_backward_of_the_first_call)
+def empty_views_of_one_base_written_by_two_calls_is_an_error() -> Made:
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        with torch.no_grad():
+            a.mul_(2)
+        return a * b
+
+    return f, (leaf(2, 4),), {}
