@@ -21,6 +21,7 @@ from torch import fx
 from compiler.autograd.cost import bytes_of, is_fused, is_measurable, work
 from compiler.autograd.partition import Split, demands, halves, late, viewed
 from compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
+from compiler.ir.decisions import Reason
 from compiler.ir.roles import Program
 from compiler.ir.trace import producer
 
@@ -65,7 +66,7 @@ def candidates(joint: Program) -> list[Priced]:
     for count in SEGMENTS:
         kept = borders.crossing(count)
         if kept is not None:
-            terms = replace(asked, is_thorough=True, kept=kept | asked.kept)
+            terms = replace(asked, is_thorough=True, kept={**kept, **asked.kept})
             found += [walk.priced(replace(terms, price=price)) for price in PRICES]
     for one in _best(found):
         if one.terms is not asked:
@@ -109,13 +110,14 @@ class _Borders:
                 last[root] = max(last[root], last[node])
         return last
 
-    def crossing(self, count: int) -> frozenset[fx.Node] | None:
+    def crossing(self, count: int) -> dict[fx.Node, Reason] | None:
         """The values that cross between `count` segments that keep about as much each; None where there are too few."""
         borders = self._borders(count)
         if len(borders) < count - 1:
             return None
         roots = [node for node in self.order if viewed(node) is node]
-        return frozenset(n for n in roots if any(self.place[n] < border <= self.last[n] for border in borders))
+        crossed = (n for n in roots if any(self.place[n] < border <= self.last[n] for border in borders))
+        return dict.fromkeys(crossed, Reason.segment)
 
     def after(self, share: float) -> frozenset[fx.Node]:
         """What stands behind that share of what forward keeps."""
