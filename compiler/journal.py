@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compiler.ir.decisions import Decision, Moment, Plan, Told
 from compiler.ir.index import Int
 from compiler.ir.loops import Counts, Launch, Schedule
 from compiler.options import Options
@@ -40,6 +41,7 @@ class Totals:
 
 _totals = Totals()
 _serial = 0
+_listeners: list[Told] = []
 
 
 def totals() -> dict[str, object]:
@@ -76,12 +78,29 @@ def say_once(message: str) -> None:
     log.warning(message)
 
 
+@contextmanager
+def listening() -> Iterator[Told]:
+    """What the compiles made meanwhile say of their memory; none of them is made from what the cache keeps."""
+    told = Told()
+    _listeners.append(told)
+    try:
+        yield told
+    finally:
+        _listeners.remove(told)
+
+
+def is_heard() -> bool:
+    """Whether somebody listens to what compiles say."""
+    return bool(_listeners)
+
+
 @dataclass(slots=True)
 class Journal:
-    """The record of one compile."""
+    """The record of one compile. `told` is what a listener hears of its memory; None where nobody listens."""
 
     options: Options
     name: str
+    told: Told | None = None
     _stage: int = 0
 
     @staticmethod
@@ -90,7 +109,19 @@ class Journal:
         with _lock:
             _serial += 1
             _totals.compiles += 1
-        return Journal(options, f"graph_{_serial:03d}")
+        return Journal(options, f"graph_{_serial:03d}", _listeners[-1] if _listeners else None)
+
+    def decided(self, decisions: Callable[[], Sequence[Decision]]) -> None:
+        """What forward saves and backward makes again, and why."""
+        if self.told is not None:
+            self.told.decisions[self.name] = tuple(decisions())
+
+    def planned(self, is_backward: bool, moments: Callable[[dict[str, int]], Iterable[Moment]]) -> None:
+        """The memory of a graph that was built, by what each of the values that it is given holds."""
+        if self.told is not None:
+            kept = {each.name: each.held_bytes for each in self.told.decisions.get(self.name, ()) if each.is_saved}
+            plan = Plan(self.name, is_backward, tuple(moments(kept if is_backward else {})))
+            self.told.plans.append(plan)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -55,6 +55,7 @@ from compiler.runtime.launch import load_kernels
 from compiler.runtime.partial_backward import PartialBackward
 from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse
+from compiler.schedule.memory import live_bytes
 from compiler.schedule.order import plan
 from compiler.torch_compat import Decompositions
 
@@ -122,7 +123,9 @@ def _split(captured: Captured, compilers: Compilers, journal: Journal) -> Split:
         joint = differentiate(captured)
     joint = optimize(joint, compilers.passes, journal, "joint")
     with journal.stage("partition"):
-        return compilers.partition(joint)
+        split = compilers.partition(joint)
+    journal.decided(split.decisions)
+    return split
 
 
 def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal) -> Halves:
@@ -236,6 +239,8 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
         fused = fuse(lowered, keep_rounding=options.numerics != "fast")
     with journal.stage("plan"):
         schedule = plan(fused, after_call(program))
+    is_backward = any(isinstance(role, Tangent) for role in program.signature.inputs)
+    journal.planned(is_backward, lambda given: live_bytes(schedule.steps, _values(program), given))
     journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
     with journal.stage("emit"):
         source = emit(schedule)
@@ -246,6 +251,11 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
     journal.count(schedule.counts, len(schedule.kernels))
     journal.kernels(schedule)
     return Host(source, schedule.constants, kernels, schedule.counts)
+
+
+def _values(program: Program) -> dict[str, object]:
+    """The values of a program, by name."""
+    return {node.name: node.meta.get("val") for node in program.module.graph.nodes}
 
 
 def after_call(program: Program) -> dict[str, str]:

@@ -119,7 +119,7 @@ def keeper(gm: fx.GraphModule, call: Call, options: Options, is_own: bool = True
     made = Keeper(None, options)
     if not options.warm or not is_own:
         return made
-    if options.debug or options.dump:
+    if options.debug or options.dump or journals.is_heard():
         made.forget("its states are asked for")
         return made
     try:

@@ -7,7 +7,7 @@
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
-    SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,target=aten
+    SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,memory_budget=0.5
 
 A backend whose random streams cannot be eager's declares it: its callable has a true attribute
 `has_own_random_stream`. What follows from random draws is then `no-oracle`, and is stated.
@@ -99,11 +99,21 @@ def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
     given: dict[str, Any] = {setting: True for setting in settings if setting in FLAGS}
-    options = dict(setting.split("=", 1) for setting in settings if "=" in setting)
+    options = {name: _value(text) for name, text in (s.split("=", 1) for s in settings if "=" in s)}
     for setting in settings:
         if setting not in FLAGS and "=" not in setting:
             raise BackendError(f"backend {name!r}: {setting!r} is neither {' nor '.join(FLAGS)} nor key=value")
     return given | ({"options": options} if options else {})
+
+
+def _value(text: str) -> object:
+    """The number, or True or False, that a text writes; else the text."""
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def is_given_shapes(name: str) -> bool:

@@ -2,7 +2,8 @@
 
 assay run      hold programs against eager          exit 0: all as eager (or in the ledger); 1: not all
 assay bench    time a backend against others        2: bad usage, with the valid choices named
-assay compare  what changed between two reports     130: interrupted; the report holds what had ended
+assay memory   what a training step keeps, and why  130: interrupted; the report holds what had ended
+assay compare  what changed between two reports
 assay list     the cases of a suite
 assay env      what a report says of this machine
 """
@@ -22,8 +23,20 @@ import torch
 from rich.console import Console
 
 from harness import bench as benching
-from harness import drive, ledger, memory_dial, partitioning, progress, report, scaling, triage, warm
-from harness.backends import BackendError, is_given_shapes, resolve
+from harness import (
+    drive,
+    ledger,
+    memory_dial,
+    memory_report,
+    partitioning,
+    progress,
+    report,
+    scaling,
+    triage,
+    warm,
+    worker,
+)  # fmt: skip
+from harness.backends import OWN, BackendError, is_given_shapes, resolve
 from harness.batch_options import BATCHES, Batches, batches_table
 from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
@@ -32,6 +45,7 @@ from harness.environment import environment
 from harness.hunt import Settings
 from harness.hunt_report import run_hunt
 from harness.isolate import run_isolated
+from harness.live_memory import Memory
 from harness.outcome import Result
 from harness.report import Row
 from harness.run import run_case
@@ -39,6 +53,8 @@ from harness.run import run_case
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
 ORACLES = ("dynamic", "reference", "metamorphic")
+DIALLED = "suites.benchmarks.memory"
+"""What `assay bench memory` trains where no model is named."""
 STAGES = ("assay-aot", "assay-loops")
 """The compiler's stages run by the reference: graphs as recorded, and the loops that they become."""
 
@@ -256,7 +272,7 @@ def bench(
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
     how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
-    `overhead` is also timed as `aot_function`, against torch's own. `memory` trains one model at each memory budget.
+    `overhead` is also timed as `aot_function`, against torch's own. `memory [MODEL]` trains it at each memory budget.
     `partition` times our default cut of joint graphs of growing size.
     """
     check_writable(json_path, None)
@@ -267,8 +283,9 @@ def bench(
         grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
         sys.exit(bench_scaling(grow, json_path))
     settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
-    if names == ("memory",):
-        sys.exit(bench_memory(backend, rounds, timeout_s, json_path))
+    if names[:1] == ("memory",):
+        subject = one_subject(names[1:] or (DIALLED,), size)
+        sys.exit(bench_memory(subject, settings, json_path))
     if names == ("partition",):
         sys.exit(bench_partition(text, timeout_s, json_path))
     is_warm = names[:1] == ("warm",)
@@ -322,10 +339,19 @@ def bench_scaling(wanted: scaling.Plan, json_path: Path | None) -> int:
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 
-def bench_memory(backend: str, rounds: int, timeout_s: float, json_path: Path | None) -> int:
+def one_subject(names: Sequence[str], size: str) -> benching.Subject:
+    """The one case that names ask for, in training. Raises: click.UsageError where they ask for several or none."""
+    cases = find_cases(names, "")
+    if len(cases) > 1:
+        found = ", ".join(case.name.rpartition(".")[2] for case in cases)
+        raise click.UsageError(f"{' '.join(names)} holds {len(cases)} cases, and one is measured; name one of {found}")
+    return subjects_of(plan(cases, ("train",), ("assay",), size))[0]
+
+
+def bench_memory(subject: benching.Subject, settings: benching.Settings, json_path: Path | None) -> int:
     """`assay bench memory`; its exit code."""
     console = progress.terminal_beside(json_path)
-    done = memory_dial.run_dial(backend, rounds, timeout_s)
+    done = memory_dial.run_dial(subject, settings.backend, settings.seed, settings.rounds, settings.timeout_s)
     if json_path is not None:
         report.write_json(json_path, memory_dial.document(done, environment("cpu")))
     memory_dial.show(console, done)
@@ -340,6 +366,51 @@ def bench_partition(text: str, timeout_s: float, json_path: Path | None) -> int:
         report.write_json(json_path, partitioning.document(done, environment("cpu")))
     partitioning.show(console, done)
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+@commands.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
+@click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
+@click.option("--budget", type=click.FloatRange(0, 1), metavar="X", help="The memory budget, 0 to 1.")
+@click.option("--curve", "has_curve", is_flag=True, help="Also peak memory and time at each memory budget.")
+@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Of --curve: alternating.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seeds weights, inputs and cotangents.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
+              show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
+@click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
+              metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
+@click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+def memory(
+    model: str, backend: str, size: str, budget: float | None, has_curve: bool, rounds: int, seed: int,
+    timeout_s: float, json_path: Path | None, html_directory: Path | None,
+) -> None:  # fmt: skip
+    """Show the memory of one training step: live bytes over it, what is saved, what is recomputed and why.
+
+    MODEL is a case of a suite (zoo.bert), or the path of a Python file of cases (FILE.py::NAME where it has several).
+    Of a backend that is not ours only the live bytes are known.
+    """
+    check_writable(json_path, html_directory)
+    is_ours = backend.split(",")[0] in OWN
+    if (budget is not None or has_curve) and not is_ours:
+        raise click.UsageError(f"--budget and --curve are for our own backend; {backend} has no memory budget")
+    wanted = backend if budget is None else f"{backend},memory_budget={budget}"
+    check_backends((wanted,))
+    subject = one_subject((model,), size)
+    console = progress.terminal_beside(json_path)
+    with worker.cold_environment() as extra:
+        request = memory_dial.request_of(subject, "live", wanted, seed)
+        answer = worker.ask("harness.memory_worker", request, timeout_s, extra)
+    if not answer.lines:
+        raise click.ClickException(": ".join(answer.failure or ("crash", "it said nothing")))
+    dial = memory_dial.run_dial(subject, backend, seed, rounds, timeout_s) if has_curve else None
+    shown = memory_report.Shown(subject.case.name, subject.size, wanted, Memory.of(answer.lines[0]), dial)
+    facts = environment("cpu") | {"size": subject.size, "seed": seed}
+    if json_path is not None:
+        report.write_json(json_path, memory_report.document(shown, facts))
+    if html_directory is not None:
+        report.write_html(html_directory, memory_report.render_html(shown, facts))
+    memory_report.show(console, shown)
 
 
 @commands.command()

@@ -12,10 +12,11 @@ import math
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -29,6 +30,9 @@ BATCH_S = 0.001
 that a slice spoils one batch and not the median of them. On a GPU a sample is one batch, as waiting for it costs."""
 MEMORY_BOUND = "memory-bound"
 """The tag of a case that nothing but moving its inputs and outputs should take time of."""
+LARGE_BLOCK = 1 << 16
+MOST_PLUGS = 1 << 16
+"""Of 60 KB each: what a heap of 4 GB can hold."""
 MEMORY_FLOOR_BYTES = 1 << 20
 """Peaks under this are allocator noise; no ratio is made of them."""
 
@@ -218,27 +222,41 @@ def _peak_bytes_cuda(step: Step, calls: int) -> int:
 
 def _peak_bytes_cpu(step: Step, calls: int) -> int | None:
     gc.collect()
-    _map_large_blocks()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: the high-water mark starts again from here
-        resting = _status_bytes("VmRSS")
-        for _ in range(calls):
-            step()
-        return _status_bytes("VmHWM") - resting
-    except OSError:
-        return None
+    with _large_blocks_mapped():
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # Linux: the high-water mark starts again from here
+            resting = _status_bytes("VmRSS")
+            for _ in range(calls):
+                step()
+            return _status_bytes("VmHWM") - resting
+        except OSError:
+            return None
 
 
-def _map_large_blocks() -> None:
+@contextmanager
+def _large_blocks_mapped() -> Iterator[None]:
     """Makes glibc map each large block and unmap it when freed, and gives back what it kept.
 
-    Otherwise the peak counts the holes that its heap happens to have. Elsewhere the allocator stays as it is.
+    Otherwise the peak counts the holes that its heap happens to have: it prefers them to a fresh mapping, and keeps
+    their pages once they are freed again. So they are taken, untouched, until the end. Elsewhere the allocator stays as
+    it is.
     """
     mmap_threshold = -3  # M_MMAP_THRESHOLD in malloc.h
+    plugs: list[int] = []
+    libc: Any = None
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_threshold, 1 << 16)
+        libc.mallopt(mmap_threshold, LARGE_BLOCK)
         libc.malloc_trim(0)
+        libc.sbrk.restype = libc.malloc.restype = ctypes.c_void_p
+        end = libc.sbrk(0)
+        while libc.sbrk(0) == end and len(plugs) < MOST_PLUGS:
+            plugs.append(libc.malloc(LARGE_BLOCK - 4096))
+    try:
+        yield
+    finally:
+        for plug in plugs:
+            libc.free(ctypes.c_void_p(plug))
 
 
 def _status_bytes(name: str) -> int:

@@ -1,10 +1,11 @@
-"""What a memory budget buys: `assay bench memory` trains one model at each budget, and in eager.
+"""What a memory budget buys: `assay bench memory [MODEL]` trains one model at each budget, and in eager.
 
 All of them are timed in alternating rounds of one process; the peak of each is measured in one of its own. A budget
 passes if its gradients are eager's, with the same numbers drawn, and if its peak is not above that of a higher budget
 by more than `SLACK`, which is what the resident set of a process tells peaks apart by.
 
-    JSON: {"schema": 1, "environment", "rows": [{"budget", "ms", "peak_bytes", "time_ratio", "peak_ratio", "error"}]}
+    JSON: {"schema": 1, "environment", "case", "rows": [
+           {"budget", "ms", "peak_bytes", "gradient_error", "time_ratio", "peak_ratio", "error"}]}
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import worker
+from harness.bench import Subject
 from harness.report import SCHEMA, finite, milliseconds, percent
 
 BUDGETS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.2, 0.0)
@@ -47,6 +49,7 @@ class Dial:
     """What a run came to."""
 
     rows: tuple[Row, ...]
+    case: str = ""
 
     @property
     def passes(self) -> bool:
@@ -57,24 +60,31 @@ class Dial:
         return is_right and all((b.peak_ratio or 0) <= (a.peak_ratio or 0) + SLACK for a, b in pairwise(ours))
 
 
-def run_dial(backend: str, rounds: int, timeout_s: float, *, is_small: bool = False) -> Dial:
+def run_dial(subject: Subject, backend: str, seed: int, rounds: int, timeout_s: float) -> Dial:
     """Measures the times together, then each peak."""
     budgets: list[float | None] = [None, *BUDGETS]
     with worker.cold_environment() as extra:
 
-        def asked(of: list[float | None], rounds: int) -> worker.Answer:
-            request = {"backend": backend, "budgets": of, "rounds": rounds, "is_small": is_small}
+        def asked(kind: str, of: list[float | None]) -> worker.Answer:
+            request = request_of(subject, kind, backend, seed) | {"budgets": of, "rounds": rounds}
             return worker.ask("harness.memory_worker", request, timeout_s, extra)
 
-        timed = asked(budgets, rounds)
+        timed = asked("times", budgets)
         if timed.failure is not None:
-            return Dial((Row(1.0, None, None, None, error=": ".join(timed.failure)),))
+            return Dial((Row(1.0, None, None, None, error=": ".join(timed.failure)),), subject.case.name)
         rows = []
         for line in timed.lines:
-            peak = asked([line["budget"]], 0)
+            peak = asked("peak", [line["budget"]])
             found = peak.lines[0]["peak_bytes"] if peak.lines else None
             rows.append(Row(**line, peak_bytes=found, error=": ".join(peak.failure or ())))
-    return Dial(tuple(with_ratios(rows)))
+    return Dial(tuple(with_ratios(rows)), subject.case.name)
+
+
+def request_of(subject: Subject, kind: str, backend: str, seed: int) -> dict[str, Any]:
+    """What `harness.memory_worker` is asked."""
+    case = subject.case
+    return {"kind": kind, "origin": case.origin, "case": case.name, "size": subject.size, "seed": seed,
+            "backend": backend, "budgets": (), "rounds": 0}  # fmt: skip
 
 
 def with_ratios(rows: Sequence[Row]) -> list[Row]:
@@ -92,7 +102,7 @@ def with_ratios(rows: Sequence[Row]) -> list[Row]:
 def document(done: Dial, environment: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON report as plain data."""
     rows = [dataclasses.asdict(row) for row in done.rows]
-    return finite({"schema": SCHEMA, "environment": dict(environment), "rows": rows})
+    return finite({"schema": SCHEMA, "environment": dict(environment), "case": done.case, "rows": rows})
 
 
 def show(console: Console, done: Dial) -> None:

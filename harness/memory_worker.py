@@ -1,63 +1,76 @@
-"""One model at several memory budgets for `harness.memory_dial`: `python -m harness.memory_worker REQUEST ANSWER`.
+"""One case and its memory, in a process of its own: `python -m harness.memory_worker REQUEST ANSWER`.
 
-The answer is one line a budget: {"budget", "ms", "gradient_error"} where `rounds` are asked for; {"budget",
-"peak_bytes"} where none are. A peak is asked for alone: what others have left in the process's heap would count.
+times    one line a budget: {"budget", "ms", "gradient_error"}, in alternating rounds
+peak     {"budget", "peak_bytes"}; asked for alone: what others have left in the process's heap would count
+live     the fields of `live_memory.Memory`
 """
 
 from __future__ import annotations
 
-import importlib
+import dataclasses
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from harness import live_memory
+from harness.backends import resolve
+from harness.case import Case
+from harness.discover import discover
 from harness.measure import peak_bytes
+from harness.observe import set_mode
+from harness.run import made_call
+from harness.steps import Wrap, training_step
 
-MODEL = "suites.benchmarks.memory"
-Step = Callable[[], None]
-
-
-def compiled(model: nn.Module, backend: str, budget: float | None) -> Callable[[Tensor], Tensor]:
-    """The loss of the model as one compiled function; in eager where there is no budget."""
-
-    def loss(x: Tensor) -> Tensor:
-        return model(x).square().mean()  # type: ignore[no-any-return]
-
-    if budget is None:
-        return loss
-    options: dict[str, Any] = {"memory_budget": budget}
-    return torch.compile(loss, backend=backend, options=options)
+Step = Callable[[], list[Tensor | None]]
+LEAST_SCALE = 1e-4
+"""Of the largest element of all gradients: those of a smaller scale are nothing but rounding, and are held to it."""
 
 
-def gradients(model: nn.Module, loss: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to measure; a budget of None is eager. `live` has use for neither budgets nor rounds."""
+
+    kind: str
+    origin: str
+    case: str
+    size: str
+    seed: int
+    backend: str
+    budgets: tuple[float | None, ...] = ()
+    rounds: int = 0
+
+
+def find(request: Request) -> Case:
+    """The case that the request names, found again where it came from."""
+    return next(case for case in discover((request.origin,)) if case.name == request.case)
+
+
+def wrap_of(backend: str, budget: float | None) -> Wrap:
+    return resolve("eager-none" if budget is None else f"{backend},memory_budget={budget}").wrap
+
+
+def gradients(step: Step) -> list[Tensor]:
     """Of one step from a known state of the generator."""
     torch.manual_seed(0)
-    loss(x).backward()
-    found = [parameter.grad for parameter in model.parameters()]
-    model.zero_grad(set_to_none=True)
-    return [gradient for gradient in found if gradient is not None]
+    return [gradient for gradient in step() if gradient is not None]
 
 
 def worst(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The largest difference, over the largest element of its tensor; of gradients that are missing it is infinite."""
     if len(found) != len(expected):
         return float("inf")
-    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(found, expected, strict=True))
-
-
-def step_of(model: nn.Module, loss: Callable[[Tensor], Tensor], x: Tensor) -> Step:
-    def step() -> None:
-        loss(x).backward()
-        model.zero_grad(set_to_none=True)
-
-    return step
+    scales = [gradient.abs().max().item() for gradient in expected if gradient.numel()]
+    least = max(LEAST_SCALE * max(scales, default=0.0), torch.finfo(torch.float32).tiny)
+    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b.numel()]
+    return max((a - b).abs().max().item() / max(b.abs().max().item(), least) for a, b in pairs)
 
 
 def timed(step: Step) -> float:
@@ -66,26 +79,40 @@ def timed(step: Step) -> float:
     return time.perf_counter() - start
 
 
+def times(request: Request) -> Iterator[dict[str, Any]]:
+    *steps, eager = steps_of(request, (*request.budgets, None))
+    expected = gradients(eager)
+    errors = [worst(gradients(step), expected) for step in steps]
+    rounds = [[timed(step) for step in steps] for _ in range(request.rounds + 1)][1:]
+    medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+    for budget, spent, error in zip(request.budgets, medians, errors, strict=True):
+        yield {"budget": budget, "ms": spent * 1e3, "gradient_error": error}
+
+
+def peak(request: Request) -> Iterator[dict[str, Any]]:
+    for budget, step in zip(request.budgets, steps_of(request, request.budgets), strict=True):
+        yield {"budget": budget, "peak_bytes": peak_bytes(step)}
+
+
+def live(request: Request) -> Iterator[dict[str, Any]]:
+    yield dataclasses.asdict(live_memory.measure(find(request), request.backend, request.size, request.seed))
+
+
+def steps_of(request: Request, budgets: Sequence[float | None]) -> list[Step]:
+    """A step for each budget, all of them over the same weights."""
+    call = made_call(find(request), request.size, request.seed, "cpu")
+    set_mode(call, "train")
+    return [training_step(call, wrap_of(request.backend, budget), request.seed) for budget in budgets]
+
+
 def main(request_path: str, answer_path: str) -> None:
     asked: dict[str, Any] = json.loads(Path(request_path).read_text())
-    torch.manual_seed(0)
+    request = Request(**{**asked, "budgets": tuple(asked["budgets"])})
     torch._dynamo.config.recompile_limit = 64
-    model, x = importlib.import_module(MODEL).transformer(asked["is_small"])
-    budgets: list[float | None] = asked["budgets"]
-    losses = [compiled(model, asked["backend"], budget) for budget in budgets]
-    steps = [step_of(model, loss, x) for loss in losses]
+    measured = {"times": times, "peak": peak, "live": live}[request.kind]
     with Path(answer_path).open("a") as answers:
-        if not asked["rounds"]:
-            for budget, step in zip(budgets, steps, strict=True):
-                print(json.dumps({"budget": budget, "peak_bytes": peak_bytes(step)}), file=answers, flush=True)
-            return
-        expected = gradients(model, compiled(model, "eager", None), x)
-        errors = [worst(gradients(model, loss, x), expected) for loss in losses]
-        rounds = [[timed(step) for step in steps] for _ in range(asked["rounds"] + 1)][1:]
-        times = [statistics.median(column) for column in zip(*rounds, strict=True)]
-        for budget, spent, error in zip(budgets, times, errors, strict=True):
-            row = {"budget": budget, "ms": spent * 1e3, "gradient_error": error}
-            print(json.dumps(row), file=answers, flush=True)
+        for line in measured(request):
+            print(json.dumps(line), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,15 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
+def megabytes(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value / 2**20:.1f}" if value >= 2**20 else f"{value / 2**20:.3g}"
+
+
+def microseconds(value: float | None) -> str:
+    """Of picoseconds."""
+    return UNKNOWN if value is None else f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:.0f}"
+
+
 def fraction(part: int | None, whole: int | None) -> str:
     return UNKNOWN if part is None or whole is None else f"{part}/{whole}"
 
@@ -150,6 +159,8 @@ FORMATS = {
     "times": times,
     "percent": percent,
     "count": count,
+    "megabytes": megabytes,
+    "microseconds": microseconds,
 }
 
 
@@ -188,14 +199,10 @@ def fallback_totals(rows: Sequence[Row]) -> list[tuple[str, int]]:
 
 def render_html(rows: Sequence[Row], environment: Mapping[str, Any], *, interrupted: bool = False) -> str:
     """One page with its style inside; it loads nothing."""
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("harness"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    templates.filters.update(FORMATS)
     widest = widest_speed(rows)
     longest = max([row.result.compile_s or 0.0 for row in rows] + [1e-9])
-    return templates.get_template("report.html.jinja").render(
+    return render_page(
+        "report.html.jinja",
         rows=[(row, speed_bar(row.speed, widest), 100 * (row.result.compile_s or 0.0) / longest) for row in rows],
         totals=total(rows),
         environment=environment,
@@ -204,6 +211,16 @@ def render_html(rows: Sequence[Row], environment: Mapping[str, Any], *, interrup
         interrupted=interrupted,
         fraction=fraction,
     )
+
+
+def render_page(template: str, **values: Any) -> str:
+    """A page of the folder of templates."""
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("harness"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    templates.filters.update(FORMATS)
+    return templates.get_template(template).render(**values)
 
 
 def write_html(directory: Path, page: str) -> Path:

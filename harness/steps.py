@@ -51,16 +51,19 @@ class Backward:
     leaves: tuple[Tensor, ...]
 
 
-def training_step(call: Call, wrap: Wrap, seed: int) -> Step:
-    """One forward and backward. The program runs once without `wrap` here, to learn its outputs and leaves."""
+def training_step(call: Call, wrap: Wrap, seed: int) -> Callable[[], list[Tensor | None]]:
+    """One forward and backward, which gives the gradients of the leaves. The program runs once without `wrap` here, to
+    learn its outputs and leaves."""
     args, kwargs = call.args, call.kwargs
     backward = learn_backward(differentiable(call.function(*args, **kwargs)), seed)
     compiled = wrap(call.function)
 
-    def step() -> None:
+    def step() -> list[Tensor | None]:
         torch.autograd.backward(differentiable(compiled(*args, **kwargs)), backward.cotangents)
+        found = [leaf.grad for leaf in backward.leaves]
         for leaf in backward.leaves:
             leaf.grad = None
+        return found
 
     return step
 

@@ -9,6 +9,8 @@ import pytest
 from rich.console import Console
 
 from harness import memory_dial
+from harness.bench import Subject
+from harness.discover import discover
 from harness.memory_dial import BUDGETS, Dial, Row
 
 
@@ -36,15 +38,21 @@ def test_memory_passes_where_gradients_are_eagers_and_peaks_fall(measured: tuple
     memory_dial.show(Console(width=200), done)
 
 
+def subject() -> Subject:
+    (case,) = discover(("suites.benchmarks.memory",))
+    return Subject(case, ("train",), "tiny")
+
+
 def test_memory_measures_every_budget_beside_eager() -> None:
-    done = memory_dial.run_dial("assay", 1, 300, is_small=True)
+    done = memory_dial.run_dial(subject(), "assay", 0, 1, 300)
+    assert done.case == "benchmarks.transformer"
     assert [row.budget for row in done.rows] == [None, *BUDGETS], done.rows
     assert all(row.gradient_error is not None and row.gradient_error <= 1e-4 for row in done.rows), done.rows
     assert all(row.ms and row.time_ratio for row in done.rows)
 
 
 def test_memory_says_what_did_not_end() -> None:
-    done = memory_dial.run_dial("assay", 1, 0.2, is_small=True)
+    done = memory_dial.run_dial(subject(), "assay", 0, 1, 0.2)
     assert not done.passes and "timeout" in done.rows[-1].error
 
 

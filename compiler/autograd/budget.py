@@ -23,6 +23,7 @@ from torch import fx
 from compiler.autograd.cost import bytes_of, is_fused, is_measurable, work
 from compiler.autograd.partition import Split, demands, halves, late, viewed
 from compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
+from compiler.ir.decisions import Reason
 from compiler.ir.roles import Program
 from compiler.ir.trace import is_view, producer
 
@@ -83,7 +84,7 @@ def regional(joint: Program, regions: Mapping[float, frozenset[fx.Node]]) -> Ter
             allowed = max(found[0].kept_bytes - (1 - share) * own, min(one.kept_bytes for one in found))
             fitting = [one for one in found if one.kept_bytes <= allowed]
             best = min(fitting, key=lambda one: (one.again_ps, one.kept_bytes)).terms
-            chosen = replace(chosen, prices={**chosen.prices, **best.prices}, kept=chosen.kept | best.kept)
+            chosen = replace(chosen, prices={**chosen.prices, **best.prices}, kept={**chosen.kept, **best.kept})
     return chosen
 
 
@@ -107,7 +108,9 @@ def _candidates(joint: Program, region: frozenset[fx.Node], bytes_taken: Callabl
     for count in SEGMENTS:
         kept = borders.crossing(count)
         if kept is not None:
-            terms = [replace(asked, prices=dict.fromkeys(region, price), kept=kept | asked.kept) for price in PRICES]
+            terms = [
+                replace(asked, prices=dict.fromkeys(region, price), kept={**kept, **asked.kept}) for price in PRICES
+            ]
             found += [walk.priced(one) for one in terms]
     for one in _best(found, bytes_taken):
         prices = one.terms.prices
@@ -154,13 +157,14 @@ class _Borders:
                 last[root] = max(last[root], last[node])
         return last
 
-    def crossing(self, count: int) -> frozenset[fx.Node] | None:
+    def crossing(self, count: int) -> dict[fx.Node, Reason] | None:
         """The values that cross between `count` segments that keep about as much each; None where there are too few."""
         borders = self._borders(count)
         if len(borders) < count - 1:
             return None
         roots = [node for node in self.order if viewed(node) is node]
-        return frozenset(n for n in roots if any(self.place[n] < border <= self.last[n] for border in borders))
+        crossed = (n for n in roots if any(self.place[n] < border <= self.last[n] for border in borders))
+        return dict.fromkeys(crossed, Reason.segment)
 
     def after(self, share: float) -> frozenset[fx.Node]:
         """What stands behind that share of what forward keeps."""

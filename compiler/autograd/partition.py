@@ -6,28 +6,37 @@ cheapest    (rematerialize.py) compute again what costs less so than to keep it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
+from compiler.autograd.cost import bytes_of, is_measurable
 from compiler.autograd.replay import draw_again, is_replayable, keep_states
 from compiler.errors import VerifyError
+from compiler.ir.decisions import Decision, Reason, Why
 from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import HELD, RECOMPUTED, SYMBOLIC, has_effect, is_random, is_view, module_of, producer
 
 Returned = fx.Node | int | None
+Explain = Callable[[fx.Node, set[fx.Node], set[fx.Node]], Why]
+"""Why a value of forward that backward needs is what it is, given all that are saved and all that are made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two programs. Forward returns `Saved` values, in the order in which backward takes them."""
+    """Two programs. Forward returns `Saved` values, in the order in which backward takes them.
+
+    `decisions` says of each value of forward that backward needs why it is saved, or made again.
+    """
 
     forward: Program
     backward: Program
+    decisions: Callable[[], Sequence[Decision]] = tuple
 
 
 def default_split(joint: Program) -> Split:
@@ -35,7 +44,12 @@ def default_split(joint: Program) -> Split:
     return split(joint, is_free)
 
 
-def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
+def as_read(node: fx.Node, saved: set[fx.Node], again: set[fx.Node]) -> Why:
+    """Why, where nothing is chosen: what backward reads is saved, but for what is free."""
+    return Why(Reason.read if node in saved else Reason.free)
+
+
+def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain = as_read) -> Split:
     """The cut in which backward makes `recompute` nodes again and every other value that it reads is saved.
 
     Cost: linear in the joint graph's nodes and edges.
@@ -57,7 +71,8 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool]) -> Split:
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
     forward, states = keep_states(forward, [node.name for node in drawn])
-    return Split(forward, draw_again(backward, states, len(saved_roles)))
+    backward = draw_again(backward, states, len(saved_roles))
+    return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
 
 
 def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node], set[fx.Node]]:
@@ -296,3 +311,54 @@ def late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:
             if last not in done:
                 done.add(last)
                 yield last
+
+
+# ---- what was decided, for whoever asks
+
+
+def _decisions(
+    joint: Program, after: set[fx.Node], saved: set[fx.Node], again: set[fx.Node], explain: Explain
+) -> Iterator[Decision]:
+    held: set[fx.Node] = set()
+    for node in joint.module.graph.nodes:
+        if node not in saved and node not in again:
+            continue
+        value, root = node.meta.get("val"), viewed(node)
+        own = bytes_of(value) if is_measurable(node) else 0
+        is_own = node in saved and root.op != "placeholder" and root not in held
+        held |= {root} if node in saved else set()
+        why = Why(Reason.size) if isinstance(value, SYMBOLIC) else explain(node, saved, again)
+        module, line = _place_of(node)
+        readers = tuple(user.name for user in node.users if user in after)
+        yield Decision(
+            node.name, _call_text(node), node in saved, why,
+            _shape_text(value), own, _memory_of(root, own) if is_own else 0, module, line, readers,
+        )  # fmt: skip
+
+
+def _memory_of(root: fx.Node, own: int) -> int:
+    """The bytes that are kept where a value is: all of that which it is a view of."""
+    return max(own, bytes_of(root.meta["val"])) if is_measurable(root) else own
+
+
+def _call_text(node: fx.Node) -> str:
+    """The operator that computes a value, with its place among those that the call returns."""
+    call, path = producer(node)
+    if call.op != "call_function":
+        return "input"
+    return str(call.target) + "".join(f"[{index}]" for index in path)
+
+
+def _shape_text(value: object) -> str:
+    """`float32[4, 6]`; the type of what is no tensor."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+
+
+def _place_of(node: fx.Node) -> tuple[str, str]:
+    """The module that made a value, `encoder.layer.0`, and the line, `model.py:106`; each empty where it is unknown."""
+    stack = [str(path) for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    module = re.sub(r"L\['(\w+)'\]\.?|\['(\w+)'\]", r"\2", stack[-1]) if stack else ""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return module, f"{lines[-1][0].rpartition('/')[2]}:{lines[-1][1]}" if lines else ""

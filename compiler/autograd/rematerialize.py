@@ -21,10 +21,11 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from compiler.autograd.cost import again, is_fused, is_measurable, keep
+from compiler.autograd.cost import again, is_fused, is_measurable, keep, work
 from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from compiler.autograd.partition import Split, demands, is_free, split, viewed
 from compiler.autograd.replay import is_replayable
+from compiler.ir.decisions import Reason, Why
 from compiler.ir.roles import Program
 from compiler.ir.trace import has_effect, is_random, is_view, producer
 
@@ -34,12 +35,12 @@ class Terms:
     """What the cut is made under.
 
     `prices`: for values whose memory is dearer than where there is plenty, how much dearer; they may be computed again
-    by calls of libraries, too, where otherwise only generated kernels are. Values in `kept` are not computed again;
-    those in `again` are not kept.
+    by calls of libraries, too, where otherwise only generated kernels are. Values in `kept` are not computed again,
+    each for a reason; those in `again` are not kept.
     """
 
     prices: Mapping[fx.Node, int] = field(default_factory=dict)
-    kept: frozenset[fx.Node] = frozenset()
+    kept: Mapping[fx.Node, Reason] = field(default_factory=dict)
     again: frozenset[fx.Node] = frozenset()
 
 
@@ -62,16 +63,18 @@ def asked_for(joint: Program) -> Terms:
     if not regions:
         return PLENTY
     forward, _ = demands(joint)
-    kept = {node for node in regions if node.meta.get("recompute") in KEEP}
-    kept |= {node for node in joint.returned if isinstance(node, fx.Node)}
+    border = {node for node in joint.returned if isinstance(node, fx.Node)}
     for node in forward:
-        kept |= {viewed(read) for read in node.all_input_nodes if regions.get(read) != regions.get(node)}
-    again = {node for node in regions if node.meta.get("recompute") in AGAIN} - kept
-    return Terms(kept=frozenset(kept), again=frozenset(again))
+        border |= {viewed(read) for read in node.all_input_nodes if regions.get(read) != regions.get(node)}
+    kept = dict.fromkeys(border, Reason.border)
+    kept |= {node: Reason.policy for node in regions if node.meta.get("recompute") in KEEP}
+    again = {node for node in regions if node.meta.get("recompute") in AGAIN} - kept.keys()
+    return Terms(kept=kept, again=frozenset(again))
 
 
 def split_under(joint: Program, terms: Terms) -> Split:
-    return split(joint, choice_under(joint, terms))
+    choice, chosen = _choose(joint, terms)
+    return split(joint, lambda node: is_free(node) or node in chosen, choice.why)
 
 
 def choice_under(joint: Program, terms: Terms) -> Callable[[fx.Node], bool]:
@@ -82,10 +85,14 @@ def choice_under(joint: Program, terms: Terms) -> Callable[[fx.Node], bool]:
 
 def rematerialized(joint: Program, terms: Terms = PLENTY) -> set[fx.Node]:
     """The values of forward that backward is to compute again, but for those that are free."""
-    before, wanted = demands(joint)
-    if not terms.again and not any(may_be_again(node, node in terms.prices) for node in wanted):
-        return set()  # without building the network
-    return _Choice(joint, before, wanted, terms).run()
+    return _choose(joint, terms)[1]
+
+
+def _choose(joint: Program, terms: Terms) -> tuple[_Choice, set[fx.Node]]:
+    choice = _Choice(joint, *demands(joint), terms)
+    if not terms.again and not any(may_be_again(node, node in terms.prices) for node in choice.wanted):
+        return choice, set()  # without building the network
+    return choice, choice.run()
 
 
 class _Choice:
@@ -125,10 +132,58 @@ class _Choice:
         return node.all_input_nodes if is_movable else []
 
     def _is_movable(self, node: fx.Node) -> bool:
-        is_kept = node in self.terms.kept and not isinstance(node.meta.get("val"), tuple | list)  # but its parts
-        if is_kept or (node in self.wanted and node in self.seen_by_user):
-            return False
-        return is_free(node) or (may_be_again(node, self._is_thorough(node)) and node in self.before)
+        return self._reason_to_keep(node) is None
+
+    def _reason_to_keep(self, node: fx.Node) -> Reason | None:
+        """Why a value is not computed again whatever it costs; None where the cut decides."""
+        if node in self.terms.kept and not isinstance(node.meta.get("val"), tuple | list):  # but its parts
+            return self.terms.kept[node]
+        if node in self.wanted and node in self.seen_by_user:
+            return Reason.input if viewed(node).op == "placeholder" else Reason.held
+        if is_free(node):
+            return None
+        if node not in self.before:
+            return Reason.source
+        return reason_against(node, self._is_thorough(node))
+
+    def why(self, node: fx.Node, saved: set[fx.Node], again: set[fx.Node]) -> Why:
+        """Why a value is saved, or computed again, with what the cut weighed: of a saved value, also what backward
+        would have to compute again beside it."""
+        if node not in saved:
+            return Why(self._reason_for_again(node), self._price_of(node), self._again(node))
+        reason = self._reason_to_keep(node)
+        if reason is not None:
+            return Why(reason, again_ps=work(node) if node.op == "call_function" and is_measurable(node) else None)
+        cost = self._again_with_sources(node, saved | again)
+        return Why(Reason.keep if cost is not None else Reason.blocked, self._price_of(node), cost)
+
+    def _reason_for_again(self, node: fx.Node) -> Reason:
+        if is_free(node):
+            return Reason.free
+        if producer(node)[0] in self.terms.again:
+            return Reason.asked
+        if not is_fused(node):
+            return Reason.budget
+        return Reason.stored if self._is_stored(node) else Reason.fused
+
+    def _price_of(self, node: fx.Node) -> int | None:
+        """What keeping a value costs; None where that is not for the cut to weigh."""
+        cost = self._keep(node)
+        return cost if cost < UNCUTTABLE and is_measurable(node) else None
+
+    def _again_with_sources(self, node: fx.Node, known: set[fx.Node]) -> int | None:
+        """What it costs to compute a value again from those that backward knows, others to be kept or made again for it
+        too; None where it cannot be."""
+        total, seen, pending = 0, {node}, [node]
+        while pending:
+            each = pending.pop()
+            if self._is_movable(each):
+                total += self._again(each)
+                pending += [read for read in each.all_input_nodes if read not in known and read not in seen]
+                seen.update(each.all_input_nodes)
+            else:
+                total += self._keep(each)
+        return total if total < UNCUTTABLE else None
 
     def _is_thorough(self, node: fx.Node) -> bool:
         return producer(node)[0] in self.terms.again or node in self.terms.prices
@@ -147,7 +202,11 @@ class _Choice:
     def _again(self, node: fx.Node) -> int:
         if is_free(node) or node in self.terms.again:
             return 0
-        return again(node, any(user not in self.before and not is_fused(user) for user in _readers(node)))
+        return again(node, self._is_stored(node))
+
+    def _is_stored(self, node: fx.Node) -> bool:
+        """Whether a library reads a value in backward."""
+        return any(user not in self.before and not is_fused(user) for user in _readers(node))
 
     def _is_in_memory(self, node: fx.Node) -> bool:
         """Whether forward stores a value in any case: a library makes it, or reads it."""
@@ -157,15 +216,21 @@ class _Choice:
 def may_be_again(node: fx.Node, is_thorough: bool = False) -> bool:
     """Whether backward may compute a value again; `is_thorough`: also by a library, or by drawing the same random
     numbers. Never what has effects."""
+    return reason_against(node, is_thorough) is None
+
+
+def reason_against(node: fx.Node, is_thorough: bool = False) -> Reason | None:
+    """Why backward may not compute a value again; None where it may."""
     call, _ = producer(node)
     if call.op != "call_function":
-        return False
+        return Reason.source
     if is_random(call):
-        return is_thorough and is_replayable(call)
+        return None if is_thorough and is_replayable(call) else Reason.random
     if has_effect(call):
-        return False
-    is_value = is_measurable(node) or isinstance(node.meta.get("val"), tuple | list)
-    return is_value and (is_thorough or is_fused(node))
+        return Reason.effect
+    if not is_measurable(node) and not isinstance(node.meta.get("val"), tuple | list):
+        return Reason.unsized
+    return None if is_thorough or is_fused(node) else Reason.library
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:

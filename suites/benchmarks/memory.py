@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WIDTH, HEADS, LAYERS, BATCH, TOKENS = 256, 4, 12, 8, 128
-SHRUNK = (32, 2, 2, 2, 16)
+from harness.case import Made, case
+
+SIZES = {"tiny": (32, 2, 2, 2, 16), "small": (256, 4, 12, 8, 128)}
+"""Width, heads, layers, batch, tokens."""
 
 
 class Layer(nn.Module):
@@ -30,7 +32,15 @@ class Layer(nn.Module):
         return x + self.dropout(self.down(F.gelu(self.up(self.second(x)))))  # type: ignore[no-any-return]
 
 
-def transformer(is_small: bool = False) -> tuple[nn.Module, Tensor]:
-    """The model, and the input of a step."""
-    width, heads, layers, batch, tokens = SHRUNK if is_small else (WIDTH, HEADS, LAYERS, BATCH, TOKENS)
-    return nn.Sequential(*(Layer(width, heads) for _ in range(layers))), torch.randn(batch, tokens, width)
+class Loss(nn.Sequential):
+    """The mean square of what the layers make of an input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).square().mean()  # type: ignore[no-any-return]
+
+
+@case(modes=("train",), tags=("dropout",), sizes=("tiny", "small"))
+def transformer(size: str) -> Made:
+    """Layers as in a decoder without its mask."""
+    width, heads, layers, batch, tokens = SIZES[size]
+    return Loss(*(Layer(width, heads) for _ in range(layers))), (torch.randn(batch, tokens, width),), {}
