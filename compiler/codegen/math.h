@@ -2,9 +2,9 @@
 //
 // Every function is straight-line code over selects, so that `#pragma omp simd` turns a loop that calls it into vector
 // code; only fmod, sin, cos and tan of float64 are calls to libm. Accuracy and speed are measured by
-// suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input (gelu: 2.74), at most 4.5
-// in float64. The polynomials interpolate at Chebyshev nodes of the stated intervals (gelu's have the least greatest
-// relative error). NaN, infinities, signed zeros and subnormal results are those of libm.
+// suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input, at most 4.5 in float64.
+// The polynomials interpolate at Chebyshev nodes of the stated intervals (gelu's have the least greatest relative error).
+// NaN, infinities, signed zeros and subnormal results are those of libm.
 typedef signed char i8;
 typedef unsigned char u8;
 typedef short i16;
@@ -681,22 +681,25 @@ INLINE f32 erfc(f32 x) {
   return x == x ? result : x;
 }
 
-// r and a power of 2 with e^(-t^2/2) = e^(-r/2) power 2^-scale, 0 <= t < 14.6. The square is not rounded: n times the high
-// part of 2 ln(2) is exact, and is taken from it in one step.
-INLINE f32 reduced_square(f32 t, f32 scale, f32& power) {
-  f32 shift = 0x1.8p23f + 127.0f + scale, sum = mad(t * t, -0x1.715476p-1f, shift), n = sum - shift;
+// The end of 2 ln(2), whose beginning, 0x1.62e4p+0, has few enough bits for its products with integers to be exact.
+const f32 TWO_LN2_END = 0x1.7f7d1cp-19f;
+
+// high, n and a power of 2 with r = high + n TWO_LN2_END and e^(-t^2/2) = e^(-r/2) power 2^-scale, for 0 <= t < 14.6. The
+// square is not rounded: what is exact is taken from it in one step.
+INLINE f32 reduced_square(f32 t, f32 scale, f32& power, f32& n) {
+  f32 shift = 0x1.8p23f + 127.0f + scale, sum = mad(t * t, -0x1.715476p-1f, shift);
+  n = sum - shift;
   power = bits<f32>(bits<u32>(sum) << 23);
-  return mad(n, 0x1.7f7d1cp-19f, mad(t, t, n * 0x1.62e4p+0f));
+  return mad(t, t, n * 0x1.62e4p+0f);
 }
 
-// e^(-r/2) - 1 for |r| <= ln(2)
-INLINE f32 expm1_of_half(f32 r) {
-  f32 q = 0x1.6dbc64p-16f;
-  q = mad(q, r, -0x1.124148p-12f);
-  q = mad(q, r, 0x1.555454p-9f);
-  q = mad(q, r, -0x1.555486p-6f);
-  q = mad(q, r, 0x1p-3f);
-  return r * mad(q, r, -0.5f);
+// scale (e^(-r/2) - 1 + r/2) / r^2 for |r| <= ln(2); `scale` is a power of 2.
+INLINE f32 bend_of_half(f32 r, f32 scale) {
+  f32 q = scale * 0x1.6dbc64p-16f;
+  q = mad(q, r, scale * -0x1.124148p-12f);
+  q = mad(q, r, scale * 0x1.555454p-9f);
+  q = mad(q, r, scale * -0x1.555486p-6f);
+  return mad(q, r, scale * 0x1p-3f);
 }
 
 // |x|, at most `most`: positive numbers are in the order of their bits, and a minimum of integers is one instruction.
@@ -705,33 +708,36 @@ INLINE f32 abs_at_most(f32 x, f32 most) {
   return bits<f32>(a < b ? a : b);
 }
 
-// x times the probability that a normal number is below x: x or 0 less t w (1 + g) e^(-t^2/2) 2^24, where t = |x| and
-// w = c/(t + 2.25). What rounding took from t + 2.25 and from w, `lost`, changes the tail about as much as adding it to r.
+// x times the probability that a normal number is below x: x or 0 less s (1 + g) e^(-t^2/2) / 2, where t = |x| and
+// s = t/(t + 1.5). That s is rounded does no harm in the tail, where s (1 + g) is nearly constant; what rounding took from
+// t + 1.5, `lost`, changes the rest about as much as adding -lost y to r. e is 2 - 2 e^(-r/2), its terms from the least on.
 // The lesser of x and -0 is the larger of their bits; less x it is NaN at -inf, and gives zeros the sign of x.
 INLINE f32 gelu(f32 x) {
-  const f32 c = 0x1.6d9f60p-25f;
-  f32 t = abs_at_most(x, 14.42f), d = t + 2.25f, w = c / d, y = mad(w, 0x1p26f, -0x1.57d8bep-1f);
-  f32 lost = mad(w, t - (d - 2.25f), mad(w, d, -c));
-  f32 power, r = reduced_square(t, 24.0f, power), e = expm1_of_half(mad(lost, 0x1p26f, r));
-  f32 p = -0x1.8b0ba2p-7f;
-  p = mad(p, y, 0x1.b2f750p-7f);
-  p = mad(p, y, 0x1.1a3994p-6f);
-  p = mad(p, y, -0x1.557b3cp-5f);
-  p = mad(p, y, 0x1.a9e290p-8f);
-  p = mad(p, y, 0x1.44c5d0p-4f);
-  p = mad(p, y, -0x1.3a5b26p-4f);
-  p = mad(p, y, -0x1.517972p-3f);
-  p = mad(p, y, 0x1.0b3af8p-2f);
-  p = mad(p, y, 0x1.be99aep-1f);
-  f32 g = p * y, rest = mad(g, e, g) + e;
+  f32 t = abs_at_most(x, 14.42f), d = t + 1.5f, lost = t - (d - 1.5f);
+  f32 s = t / d, y = mad(s, 0x1.4cccccp+0f, -0x1.1840acp+0f);
+  f32 power, n, high = reduced_square(t, 24.0f, power, n), low = n * TWO_LN2_END, r = high + low;
+  f32 e = high + mad(r * r, bend_of_half(r, -2.0f), mad(-lost, y, low));
+  f32 p = 0x1.5cf2c6p-5f;
+  p = mad(p, y, 0x1.fe5b18p-3f);
+  p = mad(p, y, 0x1.398014p-1f);
+  p = mad(p, y, 0x1.8c7ee4p-1f);
+  p = mad(p, y, 0x1.accbdep-2f);
+  p = mad(p, y, -0x1.30c336p-3f);
+  p = mad(p, y, -0x1.226958p-2f);
+  p = mad(p, y, 0x1.b6432cp-4f);
+  p = mad(p, y, 0x1.4f9bb4p-2f);
+  p = mad(p, y, -0x1.b0ff82p-3f);
+  p = mad(p, y, -0x1.58894ep-1f);
+  f32 g = mad(s, p, 0.5f), part = s * power;
   u32 u = bits<u32>(x), below = u > 0x80000000u ? u : 0x80000000u;
-  return -mad(t * power, mad(w, rest, w), bits<f32>(below) - x);
+  return mad(mad(-part, mad(g, e - 2.0f, e), part + part), -0x1p-26f, -(bits<f32>(below) - x));
 }
 
 // The derivative of gelu, cdf(x) + x e^(-x^2/2) / sqrt(2 pi): e^(-t^2/2) (t + 4) p(t / (t + 4)), or 1 less that.
 INLINE f32 gelu_slope(f32 x) {
   f32 a = abs(x), t = abs_at_most(x, 14.56f), v = a / (a + 4.0f);  // NaN at infinities
-  f32 power, e = expm1_of_half(reduced_square(t, 27.0f, power));
+  f32 power, n, high = reduced_square(t, 27.0f, power, n), r = mad(n, TWO_LN2_END, high);
+  f32 e = r * mad(bend_of_half(r, 1.0f), r, -0.5f);
   f32 p = -0x1.54a72ap-35f;
   p = mad(p, v, -0x1.cf2d42p-35f);
   p = mad(p, v, 0x1.420326p-31f);

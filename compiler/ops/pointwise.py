@@ -506,7 +506,7 @@ def gelu_inner(x: Formula) -> Formula:
 @formula("self", targets=("gelu",))
 def gelu(operation: Operation, x: Formula) -> Formula:
     if operation["approximate"] == "tanh":
-        return 0.5 * x * (1.0 + gelu_inner(x).of("tanh"))
+        return x * (2.0 * gelu_inner(x)).of("sigmoid")  # x/2 (1 + tanh) has no digits left in the left tail
     return by_normal_tail("gelu", x)
 
 
