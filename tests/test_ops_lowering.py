@@ -89,6 +89,15 @@ def test_pointwise_unary_dtypes(name: str, dtype: torch.dtype) -> None:
     hold(lambda x: (op(x),), _finite(name, sample(dtype)), generated=is_generated)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [2, 64], ids=["by itself", "in vectors"])
+@pytest.mark.parametrize("name", ["gelu", "silu", "tanh", "erf", "sin"])
+def test_zeros_keep_their_sign(name: str, count: int, dtype: torch.dtype) -> None:
+    x, op = torch.tensor([0.0, -0.0], dtype=dtype).repeat(count), operator(name)
+    got = executable(planned(traced(lambda x: (op(x),), x, mode="fake"), keep_rounding=True))([x])[0]
+    assert torch.equal(got.signbit(), op(x).signbit())
+
+
 @pytest.mark.parametrize("dtype", (*INTEGERS, torch.bool))
 @pytest.mark.parametrize("name", "abs neg sqrt exp sigmoid floor sign isnan isfinite logical_not relu square".split())
 def test_pointwise_unary_of_integers(name: str, dtype: torch.dtype) -> None:
