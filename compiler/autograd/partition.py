@@ -18,7 +18,7 @@ from compiler.autograd.cost import bytes_of, is_measurable
 from compiler.errors import VerifyError
 from compiler.ir.decisions import Decision, Reason, Why
 from compiler.ir.roles import Gradient, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.trace import RECOMPUTED, SYMBOLIC, has_effect, is_random, producer
+from compiler.ir.trace import READS_STASHED, RECOMPUTED, STASHED, SYMBOLIC, UNCHECKED, has_effect, is_random, producer
 
 Returned = fx.Node | int | None
 Explain = Callable[[fx.Node, set[fx.Node], set[fx.Node]], Why]
@@ -64,6 +64,10 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     if any(is_random(node) and node in before for node in after):
         raise VerifyError("partition: backward would draw random numbers that forward has drawn")
+    for node in saved:
+        readers = [user.meta.get("custom", ()) for user in node.users if user in after]
+        if STASHED in node.meta and all(READS_STASHED in custom for custom in readers):
+            node.meta[UNCHECKED] = True
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]

@@ -36,6 +36,13 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 RECOMPUTED = "is_recomputed"
 """Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
 
+STASHED = "saved_tensor_with_no_vc_check"
+"""Marks, in the metadata of a node, what a user's function keeps as an attribute of its context; torch sets it."""
+READS_STASHED = "reads_stashed"
+"""Marks, in `custom`, a node of such a function's backward that reads what is kept so, and nothing that was saved."""
+UNCHECKED = "is_unchecked"
+"""Marks, in forward's nodes, what eager keeps without looking whether it is written before backward."""
+
 
 class Trace:
     """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors."""
