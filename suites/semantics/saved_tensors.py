@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
 
 from harness.case import Made
@@ -188,6 +188,27 @@ def _mutating(f: Callable[..., Tensor], x: Tensor) -> Any:
 @program(hooks, modes=TRAIN, scenario=_mutating)
 def pack_hook_that_writes_is_refused() -> Made:
     return torch.sin, (leaf(3, 3),), {}
+
+
+def _pack_to_bytes(x: Tensor) -> tuple[Tensor, float]:
+    return (x * 16).round().to(torch.int8), 0.0625
+
+
+def _unpack_from_bytes(packed: tuple[Tensor, float]) -> Tensor:
+    return packed[0].to(torch.float32) * packed[1]
+
+
+def _hooks_as_graphs(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    pack, unpack = fx.symbolic_trace(_pack_to_bytes), fx.symbolic_trace(_unpack_from_bytes)
+    with saved_tensors_hooks(pack, unpack):
+        result = f(x, w)
+    plain = f(x, w)
+    return [torch.autograd.grad(each.sum(), (x, w)) for each in (result, plain)]
+
+
+@program(hooks, modes=TRAIN, scenario=_hooks_as_graphs)
+def hooks_that_are_graphs_quantize_what_is_saved() -> Made:
+    return torch.mul, (leaf(3, 3), leaf(3, 3)), {}
 
 
 # ---- what a function keeps on its context
