@@ -18,7 +18,7 @@ from compiler.autograd.partition import Split, default_split
 from compiler.autograd.rematerialize import cheapest_split
 from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
-from compiler.capture.grad_switches import in_its_callers_mode
+from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
@@ -236,7 +236,10 @@ class _Recorded(fx.Interpreter):
     def call_function(self, target: fx.node.Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target is torch.ops.higher_order.autograd_function_apply:
             forward, backward, *given = args
-            args = (forward, in_its_callers_mode(backward), *given)
+            backward = in_its_callers_mode(backward)
+            if "saved_for_backward_idx" in kwargs:  # older versions of torch do not tell
+                mark_reads(forward, backward, kwargs["saved_for_backward_idx"])
+            args = (forward, backward, *given)
         if target is torch.ops.higher_order.tag_activation_checkpoint and is_plain(args[0]):
             return run_region(*args, **kwargs)
         return super().call_function(target, args, kwargs)

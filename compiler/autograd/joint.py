@@ -27,7 +27,7 @@ def differentiate(captured: Captured) -> Program:
     roles = [role for role in signature.outputs if role in signature.differentiable]
     forward = {role: as_node(trace, value) for role, value in captured.returned.items()}
     given = [trace.node_of(argument) for argument in captured.arguments]
-    with trace.recording(), autocast_off():
+    with trace.recording(), autocast_off(), fx.traceback.preserve_node_meta():  # of the user's own backwards
         values = [captured.returned[role] for role in roles]
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)

@@ -20,7 +20,19 @@ from compiler.errors import VerifyError
 from compiler.ir.decisions import Decision, Reason, Why
 from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.strides import has_symbols
-from compiler.ir.trace import HELD, RECOMPUTED, SYMBOLIC, has_effect, is_random, is_view, module_of, producer
+from compiler.ir.trace import (
+    HELD,
+    READS_STASHED,
+    RECOMPUTED,
+    STASHED,
+    SYMBOLIC,
+    UNCHECKED,
+    has_effect,
+    is_random,
+    is_view,
+    module_of,
+    producer,
+)
 
 Returned = fx.Node | int | None
 Explain = Callable[[fx.Node, set[fx.Node], set[fx.Node]], Why]
@@ -67,6 +79,10 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     drawn = [node for node in joint.module.graph.nodes if node in after and node in before and is_random(node)]
     if not all(map(is_replayable, drawn)):
         raise VerifyError("partition: backward would draw random numbers that forward has drawn")
+    for node in saved:
+        readers = [user.meta.get("custom", ()) for user in node.users if user in after]
+        if STASHED in node.meta and all(READS_STASHED in custom for custom in readers):
+            node.meta[UNCHECKED] = True
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
     backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]

@@ -9,9 +9,12 @@ runs it with gradients on, what it computes would be constant.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import torch
 from torch import fx
+
+from compiler.ir.trace import READS_STASHED
 
 SWITCH = torch._C._set_grad_enabled
 
@@ -28,6 +31,21 @@ def in_its_callers_mode(backward: fx.GraphModule) -> fx.GraphModule:
         made.graph.erase_node(node)
     made.recompile()
     return made
+
+
+def mark_reads(forward: fx.GraphModule, backward: fx.GraphModule, saved: Collection[int]) -> None:
+    """Marks what backward computes from values that forward has kept as attributes of the context, and not by
+    `save_for_backward`, which gave it those numbered `saved`: of attributes autograd knows no version.
+    """
+    _, kept = next(iter(reversed(forward.graph.nodes))).args[0]
+    given = [node for node in backward.graph.nodes if node.op == "placeholder"]
+    places = dict(enumerate(given[len(given) - len(kept) :]))
+    checked = {places[index] for index in saved}
+    stashed = set(places.values()) - checked
+    for node in backward.graph.nodes:
+        read = set(node.all_input_nodes)
+        if read & stashed and not read & checked:
+            node.meta["custom"] = {**node.meta.get("custom", {}), READS_STASHED: True}
 
 
 def _switches(node: fx.Node, to: bool) -> bool:

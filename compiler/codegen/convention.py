@@ -52,7 +52,7 @@ from compiler.ir.roles import (
     ViewStep,
     Written,
 )
-from compiler.ir.trace import is_view
+from compiler.ir.trace import UNCHECKED, is_view
 from compiler.runtime.call import (
     GradOff,
     apply_of,
@@ -488,7 +488,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     tensors, sizes = saved_names(forward)
     written = _saved_and_written(forward)
     copied = source.bind("copy_as_it_lies", copy_as_it_lies) if written else ""
-    kept = [f"{copied}({name})" if name in written else name for name in tensors]
+    unchecked = _saved_unchecked(forward)
+    kept = [f"{copied}({name})" if name in written else name + ".data" * (name in unchecked) for name in tensors]
     anchor = ["anchor"] * roots.is_anchored
     if anchor:
         are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
@@ -536,6 +537,13 @@ def _saved_and_written(forward: Program) -> set[str]:
     return {name_of(role) for role, node in outputs if isinstance(role, Saved) and _root(node) in written}
 
 
+def _saved_unchecked(forward: Program) -> set[str]:
+    """Saved tensors that eager keeps as attributes of a context: writing them before backward raises nothing."""
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    return {name_of(role) for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)
+            and UNCHECKED in node.meta}  # type: ignore[union-attr]  # fmt: skip
+
+
 def _saved_as_written(forward: Program) -> list[CallInput]:
     """The inputs whose value after their writes backward needs: it is the caller's tensor that eager would have saved.
 
@@ -573,7 +581,7 @@ def roots_of(forward: Program, leaves: Sequence[InputRole], sizes: Iterable[tupl
     input, by its position, or one of its dimensions."""
     inputs, first = forward.signature.inputs, int(bool(_saved_as_written(forward)))
     tensors, _ = saved_names(forward)
-    copied = _saved_and_written(forward)
+    copied = _saved_and_written(forward) | _saved_unchecked(forward)
     nodes = dict(zip(inputs, forward.placeholders, strict=True))
     among = {role: index for index, role in enumerate(role for role in inputs if _is_tensor(nodes[role]))}
     sources: list[tuple[str, int]] = []
@@ -682,7 +690,7 @@ def _saved_results(forward: Program) -> list[int]:
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
     visible = {node for role, node in pairs if not isinstance(role, Saved)}
     saved = [node for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)]
-    return [index for index, node in enumerate(saved) if node in visible]
+    return [index for index, node in enumerate(saved) if node in visible and UNCHECKED not in node.meta]  # type: ignore[union-attr]
 
 
 def _place(role: object, tensors: list[str], sizes: list[str], tangents: list[OutputRole]) -> tuple[str, int]:

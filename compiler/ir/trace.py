@@ -41,6 +41,13 @@ RECOMPUTED = "is_recomputed"
 HELD = "is_held_by_eager"
 """Marks inputs, and views of them, that eager's autograd saves for backward."""
 
+STASHED = "saved_tensor_with_no_vc_check"
+"""Marks, in the metadata of a node, what a user's function keeps as an attribute of its context; torch sets it."""
+READS_STASHED = "reads_stashed"
+"""Marks, in `custom`, a node of such a function's backward that reads what is kept so, and nothing that was saved."""
+UNCHECKED = "is_unchecked"
+"""Marks, in forward's nodes, what eager keeps without looking whether it is written before backward."""
+
 
 class Trace:
     """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors."""
