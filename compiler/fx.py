@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from compiler import warm
 from compiler.autograd.budget import budget_split
+from compiler.autograd.offload import offloaded
 from compiler.autograd.partition import Split, default_split
 from compiler.autograd.rematerialize import cheapest_split
 from compiler.capture.checkpoints import is_plain, run_region
@@ -164,7 +165,8 @@ def _compilers(
 
 def _partition(options: Options, *, may_round: bool) -> Callable[[Program], Split]:
     plain = cheapest_split if may_round else default_split
-    return functools.partial(budget_split, budget=options.memory_budget, plain=plain)
+    cut = functools.partial(budget_split, budget=options.memory_budget, plain=plain)
+    return (lambda joint: offloaded(cut(joint))) if options.offload else cut
 
 
 def _is_flat(structure: pytree.TreeSpec) -> bool:

@@ -68,6 +68,8 @@ class Options:
     memory_budget: float = 1.0
     """0 to 1: the share of the memory that the fastest training step takes which it may take; 0 is the least that
     computing values again can reach."""
+    offload: bool = False
+    """Whether what forward keeps of a GPU's memory for backward waits in pinned memory of the host."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
@@ -100,7 +102,8 @@ class Options:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not 0 <= self.memory_budget <= 1:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
-        if not isinstance(self.warm, bool):
-            raise OptionError(f"assay: option warm is {self.warm!r}; it takes True or False")
+        for name in ("warm", "offload"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:
             raise OptionError(f"assay: option debug is {self.debug!r}; it takes 0 to 4")

@@ -83,6 +83,20 @@ def test_many_random_numbers_of_a_region_are_drawn_again(splits: list[Split]) ->
     assert not any("bernoulli" in name for name in saved), saved
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_random_numbers_of_a_gpu_are_drawn_again(splits: list[Split]) -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return region(_dropping, region(_dropping, x, w), w)
+
+    made = torch.randn(256, 64), torch.randn(64, 128).div_(8)
+    leaves = [value.cuda().requires_grad_() for value in made]
+    compiled = torch.compile(function, backend="assay", dynamic=False, options={"fallback": "error"})
+    for ours, eagers in zip(_drawing(compiled, *leaves), _drawing(function, *leaves), strict=True):
+        torch.testing.assert_close(ours, eagers, rtol=0, atol=2e-5 * eagers.abs().max().item())
+    assert saved_by(splits[0]).count("generator_state.default") == 4
+
+
 def inner(x: Tensor, w: Tensor) -> Tensor:
     return F.dropout(torch.sin(x @ w), 0.5).exp() @ w
 

@@ -57,6 +57,8 @@ REPLACED = {
     "torch.ops.aten.native_dropout.default": "compiler.runtime.dropout",
     OWN + "attend.default": "compiler.runtime.attention",
     OWN + "attend_backward.default": "compiler.runtime.attention",
+    OWN + "offload.default": "compiler.runtime.transfers",
+    OWN + "reload.default": "compiler.runtime.transfers",
     OWN + "generator_state.default": "compiler.runtime.generators",
     OWN + "exchange_generator_state.default": "compiler.runtime.generators",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -11,6 +12,7 @@ from compiler.codegen.convention import laid_out_as, name_of, saved_names
 from compiler.ir.again import Again
 from compiler.ir.roles import GraphCall, Program, Saved
 from compiler.runtime.higher_order import Order
+from compiler.runtime.transfers import reload
 
 
 def kept_by(forward: Program) -> dict[str, fx.Node]:
@@ -36,7 +38,10 @@ def order_of(forward: Program, again: Again, graph: GraphCall, recorded: GraphCa
 
 
 def _layout(expected: object, kept: object) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """What brings a kept value into the strides that it has where the graph was recorded; nothing where it has them."""
+    """What brings a kept value to the device and into the strides that it has where the graph was recorded; nothing
+    where it has them."""
     if not isinstance(expected, torch.Tensor) or not isinstance(kept, torch.Tensor):
         return None
+    if kept.device != expected.device:
+        return functools.partial(reload, device=expected.device)
     return None if str(expected.stride()) == str(kept.stride()) else laid_out_as(expected)

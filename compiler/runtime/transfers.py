@@ -1,0 +1,38 @@
+"""Activations that wait for backward in pinned memory of the host. Copies run on a stream of their own beside the
+kernels; who asks for one waits for it alone."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+
+def offload(value: Tensor) -> Tensor:
+    """A copy of a GPU's tensor in pinned memory, of the same size and strides."""
+    host = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, pin_memory=True)
+    stream = _stream(value.device)
+    stream.wait_stream(torch.cuda.current_stream(value.device))
+    with torch.cuda.stream(stream):
+        host.copy_(value, non_blocking=True)
+    value.record_stream(stream)  # its memory is free once the copy is done
+    return host
+
+
+def reload(host: Tensor, device: torch.device) -> Tensor:
+    """The tensor that `offload` made `host` of, on its device again."""
+    stream, current = _stream(device), torch.cuda.current_stream(device)
+    value = torch.empty_strided(host.size(), host.stride(), dtype=host.dtype, device=device)
+    stream.wait_stream(current)  # which may still use what had the memory before
+    with torch.cuda.stream(stream):
+        value.copy_(host, non_blocking=True)
+    value.record_stream(stream)
+    current.wait_stream(stream)
+    return value
+
+
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of copies to and from a device."""
+    return torch.cuda.Stream(device)
