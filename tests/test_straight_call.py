@@ -194,3 +194,28 @@ def test_aot_function_under_no_grad_returns_what_needs_no_gradient() -> None:
         assert product.requires_grad is want[0].requires_grad is False
         assert transposed.requires_grad is want[1].requires_grad and transposed.is_leaf is want[1].is_leaf
         assert compiled(x)[0].requires_grad
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 7, 20])
+def test_aot_function_tells_overlapping_inputs_by_pairs_and_by_storages(count: int) -> None:
+    """The first is written, apart from the others at first, then over the memory of the last."""
+
+    def f(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inputs[0].add_(1)
+        last = inputs[-1]
+        return last * 2, last.view(2, -1), last.view(2, 3, 1).permute(2, 0, 1).expand(4, -1, -1)
+
+    def arguments(is_shared: bool) -> list[Tensor]:
+        memory = torch.arange(10.0)
+        last = memory[2:8] if is_shared else torch.arange(6.0)
+        return [memory, *(torch.ones(3) for _ in range(count - 2)), last][-count:]
+
+    compiled = aot_function(f, Counted())
+    for is_shared in (False, True, False, True, True):
+        given, expected = arguments(is_shared), arguments(is_shared)
+        got, want = compiled(*given), f(*expected)
+        for one, other in zip([*got, *given], [*want, *expected], strict=True):
+            assert one.shape == other.shape and one.stride() == other.stride()
+            assert torch.equal(one, other), (count, is_shared)
+        got[1].zero_(), want[1].zero_()
+        assert all(torch.equal(one, other) for one, other in zip(given, expected, strict=True))

@@ -41,10 +41,10 @@ def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence
         nonlocal pairs
         if len(written) * len(args) > PAIRS:
             if not tensors:
-                tensors.extend(position for position, value in enumerate(args) if isinstance(value, torch.Tensor))
+                tensors.extend(_tensors(args))
             return not _are_apart(tensors, args) and _overlap_by_owner(written, args, versions)
         if pairs is None:
-            pairs = list(_pairs(written, args))
+            pairs = list(pairs_of(written, _tensors(args)))
         for p, q in pairs:
             if is_alias(args[p], args[q]) and _is_related(args[p], args[q], versions):  # type: ignore[arg-type]
                 return True
@@ -53,9 +53,13 @@ def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence
     return test
 
 
-def _pairs(written: tuple[int, ...], args: Sequence[object]) -> Iterator[tuple[int, int]]:
-    """Each written leaf with each other tensor. Which leaves are tensors is the same at every call."""
-    tensors = [position for position, value in enumerate(args) if isinstance(value, torch.Tensor)]
+def _tensors(args: Sequence[object]) -> list[int]:
+    """The positions of a call's tensors, which are the same at every call."""
+    return [position for position, value in enumerate(args) if isinstance(value, torch.Tensor)]
+
+
+def pairs_of(written: Sequence[int], tensors: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The position of each written leaf with that of each other tensor, each pair once."""
     return ((p, q) for p in written for q in tensors if q != p and not (q in written and q < p))
 
 

@@ -20,6 +20,7 @@ import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 from torch.autograd.graph import increment_version
 
+from compiler.capture.overlap import is_alias, pairs_of
 from compiler.ir.roles import (
     Base,
     Buffer,
@@ -89,10 +90,16 @@ METHODS = {
 }
 """Views that are a method of the tensor, with the operator's own arguments."""
 
+SPREAD = (aten.expand.default, aten.permute.default, aten.view.default)
+"""Those whose sizes or dimensions cost half a microsecond less as arguments of their own than as a list."""
+
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"
 ANOMALY = "anomaly mode is on, and names the line of each operation"
 LITERALS = (int, float, bool, str, type(None))
+
+PAIRS_INLINE = 4
+"""Up to how many pairs of inputs a call asks itself whether they share a storage."""
 
 Made = TypeVar("Made", bound=Callable[..., object])
 
@@ -149,7 +156,7 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     """The function `call(args)` of a program without gradients; the namespace still lacks `graph`."""
     signature = program.signature
     source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
-    _emit_head(source, signature, needs)
+    _emit_head(source, program, needs)
     given = f"{source.bind('without_history', without_history)}(args)" if _scatters_by_strides(program) else "args"
     _emit_run(source, program, signature.outputs, f"graph({given})", needs)
     _emit_epilogue(source, signature)
@@ -170,7 +177,7 @@ def emit_differentiable_call(
     _emit_backward_half(source, forward, backward, roots)
     source.line(0, f"{source.bind('untraced', untraced)}(Graph.backward)")
     source.line(0, "quick_apply = apply_of(Graph)")
-    _emit_head(source, signature, needs)
+    _emit_head(source, forward, needs)
     source.line(1, f"if {source.bind('in_anomaly_mode', in_anomaly_mode)}(): return eager(args, {ANOMALY!r})")
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
     around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
@@ -208,15 +215,16 @@ def written_positions(signature: Signature) -> tuple[int, ...]:
     return tuple(sorted(written | {e.of.index for e in signature.effects if isinstance(e, (Restride, Written))}))
 
 
-def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> None:
+def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     """The first lines of a call. What is written must overlap no other input: Dynamo does not guard that.
 
     A gradient that is kept or watched of an input that autograd sees written is that of its new value, to which the
     other results do not lead here. Inputs that the epilogue needs outlive the graph's own use of them.
     """
+    signature = program.signature
     source.line(0, "def call(args):")
-    if needs.is_guarded and written_positions(signature):
-        source.line(1, "if is_overlapping(args): return elsewhere(args)")
+    if needs.is_guarded:
+        _emit_overlap(source, program)
     written = {role.of for role in signature.outputs if isinstance(role, Mutation) and not needs.is_inference}
     for index in sorted(role.index for role in written if isinstance(role, UserInput)):  # no guard of Dynamo's tells
         source.line(1, f"if args[{index}].is_inference(): return eager(args, {INFERENCE!r})")
@@ -234,6 +242,19 @@ def _emit_head(source: Source, signature: Signature, needs: AmbientNeeds) -> Non
     for effect in signature.effects:  # before anything is saved: what was saved first, capture has refused
         if isinstance(effect, Bump) and isinstance(effect.by, int):
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{effect.of.index}, {effect.by})")
+
+
+def _emit_overlap(source: Source, program: Program) -> None:
+    """The guard of written inputs against others; first, where there are few, whether they share a storage at all."""
+    tensors = [index for index, node in enumerate(program.placeholders) if _is_tensor(node)]
+    pairs = list(pairs_of(written_positions(program.signature), tensors))
+    if not pairs:
+        return
+    test = "is_overlapping(args)"
+    if len(pairs) <= PAIRS_INLINE:
+        alias = source.bind("is_alias", is_alias)
+        test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
+    source.line(1, f"if {test}: return elsewhere(args)")
 
 
 def _needed(signature: Signature) -> set[int]:
@@ -453,7 +474,10 @@ def _emit_view(source: Source, index: int, view: View, names: Mapping[int, str])
 
 def _step_text(source: Source, value: str, step: ViewStep) -> str:
     """One step of a view's chain; as a method of the tensor where it has one, which costs a third of the operator."""
-    arguments = ", ".join(_argument(source, argument) for argument in step.arguments)
+    given: Sequence[object] = step.arguments
+    if step.target in SPREAD and len(given) == 1 and isinstance(given[0], (list, tuple)) and given[0]:
+        given = given[0]
+    arguments = ", ".join(_argument(source, argument) for argument in given)
     item = f"[{step.item}]" if step.item is not None else ""
     if step.target == "data":
         return f"{value}.data"
