@@ -60,16 +60,17 @@ class Dial:
         return is_right and all((b.peak_ratio or 0) <= (a.peak_ratio or 0) + SLACK for a, b in pairwise(ours))
 
 
-def run_dial(subject: Subject, backend: str, seed: int, rounds: int, timeout_s: float) -> Dial:
+def run_dial(
+    subject: Subject, backend: str, seed: int, rounds: int, timeout_s: float, budgets: Sequence[float] = BUDGETS
+) -> Dial:
     """Measures the times together, then each peak."""
-    budgets: list[float | None] = [None, *BUDGETS]
     with worker.cold_environment() as extra:
 
         def asked(kind: str, of: list[float | None]) -> worker.Answer:
             request = request_of(subject, kind, backend, seed) | {"budgets": of, "rounds": rounds}
             return worker.ask("harness.memory_worker", request, timeout_s, extra)
 
-        timed = asked("times", budgets)
+        timed = asked("times", [None, *budgets])
         if timed.failure is not None:
             return Dial((Row(1.0, None, None, None, error=": ".join(timed.failure)),), subject.case.name)
         rows = []
