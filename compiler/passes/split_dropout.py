@@ -1,6 +1,8 @@
 """Takes dropout apart into the mask that it draws and a product, so that only the mask has to be kept for backward.
 
-    v, m = native_dropout(x, p, True)     ->     m = bernoulli(empty_like(x, bool), 1 - p); v = x * m * (1 / (1 - p))
+    v, m = native_dropout(x, p, True)     ->     m = bernoulli(empty_like(x, bool), 1 - p); v = x * m * s
+
+with s = 1 / (1 - p) in the dtype of x.
 
 The product is a byte read for each element in whatever kernel reads it, and `v` is made again from `x` where that is
 cheaper than to keep it. These are the operations, the numbers drawn and the roundings of ATen's kernel. It draws in
@@ -41,9 +43,10 @@ def _is_splittable(node: fx.Node) -> bool:
 def _split(node: fx.Node) -> None:
     x, share, _ = node.args
     keep = 1.0 - share  # type: ignore[operator]
+    scale = torch.tensor(1.0 / keep, dtype=node.meta["val"][0].dtype).item()
     with node.graph.inserting_before(node):
         mask = call_for(node, aten.bernoulli.p, call_for(node, aten.empty_like.default, x, dtype=torch.bool), keep)
-        value = call_for(node, aten.mul.Tensor, call_for(node, aten.mul.Tensor, x, mask), 1.0 / keep)
+        value = call_for(node, aten.mul.Tensor, call_for(node, aten.mul.Tensor, x, mask), scale)
     for part in list(node.users):
         part.replace_all_uses_with((value, mask)[part.args[1]])  # type: ignore[index]
         node.graph.erase_node(part)
