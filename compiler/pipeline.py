@@ -190,7 +190,8 @@ def higher_order(
             kept = kept_by(forward())
             if sizes:
                 kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
-            again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=as_drawn)
+            prepare = as_drawn if not sizes else lambda program: program
+            again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=prepare)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
         recorded = by_operators(copied(program))
         return order_of(forward(), again, compilers.backward(_written(program, compilers, journal)), recorded)

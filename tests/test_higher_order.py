@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from compiler import journal, pipeline
 from compiler.aot import aot_function
@@ -149,6 +150,28 @@ def test_an_order_is_recorded_for_the_sizes_that_it_is_asked_for(order: int) -> 
     for batch, side in ((2, 6), (5, 6), (3, 7), (5, 6)):
         for ours, eager in zip(gradients(compiled, batch, side), gradients(_weighted, batch, side), strict=True):
             torch.testing.assert_close(ours, eager)
+
+
+def _dropping(x: Tensor, w: Tensor) -> Tensor:
+    return F.dropout((x @ w).tanh(), 0.4) @ w.t()
+
+
+@pytest.mark.parametrize("is_region", [False, True], ids=["kept", "drawn again"])
+def test_random_numbers_are_found_again_whatever_the_sizes(is_region: bool) -> None:
+    """The weight is used transposed, a view that is free to make again of an input that is held."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return checkpoint(_dropping, x, w, use_reentrant=False) if is_region else _dropping(x, w)
+
+    compiled = torch.compile(function, backend=assay, dynamic=True)
+    for rows in (300, 200):
+        leaves = [torch.randn(rows, 64).requires_grad_(), torch.randn(64, 96).div(8).requires_grad_()]
+        found = []
+        for one in (function, compiled):
+            torch.manual_seed(1)
+            found.append([*second(one, *leaves), torch.rand(2)])
+        for ours, eager in zip(*reversed(found), strict=True):
+            torch.testing.assert_close(ours, eager, rtol=0, atol=1e-5 * eager.abs().max().item())
 
 
 def test_threads_take_second_gradients_of_one_call_side_by_side() -> None:

@@ -87,6 +87,7 @@ def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captur
         if (one.name, one.target) != (other.name, other.target):
             break
         same.add(one.name)
+    same |= {state_name(node) for node in numeric.trace.graph.nodes if node.name in same}
     return {name: node for name, node in kept.items() if name in same}
 
 

@@ -204,11 +204,12 @@ def _backward_nodes(
 
 def _held(joint: Program) -> set[fx.Node]:
     """The inputs, and their views, that eager's backward holds on to; not those that the call writes, of which it would
-    take a copy."""
+    take a copy. Of a view that is free to make again, the input."""
     written = {role.of for role in joint.signature.outputs if isinstance(role, Mutation)}
     roles = zip(joint.signature.inputs, joint.placeholders, strict=True)
     kept = {node for role, node in roles if role not in written}
-    return {node for node in joint.module.graph.nodes if HELD in node.meta and viewed(node) in kept}
+    held = (node for node in joint.module.graph.nodes if HELD in node.meta and viewed(node) in kept)
+    return {viewed(node) if is_free(node) else node for node in held}
 
 
 def _effects_of_backward(joint: Program, before: set[fx.Node]) -> Iterator[fx.Node]:

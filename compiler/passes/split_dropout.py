@@ -6,7 +6,8 @@ with s = 1 / (1 - p) in the dtype of x.
 
 The product is a byte read for each element in whatever kernel reads it, and `v` is made again from `x` where that is
 cheaper than to keep it. These are the operations, the numbers drawn and the roundings of ATen's kernel. It draws in
-the order of memory, `bernoulli` in that of the elements: so `x` must be contiguous, and its sizes known.
+the order of memory, `bernoulli` in that of the elements: so `x` must be contiguous. Programs with symbolic sizes stay
+as they are: their gradients of gradients are recorded with numbers in place of these, and must find the same calls.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program
+from compiler.ir.strides import has_symbols
 from compiler.passes.calls import call_for
 
 aten = torch.ops.aten
@@ -24,6 +26,8 @@ aten = torch.ops.aten
 
 def split_dropout(program: Program) -> int:
     """Returns the number of dropouts taken apart."""
+    if any(has_symbols(node.meta.get("val")) for node in program.placeholders):
+        return 0
     calls = program.module.graph.find_nodes(op="call_function", target=aten.native_dropout.default)
     chosen = [node for node in calls if _is_splittable(node)]
     for node in chosen:
