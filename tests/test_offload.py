@@ -12,10 +12,7 @@ from torch.nn import functional as F
 from compiler.errors import OptionError
 from compiler.options import Options
 
-on_gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 LAYERS, WIDTH = 6, 1024
 
 
@@ -52,9 +49,10 @@ def test_an_offload_that_is_no_bool_is_refused(value: object) -> None:
         Options.of({"offload": value}, None)
 
 
+@pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("_", [pytest.param(0, marks=on_gpu)], ids=["gpu"])
-def test_gradients_of_any_order_and_twice_over_a_kept_graph(_: int, order: int) -> None:
+def test_gradients_of_any_order_and_twice_over_a_kept_graph(order: int) -> None:
     x, w = leaves("cuda", 4096)
     found: list[list[Tensor]] = []
     for offload in (False, True):
@@ -70,8 +68,9 @@ def test_gradients_of_any_order_and_twice_over_a_kept_graph(_: int, order: int) 
         torch.testing.assert_close(away, plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item())
 
 
-@pytest.mark.parametrize("_", [pytest.param(0, marks=on_gpu)], ids=["gpu"])
-def test_a_gpu_keeps_a_few_activations_at_a_time(_: int) -> None:
+@pytest.mark.gpu
+@needs_gpu
+def test_a_gpu_keeps_a_few_activations_at_a_time() -> None:
     x, w = leaves("cuda", 1 << 15)
     peaks = []
     for offload in (False, True):

@@ -75,15 +75,14 @@ def _regions(joint: Program, budget: float) -> dict[float, frozenset[fx.Node]]:
 
 def regional(joint: Program, regions: Mapping[float, frozenset[fx.Node]]) -> Terms:
     """The terms under which each region keeps at most its share of what it keeps without a budget, or the least that
-    is found."""
+    is found. Regions of one budget count as one."""
     chosen = asked = asked_for(joint)
     for share, region in regions.items():
         if share < 1:
             own = _kept_within(joint, asked, region)
             found = _candidates(joint, region, lambda one: one.kept_bytes)
             allowed = max(found[0].kept_bytes - (1 - share) * own, min(one.kept_bytes for one in found))
-            fitting = [one for one in found if one.kept_bytes <= allowed]
-            best = min(fitting, key=lambda one: (one.again_ps, one.kept_bytes)).terms
+            best = next(one for one in _best(found, lambda one: one.kept_bytes) if one.kept_bytes <= allowed).terms
             chosen = replace(chosen, prices={**chosen.prices, **best.prices}, kept={**chosen.kept, **best.kept})
     return chosen
 
@@ -92,8 +91,7 @@ def within(found: Sequence[Priced], budget: float) -> Priced:
     """The fastest of the candidates, of which the first is the cheapest cut, that keeps to the budget."""
     most, least = found[0].peak_bytes, min(one.peak_bytes for one in found)
     allowed = max(least, budget * most)
-    fitting = [one for one in found if one.peak_bytes <= allowed]
-    return min(fitting, key=lambda one: (one.again_ps, one.peak_bytes))
+    return next(one for one in _best(found, lambda one: one.peak_bytes) if one.peak_bytes <= allowed)
 
 
 def candidates(joint: Program) -> list[Priced]:
@@ -121,7 +119,7 @@ def _candidates(joint: Program, region: frozenset[fx.Node], bytes_taken: Callabl
 
 
 def _best(found: Sequence[Priced], bytes_taken: Callable[[Priced], int]) -> list[Priced]:
-    """Those that no other is both smaller and faster than."""
+    """Those that no other is both smaller and faster than, the fastest first."""
     best: list[Priced] = []
     for one in sorted(found, key=lambda one: (one.again_ps, bytes_taken(one))):
         if not best or bytes_taken(one) < bytes_taken(best[-1]):

@@ -6,8 +6,6 @@ backward     ...; a = reload(host); first reader of a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import fx
 
@@ -23,8 +21,8 @@ AHEAD = 8
 
 
 def offloaded(split: Split) -> Split:
-    """The split with its larger kept values in pinned memory: those on a GPU whose memory is neither the caller's nor
-    that of what the call returns."""
+    """The split, changed to have its larger kept values in pinned memory: those on a GPU whose memory is neither the
+    caller's nor that of what the call returns."""
     pairs = list(zip(split.forward.signature.outputs, split.forward.returned, strict=True))
     returned = {viewed(node) for role, node in pairs if not isinstance(role, Saved) and isinstance(node, fx.Node)}
     chosen = {
@@ -40,14 +38,14 @@ def offloaded(split: Split) -> Split:
     _fetch(split.backward, hosts, {name: node.meta["val"] for name, node in chosen.items()})
     split.forward.module.recompile()
     split.backward.module.recompile()
-    return replace(split)
+    return split
 
 
 def _is_large(node: fx.Node) -> bool:
-    value = node.meta.get("val")
-    if not is_measurable(node) or not isinstance(value, torch.Tensor) or value.device.type != "cuda":
+    if not is_measurable(node) or node.op != "call_function" or viewed(node) is not node:
         return False
-    return viewed(node).op == "call_function" and viewed(node) is node and bytes_of(value) >= LEAST_BYTES
+    value = node.meta["val"]
+    return value.device.type == "cuda" and bytes_of(value) >= LEAST_BYTES  # type: ignore[no-any-return]
 
 
 def _send(node: fx.Node) -> fx.Node:

@@ -139,8 +139,7 @@ class AmbientNeeds:
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
     `is_inference`: the call is made in inference mode. `is_grad_off`: gradients are off wherever the call is made.
-    `is_guarded`: the call looks whether its written inputs
-    overlap, and is made elsewhere if they do.
+    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
     """
 
     grad_off: bool
