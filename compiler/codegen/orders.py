@@ -42,6 +42,8 @@ def _layout(expected: object, kept: object) -> Callable[[torch.Tensor], torch.Te
     where it has them."""
     if not isinstance(expected, torch.Tensor) or not isinstance(kept, torch.Tensor):
         return None
-    if kept.device != expected.device:
-        return functools.partial(reload, device=expected.device)
-    return None if str(expected.stride()) == str(kept.stride()) else laid_out_as(expected)
+    laid_out = None if str(expected.stride()) == str(kept.stride()) else laid_out_as(expected)
+    if kept.device == expected.device:
+        return laid_out
+    fetched = functools.partial(reload, device=expected.device)
+    return fetched if laid_out is None else lambda value: laid_out(fetched(value))
