@@ -194,7 +194,7 @@ def test_gradients_of_three_dropouts_are_eagers_at_every_budget(budget: float, n
         function(x).square().sum().backward()
         found.append([p.grad for p in model.parameters()] + [torch.rand(2)])
         model.zero_grad()
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6 * rows)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5 * rows / 16)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, "0.5", True])
