@@ -14,6 +14,7 @@ from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, 
 from compiler.capture.ambient import in_forward_mode, preserved
 from compiler.capture.dropout_ends import DropoutEnds
 from compiler.capture.inputs import Call, CallLeaf
+from compiler.capture.warned import warned
 from compiler.capture.whole import interpolation_whole
 from compiler.capture.written_out import WrittenOut
 from compiler.errors import Unsupported
@@ -81,17 +82,19 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         grad_mode = torch.is_grad_enabled()
-        results = _run(call, flat)
+        with warned() as warnings:
+            results = _run(call, flat)
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")
         _check_generators(trace, call)
-        changed = (GradMode(torch.is_grad_enabled()),) if torch.is_grad_enabled() != grad_mode else ()
+        changed = [GradMode(torch.is_grad_enabled())] if torch.is_grad_enabled() != grad_mode else []
         bases = dict(base for base, _ in shared)
         _check_inference(trace, call, bound)
         captured = _sign(
-            trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results, changed
-        )
+            trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results,
+            [*warnings, *changed],
+        )  # fmt: skip
         _check_shared_views(call, captured.signature.results)
         return captured
 
@@ -234,7 +237,7 @@ def _sign(
     bases: dict[Shared, torch.Tensor],
     inputs: tuple[InputRole, ...],
     results: list[object],
-    grad_mode: tuple[GradMode, ...],
+    ambient: Sequence[Effect],
 ) -> Captured:
     for value in results:
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) and not hasattr(value, "elem"):
@@ -251,7 +254,7 @@ def _sign(
         *aliases.restrides({one.role: one.argument for one in bound}),
         *_detached(bound),
         *(bump for bump in bumps if bump.by),
-        *grad_mode,
+        *ambient,
     ]
     made = aliases.results(results)
     effects += [*aliases.layouts(), *_inference(aliases, results)]

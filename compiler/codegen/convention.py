@@ -51,6 +51,7 @@ from compiler.ir.roles import (
     UserOutput,
     View,
     ViewStep,
+    Warned,
     Written,
 )
 from compiler.ir.trace import UNCHECKED, is_view
@@ -63,6 +64,7 @@ from compiler.runtime.call import (
     in_transform,
     is_grad_enabled,
     untraced,
+    warn_from,
     without_autocast,
 )
 from compiler.runtime.higher_order import Roots, new_anchor
@@ -239,6 +241,10 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
         given = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
         source.line(1, f"args = [{', '.join(given)}]")
     for effect in signature.effects:  # before anything is saved: what was saved first, capture has refused
+        if isinstance(effect, Warned):
+            category = source.bind(effect.category.__name__, effect.category)
+            place = f"{effect.filename!r}, {effect.line}"
+            source.line(1, f"{source.bind('warn_from', warn_from)}({effect.message!r}, {category}, {place})")
         if isinstance(effect, Bump) and isinstance(effect.by, int):
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{effect.of.index}, {effect.by})")
 

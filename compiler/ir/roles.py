@@ -8,7 +8,7 @@
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
-                | Inference() | Layout(of, strides, offset)
+                | Inference() | Layout(of, strides, offset) | Warned(message, category, filename, line)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -233,7 +233,17 @@ class Layout:
     offset: int
 
 
-Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """The program warns, from a line of its own."""
+
+    message: str
+    category: type[Warning]
+    filename: str
+    line: int
+
+
+Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token

@@ -5,6 +5,7 @@ Costs are of one x86-64 core at about 3 GHz.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -64,3 +65,11 @@ def without_autocast(function: Callable[..., Any], *args: Any) -> Any:
     """What a function returns below autocast: a backward runs what was recorded, whose casts are in it already."""
     with torch._C._DisableAutocast():
         return function(*args)
+
+
+def warn_from(message: str, category: type[Warning], filename: str, line: int) -> None:
+    """Warns as a statement in that line of that file would, which is shown once by default."""
+    warnings.warn_explicit(message, category, filename, line, registry=_SHOWN.setdefault(filename, {}))
+
+
+_SHOWN: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}

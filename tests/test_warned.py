@@ -1,0 +1,76 @@
+"""Functions of torch that warn in Python, and that a graph keeps whole: each call warns again, from the user's line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from compiler.aot import aot_function
+from compiler.fx import compile_fx_inner
+
+BATCH = torch.ones(3, 4)
+
+
+Unary = Callable[[torch.Tensor], torch.Tensor]
+
+
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout2d(x, 0.5, False) * 2
+
+
+def compiled(function: Unary) -> Unary:
+    torch._dynamo.reset()
+    return torch.compile(function, backend="assay", options={"fallback": "error"})
+
+
+def recorded_ahead(function: Unary) -> Unary:
+    return aot_function(function, fw_compiler=compile_fx_inner)
+
+
+@pytest.mark.parametrize("front", [compiled, recorded_ahead])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_warned_by_each_call(front: Callable[[Unary], Unary], requires_grad: bool) -> None:
+    run, given = front(dropped), BATCH.clone().requires_grad_(requires_grad)
+    run(given)
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run(given)
+        (warning,) = caught
+        assert warning.category is UserWarning and "Received a 2-D input to dropout2d" in str(warning.message)
+        first = dropped.__code__.co_firstlineno
+        assert (Path(warning.filename), warning.lineno) == (Path(__file__), first + 1)
+
+
+@pytest.mark.parametrize("front", [compiled, recorded_ahead])
+def test_warned_as_an_error_raises(front: Callable[[Unary], Unary]) -> None:
+    run = front(dropped)
+    run(BATCH)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="Received a 2-D input"):
+            run(BATCH)
+    assert torch.equal(run(BATCH), BATCH * 2)
+
+
+def test_warned_once_by_default() -> None:
+    run = recorded_ahead(dropped)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            run(BATCH)
+    assert len(caught) == 1
+
+
+def test_warned_of_nothing_more() -> None:
+    run = compiled(torch.sin)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            run(BATCH)
+    assert [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)] == []
