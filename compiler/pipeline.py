@@ -10,6 +10,7 @@ backward. `build` is the bottom half: a graph becomes kernels and the straight-l
 from __future__ import annotations
 
 import functools
+import importlib.util
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from compiler.codegen.convention import (
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
 from compiler.codegen.orders import kept_by, order_of
+from compiler.codegen.triton import emit_programs, takes
 from compiler.ir.again import Path
 from compiler.ir.captured import Captured
 from compiler.ir.loops import Kernel
@@ -46,6 +48,7 @@ from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program,
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
+from compiler.ops.lower import ON_CPU, Target
 from compiler.options import Options
 from compiler.passes import DRAWN, PASSES, Pass
 from compiler.runtime.build import find_compiler
@@ -233,9 +236,8 @@ def specialize(
 
 def build(program: Program, options: Options, journal: Journal, load_kernels: LoadKernels = load_kernels) -> Host:
     """A functional graph as one host function over generated kernels and calls to ATen."""
-    target = target_of(options)
     with journal.stage("lower"):
-        lowered = lower(program, generate=target != "aten", is_exact=options.numerics == "exact")
+        lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
     with journal.stage("fuse"):
         fused = fuse(lowered, keep_rounding=options.numerics != "fast")
     with journal.stage("plan"):
@@ -246,7 +248,7 @@ def build(program: Program, options: Options, journal: Journal, load_kernels: Lo
     with journal.stage("emit"):
         source = emit(schedule)
     journal.state("source_graph", lambda: source)
-    journal.state("source_kernels", lambda: "\n".join(emit_kernel(kernel) for kernel in schedule.kernels))
+    journal.state("source_kernels", lambda: "\n".join(source_of(kernel) for kernel in schedule.kernels))
     with journal.stage("build kernels"):
         kernels = load_kernels(schedule.kernels, options)
     journal.count(schedule.counts, len(schedule.kernels))
@@ -272,6 +274,26 @@ def after_call(program: Program) -> dict[str, str]:
         for role, node in pairs
         if isinstance(role, Mutation) and role.of in names and isinstance(node, Node) and returned[node] == 1
     }
+
+
+def source_of(kernel: Kernel) -> str:
+    """The text of a kernel in the language of its device."""
+    if kernel.device.type == "cpu":
+        return emit_kernel(kernel)
+    return "\n\n".join(program.text for program in emit_programs(kernel))
+
+
+def targets_of(options: Options) -> Mapping[str, Target]:
+    """The types of devices that kernels are made for here, each with what it takes."""
+    if target_of(options) == "aten":
+        return {}
+    return {**ON_CPU, "cuda": takes} if has_triton() else ON_CPU
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is there."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def target_of(options: Options) -> str:

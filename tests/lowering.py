@@ -14,6 +14,7 @@ from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.text import parse, show
 from compiler.ir.verify import verify_schedule
 from compiler.ops import lower
+from compiler.ops.lower import ON_CPU
 from compiler.schedule.fuse import fuse
 from compiler.schedule.order import plan
 from reference.loops import as_function
@@ -29,7 +30,7 @@ def traced(function: Callable[..., Any], *args: Any, mode: str = "fake") -> Prog
 
 def planned(program: Program, generate: bool = True, keep_rounding: bool = False) -> Schedule:
     """The verified schedule of a program, whose kernels print and parse."""
-    schedule = plan(fuse(lower(program, generate), keep_rounding))
+    schedule = plan(fuse(lower(program, ON_CPU if generate else {}), keep_rounding))
     verify_schedule(schedule)
     for kernel in schedule.kernels:
         assert parse(show(kernel)) == kernel, show(kernel)

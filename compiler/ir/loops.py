@@ -57,6 +57,8 @@ import torch
 from compiler.ir.index import Index
 from compiler.ir.intern import Shared
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -186,7 +188,7 @@ class Store:
 class Kernel:
     """`buffers` are the arguments in order (read before written is not implied); `symbols` the int64 size arguments.
 
-    `origins` are the graph nodes that it computes, for the reader of generated code.
+    `origins` are the graph nodes that it computes, for the reader of generated code. All buffers are on `device`.
     """
 
     name: str
@@ -195,6 +197,7 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     symbols: tuple[str, ...]
     origins: tuple[str, ...]
+    device: torch.device = CPU
 
 
 # ---- schedules: what the generated host function does, step by step --------------------------------------------------

@@ -1,6 +1,6 @@
 """Kernels as text, and back: what a reader sees, what diffs, and what a cache can key on.
 
-    kernel <name>(<buffer>: <dtype>[<numel>], ...; <symbol>, ...)  # <origin>, ...
+    kernel <name>(<buffer>: <dtype>[<numel>], ...; <symbol>, ...)[ on <device>]  # <origin>, ...
       for <var> in <extent>
       <buffer>[<index>] = <expr>          or += *= max= min=
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
@@ -23,6 +23,7 @@ import torch
 
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands
 from compiler.ir.loops import (
+    CPU,
     AsValue,
     Bind,
     Buffer,
@@ -132,7 +133,8 @@ def show_expr(expr: Expr) -> str:
 def show(kernel: Kernel) -> str:
     """A kernel as text."""
     buffers = ", ".join(f"{b.name}: {show_dtype(b.dtype)}[{show_index(b.numel)}]" for b in kernel.buffers)
-    lines = [f"kernel {kernel.name}({buffers}; {', '.join(kernel.symbols)})  # {', '.join(kernel.origins)}"]
+    place = "" if kernel.device == CPU else f" on {kernel.device}"
+    lines = [f"kernel {kernel.name}({buffers}; {', '.join(kernel.symbols)}){place}  # {', '.join(kernel.origins)}"]
     lines += [f"  for {loop.var} in {show_index(loop.extent)}" for loop in kernel.loops]
     printer = _Printer([store.expr for store in kernel.stores])
     lines += [f"  {definition}" for definition in printer.definitions()]
@@ -293,7 +295,7 @@ def _number(text: str) -> bool | int | float:
     return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
 
-_HEAD = re.compile(r"kernel (\w*)\((.*); (.*?)\)  # (.*)")
+_HEAD = re.compile(r"kernel (\w*)\((.*); (.*?)\)(?: on (\S+))?  # (.*)")
 
 
 def parse(text: str) -> Kernel:
@@ -313,7 +315,8 @@ def parse(text: str) -> Kernel:
             names[name] = _Parser(expr, names).expr()
         else:
             stores.append(_store(line, names))
-    return Kernel(match[1], tuple(loops), tuple(stores), buffers, tuple(split(match[3])), tuple(split(match[4])))
+    symbols, device, origins = tuple(split(match[3])), torch.device(match[4] or "cpu"), tuple(split(match[5]))
+    return Kernel(match[1], tuple(loops), tuple(stores), buffers, symbols, origins, device)
 
 
 def _buffer(text: str) -> Buffer:

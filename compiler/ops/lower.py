@@ -9,7 +9,7 @@ import functools
 import operator
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,9 +19,9 @@ from torch.utils import _pytree as pytree
 
 from compiler.ir.in_place import IS_PLACED, after, part, private, window
 from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
-from compiler.ir.loops import CallAten, Counts, Read, Ref, Source
+from compiler.ir.loops import CallAten, Counts, Expr, Mode, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
-from compiler.ir.rewrite import constant, convert
+from compiler.ir.rewrite import constant, convert, nodes
 from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
 from compiler.ir.trace import RECOMPUTED, is_effectful
@@ -94,13 +94,24 @@ def is_allocation(target: object) -> bool:
     return found is not None and found.kind is Kind.creation and found.rule is None
 
 
-def lower(program: Program, generate: bool = True, is_exact: bool = False) -> Lowered:
-    """The graph of a program, lowered. With `generate=False` every operator is a call to ATen; with `is_exact` those
-    are that kernels would compute with other bits than eager.
+def has_text_for_all(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
+    """The target of C++: whatever a rule makes."""
+    return True
+
+
+Target = Callable[[Mode | None, torch.dtype, Sequence[Expr]], bool]
+"""Whether kernels can be made of these expressions, for a tensor of the dtype, which the mode updates, if it is any."""
+ON_CPU: Mapping[str, Target] = {"cpu": has_text_for_all}
+
+
+def lower(program: Program, targets: Mapping[str, Target] = ON_CPU, is_exact: bool = False) -> Lowered:
+    """The graph of a program, lowered. `targets` are the types of devices that kernels are made for, each with what it
+    takes; without any every operator is a call to ATen. With `is_exact` those are that kernels would compute with other
+    bits than eager.
 
     Cost: linear in nodes.
     """
-    lowered = _Lowering(program.module, generate, is_exact).run()
+    lowered = _Lowering(program.module, targets, is_exact).run()
     roles = zip(program.signature.outputs, lowered.outputs, strict=True)
     return replace(lowered, saved=frozenset(one.name for role, one in roles if isinstance(role, Saved)))
 
@@ -108,8 +119,9 @@ def lower(program: Program, generate: bool = True, is_exact: bool = False) -> Lo
 class _Lowering:
     """The state of one walk over a graph."""
 
-    def __init__(self, module: torch.fx.GraphModule, generate: bool, is_exact: bool) -> None:
+    def __init__(self, module: torch.fx.GraphModule, targets: Mapping[str, Target], is_exact: bool) -> None:
         self.module = module
+        self.targets = targets
         self.is_exact = is_exact
         self.tensors: dict[str, Tensor] = {}
         self.definitions: list[Definition] = []
@@ -122,8 +134,8 @@ class _Lowering:
         self.fallbacks: dict[str, int] = {}
         self.unpacked: set[str] = set()
         self.names = {node.name for node in module.graph.nodes}
-        self.is_ordered = not generate or self._needs_order()
-        self.generate = generate and not self.is_ordered
+        self.is_ordered = not targets or self._needs_order()
+        self.generate = not self.is_ordered
 
     def _needs_order(self) -> bool:
         """Whether the graph mutates or has sizes that depend on data: then it runs as it is written.
@@ -201,6 +213,10 @@ class _Lowering:
         if tensor is not None:
             self.tensors[name] = tensor
         return tensor
+
+    def _is_generated(self, tensor: Tensor) -> bool:
+        """Whether kernels are made for tensors of this device and dtype."""
+        return tensor.device.type in self.targets and tensor.dtype in GENERATED_DTYPES
 
     # ---- operators
 
@@ -290,6 +306,7 @@ class _Lowering:
             is_nothing = not may_refuse and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
             result = exact(result, operation.is_complex) if self.is_exact else result
+            self._check_target(operation, result)
         except Declined:
             return None
         self.unpacked.update(user.name for user in node.users if user.target is operator.getitem)
@@ -301,7 +318,8 @@ class _Lowering:
         outputs, aliases = self._outputs_of(node, value, kind)
         arguments = {name: self._argument(argument) for name, argument in arguments_of(node).items()}
         used = [t for t in pytree.tree_leaves(arguments) if isinstance(t, Tensor)]
-        if not any(outputs) or not all(is_generated(tensor) for tensor in [*used, *(o for o in outputs if o)]):
+        touched = [*used, *(output for output in outputs if output)]
+        if not any(outputs) or not all(map(self._is_generated, touched)) or len({t.device for t in touched}) > 1:
             raise Declined("a device or dtype that is not generated")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
             raise Declined("strides that overlap")
@@ -309,6 +327,19 @@ class _Lowering:
             raise Declined("a result that is marked as conjugate")
         fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
         return Operation(node.name, arguments, tuple(outputs), fakes), aliases
+
+    def _check_target(self, operation: Operation, result: Result) -> None:
+        """Raises: Declined for what the target of the outputs' device cannot compute."""
+        for output, made in zip(operation.outputs, result, strict=True):
+            if output is None or made is None or isinstance(made, View):
+                continue
+            takes = self.targets[output.device.type]
+            while isinstance(made, Scatter):
+                if not takes(made.mode, output.dtype, nodes(made.update)):
+                    raise Declined("an update that the target has no text for")
+                made = made.initial
+            if not takes(None, output.dtype, nodes(made)):
+                raise Declined("an operator that the target has no text for")
 
     def _outputs_of(
         self, node: torch.fx.Node, value: Any, kind: Kind
@@ -408,11 +439,6 @@ def rule_for(found: Op, operation: Operation) -> Rule:
     if rule is None:
         raise Declined("no rule for these dtypes")
     return rule
-
-
-def is_generated(tensor: Tensor) -> bool:
-    """Whether kernels are made for tensors of this device and dtype."""
-    return tensor.device.type == "cpu" and tensor.dtype in GENERATED_DTYPES
 
 
 def is_dense(tensor: Tensor) -> bool:

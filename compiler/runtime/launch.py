@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compiler.codegen.cpp import emit_kernel
@@ -82,8 +82,23 @@ class Loaded(dict[str, Callable[..., None]]):
     key: str = ""
 
 
-def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
-    """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol.
+def load_kernels(kernels: Sequence[Kernel], options: Options) -> Mapping[str, Callable[..., None]]:
+    """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol: of C++ on the
+    CPU, of Triton on a GPU.
+
+    Raises: BuildError where there is no compiler, or it failed; Unsupported for what the target has no text for.
+    """
+    on_gpu = [kernel for kernel in kernels if kernel.device.type == "cuda"]
+    if not on_gpu:
+        return load_cpp(kernels, options)
+    from compiler.runtime.triton_launch import load_triton  # an optional toolchain
+
+    rest = [kernel for kernel in kernels if kernel.device.type != "cuda"]
+    return {**load_cpp(rest, options), **load_triton(on_gpu, options)}
+
+
+def load_cpp(kernels: Sequence[Kernel], options: Options) -> Loaded:
+    """Kernels on the CPU, by their names.
 
     Raises: BuildError where there is no compiler, or it failed; Unsupported for what C++ has no text for.
     """

@@ -287,7 +287,7 @@ def _canonical(
     declared += tuple(Buffer(buffers[name], tensors[name].dtype.to_real(), span_of(tensors[name])) for name in writes)
     new_loops = tuple(Loop(f"i{k}", loop.extent) for k, loop in enumerate(loops))
     sizes = sorted(_sizes(new_loops, renamed, declared))
-    kernel = Kernel("", new_loops, renamed, declared, tuple(sizes), origins)
+    kernel = Kernel("", new_loops, renamed, declared, tuple(sizes), origins, tensors[writes[0]].device)
     offsets = (*(windows[name].offset for name in reads), *(0 for _ in writes))
     return Bound(kernel, (*reads, *writes), tuple(writes), origins, offsets)
 

@@ -17,7 +17,7 @@ import torch
 from compiler.ir.index import Index, Int, Symbol
 from compiler.ir.loops import Buffer, Call, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
 from compiler.options import Options
-from compiler.runtime.launch import load_kernels
+from compiler.runtime.launch import load_cpp
 
 ROWS, WIDTH, DEPTH = 1024, 1024, 16
 F32 = torch.float32
@@ -125,7 +125,7 @@ PROBLEMS = {problem.name: problem for problem in problems()}
 
 @pytest.fixture(scope="module")
 def functions() -> dict[str, Callable[..., None]]:
-    return load_kernels([problem.kernel() for problem in PROBLEMS.values()], Options.of(None, None))
+    return load_cpp([problem.kernel() for problem in PROBLEMS.values()], Options.of(None, None))
 
 
 def check(problem: Problem, got: torch.Tensor) -> None:

@@ -1,0 +1,99 @@
+"""How large the tiles of a Triton program are: one configuration from the sizes, without measuring.
+
+A tile holds enough for every thread to have several loads of 16 bytes under way, and no more than registers hold. Rows
+that fit are read whole; short rows share a program; where rows are walked across, a tile is as wide as memory is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.ir.index import Index, Int
+
+ELEMENTS = 1024
+"""Elements of a tile of pointwise work: 8 a thread of 4 warps."""
+SQUARE = 64
+"""The side of a tile that is read along one axis and written along the other."""
+LONGEST_ROW = 16384
+"""A row that is kept in registers."""
+STEP = 2048
+"""Elements of a longer row that are read at a time."""
+ACROSS = (32, 64)
+"""Rows and columns of a tile whose rows are neighbours in memory."""
+GUESSED = 4096
+"""A size that is a symbol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a program computes: `rows` by `inner`, and reductions over `lengths`. `is_across`: what is read along one
+    axis is written along the other; `is_x_near`: neighbours in memory are rows; `values`: how many are read."""
+
+    rows: Index
+    inner: Index
+    lengths: tuple[Index, ...]
+    is_scanned: bool
+    is_across: bool
+    is_x_near: bool
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """`x` rows a tile; `warps`; `whole`: the longest row that is one block; `step`: the block of a longer one."""
+
+    x: int
+    warps: int
+    whole: int
+    step: int
+
+    def tile(self, total: Index, is_in_program: bool) -> tuple[int, str]:
+        """The block of `total` elements along `y`, and how the tile runs over them."""
+        known = total.value if isinstance(total, Int) else None
+        if is_in_program:
+            if known is not None and known <= self.whole:
+                return power_above(known), "whole"
+            return self.step, "steps"
+        return min(self.step, power_above(known) if known is not None else self.step), "grid"
+
+
+def choose(shape: Shape) -> Blocks:
+    """The blocks of a program."""
+    if shape.is_across:
+        return Blocks(SQUARE, 4, SQUARE, SQUARE)
+    if not shape.lengths and not shape.is_scanned:
+        return _pointwise(shape)
+    longest = max([_guess(length) for length in shape.lengths] or [_guess(shape.inner)])
+    if shape.is_x_near:
+        return _across(shape, longest)
+    width = power_above(longest)
+    if width > LONGEST_ROW:
+        return Blocks(1, 8, 0, STEP)
+    rows = max(1, min(power_above(_guess(shape.rows)), ELEMENTS // width))
+    return Blocks(rows, _warps(rows * width), LONGEST_ROW, STEP)
+
+
+def _pointwise(shape: Shape) -> Blocks:
+    width = min(ELEMENTS, power_above(_guess(shape.inner)))
+    rows = max(1, min(ELEMENTS // width, power_above(_guess(shape.rows))))
+    return Blocks(rows, _warps(rows * width), 0, width)
+
+
+def _across(shape: Shape, longest: int) -> Blocks:
+    rows = min(ACROSS[1], power_above(_guess(shape.rows)))
+    length = min(ACROSS[0], power_above(longest))
+    return Blocks(rows, _warps(rows * length), length, length)
+
+
+def _warps(elements: int) -> int:
+    """A warp for 256 elements, up to 16."""
+    return max(1, min(16, power_above(elements) // 512))
+
+
+def _guess(size: Index) -> int:
+    return size.value if isinstance(size, Int) else GUESSED
+
+
+def power_above(number: int) -> int:
+    """The least power of two that is not below a number."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,705 @@
+"""`emit_programs`: a kernel as Triton programs, each a launch of its own.
+
+    Kernel -> normalize -> (Nest, ...) -> (Program, ...)
+
+A program computes a tile of two axes. `x` runs over the loops outside of every reduction, flattened; `y` over what is
+reduced, or over the inner loops of a nest without reductions. A value has the shape [x, y], with 1 for an axis that it
+does not depend on, so what belongs to a row is computed once a row. A row that fits into a tile is read once and stays
+in registers; a longer one is walked in steps, once for all reductions that wait for no other:
+
+    for y_0 in range(0, n, 2048):  part = part + tl.where(in range, x[i, y], 0)
+    total = tl.sum(part, 1)
+
+A reduction over few elements, or one that varies along `y` itself, is a loop over tiles. A scan runs along `y` and
+carries its total from tile to tile. Stores that two iterations may meet in are atomic.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from compiler.codegen import affine, triton_expr
+from compiler.codegen.nest import Nest, normalize
+from compiler.codegen.renamer import Interner, subexpressions
+from compiler.codegen.tile import Blocks, Shape, choose
+from compiler.errors import Unsupported
+from compiler.ir.failures import FAILURES
+from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
+from compiler.ir.loops import (
+    AsValue,
+    Bind,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Mode,
+    Reduce,
+    Scan,
+    Store,
+)
+from compiler.ir.rewrite import is_scattered
+
+HEADER = """import triton
+import triton.language as tl
+
+from {math} import d
+import {math} as m
+"""
+SEQUENTIAL = 32
+"""A reduction over so few elements is a loop over tiles."""
+UNROLLED = 16
+"""Its iterations up to which the loop is written out."""
+ATOMIC = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
+_OURS = re.compile(r"(v|g|part|carry|y|x|z|in_y|s)_?\d*|pid|in_x|in_z|tl|triton|m|d|range")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One launch. `text` defines the function `name` of the buffers and then the symbols of the kernel; `grid` is how
+    many instances run, with `warps` warps each; `checks` whether it stops the device where a check fails."""
+
+    name: str
+    text: str
+    grid: Index
+    warps: int
+    checks: bool
+
+
+def emit_programs(kernel: Kernel, is_wide: bool = False) -> tuple[Program, ...]:
+    """The programs of a kernel, in an order in which they may run. With `is_wide` indices have 64 bits.
+
+    Raises: Unsupported for an operator that Triton has no text for.
+    """
+    renamed = _with_identifiers(kernel)
+    intern, nests = normalize(renamed)
+    names = [kernel.name] if len(nests) == 1 else [f"{kernel.name}_{n}" for n in range(len(nests))]
+    back: dict[str, Index] = {new: Symbol(old) for new, old in zip(renamed.symbols, kernel.symbols, strict=True)}
+    made = (_Emitter(name, renamed, intern, nest, is_wide).run() for name, nest in zip(names, nests, strict=True))
+    return tuple(replace(program, grid=affine.substitute(program.grid, back)) for program in made)
+
+
+def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
+    """Whether Triton has text for these expressions, and for an update of that mode of tensors of the dtype. Sums by
+    atomic additions come in no order, so none are made where the user wants results that do not vary."""
+    if update is not None and update != "write":
+        is_varying = dtype.is_floating_point and torch.are_deterministic_algorithms_enabled()
+        if update != "accumulate" or dtype not in ATOMIC or is_varying:
+            return False
+    return all(triton_expr.is_supported(e.op, e.args[0].dtype) for e in found if isinstance(e, Call))
+
+
+def _identifier(name: str) -> str:
+    plain = re.sub(r"\W", "_", name)
+    return f"{plain}_" if keyword.iskeyword(plain) or _OURS.fullmatch(plain) or plain[:1].isdigit() else plain
+
+
+def _with_identifiers(kernel: Kernel) -> Kernel:
+    """The kernel with its buffers and symbols under names that Python takes and that the emitter makes none of."""
+    names = {name: _identifier(name) for name in (*(b.name for b in kernel.buffers), *kernel.symbols)}
+    if all(old == new for old, new in names.items()):
+        return kernel
+    environment: dict[str, Index] = {name: Symbol(names[name]) for name in kernel.symbols}
+
+    def index(value: Index) -> Index:
+        return affine.substitute(value, environment)
+
+    def loops(values: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        return tuple(Loop(loop.var, index(loop.extent)) for loop in values)
+
+    def walk(expr: Expr) -> Expr:
+        match expr:
+            case Load():
+                return replace(expr, buffer=names[expr.buffer], index=index(expr.index))
+            case AsValue():
+                return replace(expr, index=index(expr.index))
+            case Call():
+                return replace(expr, args=tuple(map(walk, expr.args)))
+            case Cast():
+                return replace(expr, expr=walk(expr.expr))
+            case Reduce():
+                return replace(expr, loops=loops(expr.loops), body=walk(expr.body))
+            case Check():
+                return replace(expr, expr=walk(expr.expr), condition=walk(expr.condition))
+            case Bind():
+                return replace(
+                    expr, loop=loops((expr.loop,))[0], position=walk(expr.position), body=walk(expr.body)
+                )  # fmt: skip
+            case Scan():
+                return replace(expr, loop=loops((expr.loop,))[0], last=index(expr.last), body=walk(expr.body))
+        return expr
+
+    return replace(
+        kernel,
+        loops=loops(kernel.loops),
+        stores=tuple(
+            replace(s, buffer=names[s.buffer], index=index(s.index), expr=walk(s.expr)) for s in kernel.stores
+        ),
+        buffers=tuple(replace(b, name=names[b.name], numel=index(b.numel)) for b in kernel.buffers),
+        symbols=tuple(names[symbol] for symbol in kernel.symbols),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Tile:
+    """What one `y` of a program runs over: the loops, outermost first, and how it does.
+
+    `way`: `whole` in one block, in `steps` of a loop in the program, or each block in an instance of its own (`grid`).
+    """
+
+    number: int
+    loops: tuple[Loop, ...]
+    block: int
+    way: str
+
+    @property
+    def total(self) -> Index:
+        return product(tuple(loop.extent for loop in self.loops))
+
+    @property
+    def name(self) -> str:
+        return f"y_{self.number}"
+
+    @property
+    def mask(self) -> str | None:
+        """The name of the mask, where some lanes may be beyond the end."""
+        total = self.total
+        is_full = isinstance(total, Int) and total.value % self.block == 0
+        return None if is_full else f"in_{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Where values are computed: lines being written, the names of the values there, and the variables that vary there
+    and not around it."""
+
+    lines: list[str]
+    depth: int
+    around: _Place | None
+    own: frozenset[str]
+    tile: _Tile | None
+    names: dict[int, str] = field(default_factory=dict)
+    indices: dict[str, str] = field(default_factory=dict)
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+
+class _Emitter:
+    """One nest as one program."""
+
+    def __init__(self, name: str, kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool) -> None:
+        self.name, self.kernel, self.intern, self.nest, self.is_wide = name, kernel, intern, nest, is_wide
+        self.dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
+        self.extents = {loop.var: loop.extent for loop in nest.loops}
+        self.count = 0
+        self.checks = False
+        self.int_type = "tl.int64" if is_wide else "tl.int32"
+        self.kept: list[Expr] = []
+        reductions = self._parallel_reductions()
+        self.levels = _levels(reductions)
+        self.scans = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Scan)]
+        self.x_loops, self.y_loops, self.z_loops = self._axes(reductions)
+        self.blocks = self._choose(reductions)
+        self.x_vars = frozenset(loop.var for loop in self.x_loops)
+        self.root = _Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
+        self.tiles: dict[tuple[Loop, ...], _Tile] = {}
+        self.whole: dict[_Tile, _Place] = {}
+
+    # ---- what is an axis of what
+
+    def _parallel_reductions(self) -> list[Reduce]:
+        """The reductions that are computed over a `y` of their own: long ones, that vary with no loop of another."""
+        found = [e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Reduce)]
+        varying = set()
+        for outer in found:
+            bound = {loop.var for loop in outer.loops}
+            inside = (e for e in subexpressions([outer.body]) if isinstance(e, Reduce))
+            varying |= {id(e) for e in inside if self.intern.free(e) & bound}
+        return [e for e in found if not self._is_short(e) and id(e) not in varying]
+
+    def _is_short(self, expr: Reduce) -> bool:
+        total = product(tuple(loop.extent for loop in expr.loops))
+        self.extents |= {loop.var: loop.extent for loop in expr.loops}
+        return isinstance(total, Int) and total.value <= SEQUENTIAL
+
+    def _axes(self, reductions: Sequence[Reduce]) -> tuple[tuple[Loop, ...], tuple[Loop, ...], tuple[Loop, ...]]:
+        """The loops of `x`, of `y`, and those that number the instance alone."""
+        loops = self.nest.loops
+        if self.scans:
+            scanned = {name for scan in self.scans for name in affine.names(scan.last)}
+            return tuple(v for v in loops if v.var not in scanned), tuple(v for v in loops if v.var in scanned), ()
+        if reductions:
+            outside = frozenset[str]().union(*map(self.intern.free, reductions))
+            return tuple(v for v in loops if v.var in outside), tuple(v for v in loops if v.var not in outside), ()
+        if len(loops) < 2:
+            return (), loops, ()
+        inner, others = loops[-1], loops[:-1]
+        across = _contiguous_across(self.nest.stores, others, inner)
+        if across is None:
+            return others, (inner,), ()
+        return (across,), (inner,), tuple(loop for loop in others if loop is not across)
+
+    def _choose(self, reductions: Sequence[Reduce]) -> Blocks:
+        rows = [product(tuple(v.extent for v in self.x_loops)), product(tuple(v.extent for v in self.z_loops))]
+        lengths = [product(tuple(loop.extent for loop in e.loops)) for e in reductions]
+        inner = product(tuple(v.extent for v in self.y_loops))
+        lane = self.nest.lane if reductions or self.scans else None
+        is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
+        values = len({e.index for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Load)})
+        return choose(
+            Shape(rows[0], inner, tuple(lengths), bool(self.scans), bool(self.z_loops), is_x_near, values)
+        )  # fmt: skip
+
+    # ---- the program
+
+    def run(self) -> Program:
+        store_tile = self._tile(self.y_loops) if self.y_loops else None
+        for level in self.levels:
+            tiles: dict[_Tile, list[Reduce]] = {}
+            for reduction in level:
+                tiles.setdefault(self._tile(self._ordered(reduction.loops)), []).append(reduction)
+            for tile, members in tiles.items():
+                self._reduce(tile, members)
+        self._store(store_tile)
+        return Program(self.name, self._text(store_tile), self._grid(store_tile), self.blocks.warps, self.checks)
+
+    def _ordered(self, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        """The loops of a reduction in the order of the nest's, where they are those, so that both are one tile."""
+        order = {loop.var: at for at, loop in enumerate(self.y_loops)}
+        return tuple(sorted(loops, key=lambda loop: order.get(loop.var, -1)))
+
+    def _tile(self, loops: tuple[Loop, ...]) -> _Tile:
+        if loops not in self.tiles:
+            is_reduced = any(self._ordered(e.loops) == loops for level in self.levels for e in level)
+            block, way = self.blocks.tile(product(tuple(v.extent for v in loops)), is_reduced or bool(self.scans))
+            self.tiles[loops] = _Tile(len(self.tiles), loops, block, way)
+            self.extents |= {loop.var: loop.extent for loop in loops}
+        return self.tiles[loops]
+
+    def _place_of(self, tile: _Tile) -> tuple[_Place, bool]:
+        """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""
+        own = frozenset(loop.var for loop in tile.loops)
+        if tile.way == "steps":
+            return _Place([], self.root.depth + 1, self.root, own, tile), True
+        if tile not in self.whole:
+            self.whole[tile] = _Place(self.root.lines, self.root.depth, self.root, own, tile)
+            if tile.way == "whole":
+                self._begin(tile, self.root, f"tl.arange(0, {tile.block})[None, :]")
+        return self.whole[tile], False
+
+    def _begin(self, tile: _Tile, place: _Place, text: str) -> None:
+        """The first lines over a tile: its numbers, and which of them are in range."""
+        place.line(f"{tile.name} = {text}{'.to(tl.int64)' if self.is_wide else ''}")
+        if tile.mask:
+            place.line(f"{tile.mask} = {tile.name} < {self._size(tile.total)}")
+
+    def _end(self, tile: _Tile, place: _Place) -> None:
+        """Adds the loop over a tile's blocks."""
+        start = f"y{tile.number}"
+        self.root.line(f"for {start} in range(0, {self._size(tile.total)}, {tile.block}):")
+        head = _Place([], place.depth, None, frozenset(), None)
+        self._begin(tile, head, f"{start} + tl.arange(0, {tile.block})[None, :]")
+        self.root.lines += [*head.lines, *place.lines]
+
+    # ---- reductions
+
+    def _reduce(self, tile: _Tile, members: Sequence[Reduce]) -> None:
+        place, is_loop = self._place_of(tile)
+        parts: list[tuple[Reduce, str]] = []
+        for reduction in members:
+            value = self._value(self._converted(reduction), place)
+            start = _identity(reduction.op, reduction.dtype)
+            rows = self.blocks.x if self.intern.free(reduction) & self.root.own else 1
+            if not is_loop:
+                value = self._masked(value, place, reduction, rows)
+                self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, value))
+                continue
+            part = f"part_{self.count}"
+            self.count += 1
+            kind = _register_type(reduction)
+            self.root.line(f"{part} = tl.full([{rows}, {tile.block}], {start}, {kind})")
+            value = self._masked(value, place, reduction, rows)
+            place.line(f"{part} = {_joined(reduction, part, value)}")
+            parts.append((reduction, part))
+        if is_loop:
+            self._end(tile, place)
+        for reduction, part in parts:
+            self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, part))
+
+    def _converted(self, expr: Reduce | Scan) -> Expr:
+        body = expr.body
+        return body if body.dtype == expr.dtype else self._intern(Cast(body, expr.dtype))
+
+    def _intern(self, expr: Expr) -> Expr:
+        made = self.intern(expr)
+        self.kept.append(made)
+        return made
+
+    def _masked(self, value: str, place: _Place, expr: Reduce | Scan, rows: int) -> str:
+        """The value over the whole tile, with what changes nothing beyond its end."""
+        assert place.tile is not None
+        mask = place.tile.mask
+        if mask:
+            start = f"tl.full([1, 1], {_identity(expr.op, expr.dtype)}, {triton_expr.TYPES[expr.dtype]})"
+            return f"tl.where({mask}, {value}, {start})"
+        return f"tl.broadcast_to({value}, [{rows}, {place.tile.block}])"
+
+    # ---- stores
+
+    def _store(self, tile: _Tile | None) -> None:
+        place, is_loop = self._place_of(tile) if tile is not None else (self.root, False)
+        for store in self.nest.stores:
+            self._store_one(store, place)
+        if tile is not None and is_loop:
+            self._end(tile, place)
+
+    def _store_one(self, store: Store, place: _Place) -> None:
+        free = affine.names(store.index) | self.intern.free(store.expr)
+        if not is_scattered(store) and not free & place.own:
+            place = self.root
+        value = self._value(store.expr, place)
+        dtype = self.dtypes[store.buffer]
+        index, axes = self._index(store.index, place)
+        if is_scattered(store):
+            axes |= frozenset("xy" if place.tile else "x")
+        axes |= self._axes_of(self.intern.free(store.expr), place)
+        parts = [self._mask(axes, place)]
+        if store.mode == "accumulate" and not is_scattered(store):
+            parts += [f"({self._variable(v.var, place)} == 0)" for v in self._once(place) if v.var not in free]
+        mask = " & ".join(filter(None, parts))
+        pointer = self._pointer(store.buffer, f"{index} + {self._zeros(axes, place)}", frozenset("x"))
+        if dtype is torch.bool:
+            value = f"{value}.to(tl.uint8)"
+        masked = f", mask={mask}" if mask else ""
+        if store.mode == "write":
+            place.line(f"tl.store({pointer}, {value}{masked})")
+        elif store.mode == "accumulate" and dtype in ATOMIC:
+            place.line(f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")')
+        else:
+            raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
+
+    def _once(self, place: _Place) -> tuple[Loop, ...]:
+        """The loops whose iterations run side by side at a place."""
+        return (*self.x_loops, *self.z_loops, *(place.tile.loops if place.tile else ()))
+
+    def _zeros(self, axes: frozenset[str], place: _Place) -> str:
+        rows = self.blocks.x if "x" in axes else 1
+        columns = place.tile.block if "y" in axes and place.tile else 1
+        return f"tl.zeros([{rows}, {columns}], {self.int_type})"
+
+    # ---- values
+
+    def _value(self, expr: Expr, place: _Place) -> str:
+        """The name of a value, computed in the outermost place where all that it depends on is known."""
+        free = self.intern.free(expr)
+        while place.around is not None and not free & place.own and id(expr) not in place.names:
+            place = place.around
+        if id(expr) not in place.names:
+            place.names[id(expr)] = self._made(expr, place)
+            self.kept.append(expr)
+        return place.names[id(expr)]
+
+    def _made(self, expr: Expr, place: _Place) -> str:
+        match expr:
+            case Load():
+                return self._new(place, self._load(expr, place))
+            case Const(value, dtype):
+                return self._new(place, triton_expr.constant(value, dtype))
+            case Call():
+                operands = [self._value(arg, place) for arg in expr.args]
+                return self._new(place, triton_expr.call(expr, operands))
+            case Cast(inner, dtype):
+                return self._new(place, triton_expr.cast(self._value(inner, place), inner.dtype, dtype))
+            case AsValue(index, dtype):
+                text, axes = self._index(index, place)
+                whole = text if axes else f"(tl.zeros([1, 1], tl.int64) + {text})"
+                kind = triton_expr.TYPES[dtype]
+                return self._new(place, f"{_parenthesized(whole)}.to({kind})")
+            case Bind():
+                return self._value(expr.body, place)
+            case Check():
+                self._check(expr, place)
+                return self._value(expr.expr, place)
+            case Scan():
+                return self._scan(expr, place)
+            case Reduce():
+                return self._sequential(expr, place)
+        raise AssertionError(expr)
+
+    def _new(self, place: _Place, text: str) -> str:
+        name = f"v{self.count}"
+        self.count += 1
+        place.line(f"{name} = {text}")
+        return name
+
+    def _load(self, expr: Load, place: _Place) -> str:
+        index, axes = self._index(expr.index, place)
+        mask = self._mask(axes, place)
+        text = f"tl.load({self._pointer(expr.buffer, index, axes)}{f', mask={mask}, other=0' if mask else ''})"
+        return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
+
+    def _pointer(self, buffer: str, index: str, axes: frozenset[str]) -> str:
+        return f"{buffer} + {_parenthesized(index)}" if axes else f"{buffer} + (tl.zeros([1, 1], tl.int32) + {index})"
+
+    def _mask(self, axes: frozenset[str], place: _Place) -> str:
+        parts = ["in_x"] if "x" in axes and self._is_x_masked() else []
+        if "y" in axes and place.tile is not None and place.tile.mask:
+            parts.append(place.tile.mask)
+        return " & ".join(parts)
+
+    def _is_x_masked(self) -> bool:
+        total = product(tuple(loop.extent for loop in self.x_loops))
+        return not (isinstance(total, Int) and total.value % self.blocks.x == 0)
+
+    def _check(self, expr: Check, place: _Place) -> None:
+        """Stops the device where a condition does not hold. An integer divided by 0 raises nothing on a GPU."""
+        if expr.failure == "zero division":
+            return
+        self.checks = True
+        condition = self._value(expr.condition, place)
+        mask = self._mask(self._axes_of(self.intern.free(expr.condition), place), place)
+        whole = f"{condition} | ~({mask})" if mask else condition
+        place.line(f"tl.device_assert({whole}, {FAILURES[expr.failure][1]!r})")
+
+    def _scan(self, expr: Scan, place: _Place) -> str:
+        assert place.tile is not None
+        start = _identity(expr.op, expr.dtype)
+        value = self._masked(self._value(self._converted(expr), place), place, expr, self.blocks.x)
+        given = self._new(place, value)
+        join = _join_name(expr.op, expr.dtype)
+        scanned = f"tl.cumsum({given}, 1)" if expr.op == "sum" else f"tl.associative_scan({given}, 1, {join})"
+        if place.tile.way != "steps":
+            return self._new(place, scanned)
+        carry = f"carry_{self.count}"
+        self.root.line(f"{carry} = tl.full([{self.blocks.x}, 1], {start}, {triton_expr.TYPES[expr.dtype]})")
+        result = self._new(place, f"{join}({carry}, {scanned})")
+        place.line(f"{carry} = {join}({carry}, tl.reduce({given}, 1, {join}, keep_dims=True))")
+        return result
+
+    def _sequential(self, expr: Reduce, place: _Place) -> str:
+        """A reduction as a loop over what varies around it."""
+        free = self.intern.free(expr)
+        axes = self._axes_of(free, place)
+        rows = self.blocks.x if "x" in axes else 1
+        columns = place.tile.block if "y" in axes and place.tile else 1
+        total, number = product(tuple(loop.extent for loop in expr.loops)), self.count
+        self.count += 1
+        part, step = f"part_{number}", f"s_{number}"
+        place.line(f"{part} = tl.full([{rows}, {columns}], {_identity(expr.op, expr.dtype)}, {_register_type(expr)})")
+        inside = _Place([], place.depth + 1, place, frozenset(loop.var for loop in expr.loops), place.tile)
+        is_short = isinstance(total, Int) and total.value <= UNROLLED
+        self._decode(inside, step, expr.loops)
+        value = self._value(self._converted(expr), inside)
+        inside.line(f"{part} = {_joined(expr, part, value)}")
+        place.line(f"for {step} in {'tl.static_range' if is_short else 'range'}({self._size(total)}):")
+        place.lines += inside.lines
+        return self._new(place, f"{part} != 0") if expr.op in ("any", "all") else part
+
+    # ---- indices
+
+    def _axes_of(self, names: frozenset[str], place: _Place) -> frozenset[str]:
+        axes = {"x"} if names & self.x_vars else set()
+        if place.tile is not None and names & {loop.var for loop in place.tile.loops}:
+            axes.add("y")
+        return frozenset(axes)
+
+    def _index(self, index: Index, place: _Place) -> tuple[str, frozenset[str]]:
+        """The text of an index, and the axes along which it varies."""
+        names = affine.names(index)
+        for name in names & self.intern.positions.keys():
+            names |= self.intern.free(self.intern.positions[name])
+        return self._text_of(index, place), self._axes_of(names, place)
+
+    def _text_of(self, index: Index, place: _Place) -> str:
+        match index:
+            case Int(value):
+                return str(value)
+            case Symbol(name):
+                return self._variable(name, place)
+            case Sum(terms):
+                return " + ".join(self._factor(term, place) for term in terms).replace("+ -", "- ")
+            case Product(factors):
+                return " * ".join(self._factor(factor, place) for factor in factors)
+            case Min(a, b):
+                return f"tl.minimum({self._text_of(a, place)}, {self._text_of(b, place)})"
+            case Max(a, b):
+                return f"tl.maximum({self._text_of(a, place)}, {self._text_of(b, place)})"
+            case FloorDiv(a, b) | Mod(a, b):
+                return self._division(index, self._factor(a, place), self._factor(b, place))
+        raise AssertionError(index)
+
+    def _factor(self, index: Index, place: _Place) -> str:
+        text = self._text_of(index, place)
+        return f"({text})" if isinstance(index, Sum | Product | FloorDiv | Mod) else text
+
+    def _division(self, index: FloorDiv | Mod, a: str, b: str) -> str:
+        if affine.interval(index.a, self.extents)[0] >= 0:
+            return f"({a} {'//' if isinstance(index, FloorDiv) else '%'} {b})"
+        return f"m.{'floordiv_int' if isinstance(index, FloorDiv) else 'mod_int'}({a}, {b})"
+
+    def _variable(self, name: str, place: _Place) -> str:
+        """The text of a variable: a loop's, one that data gives, or a size."""
+        if name in self.intern.positions:
+            return self._bound(name, place)
+        at: _Place | None = place
+        while at is not None:
+            if name in at.indices:
+                return at.indices[name]
+            if name in at.own:
+                return self._decoded(name, at)
+            at = at.around
+        return name
+
+    def _bound(self, name: str, place: _Place) -> str:
+        position = self.intern.positions[name]
+        free = self.intern.free(position)
+        while place.around is not None and not free & place.own:
+            place = place.around
+        if name not in place.indices:
+            value = self._value(position, place)
+            extent = self._size(self._extent_of(name))
+            text = f"tl.where(({value} >= 0) & ({value} < {extent}), {value}, 0).to({self.int_type})"
+            place.indices[name] = self._new(place, text)
+        return place.indices[name]
+
+    def _extent_of(self, name: str) -> Index:
+        for expr in subexpressions([*(s.expr for s in self.nest.stores), *self.intern.positions.values()]):
+            if isinstance(expr, Bind) and expr.loop.var == name:
+                return expr.loop.extent
+        raise AssertionError(name)
+
+    def _decoded(self, name: str, place: _Place) -> str:
+        """A loop's variable from the number that its axis has."""
+        if place is self.root:
+            is_x = name in self.x_vars
+            self._decode(place, "x" if is_x else "z", self.x_loops if is_x else self.z_loops)
+        elif place.tile is not None and name in {loop.var for loop in place.tile.loops}:
+            self._decode(place, place.tile.name, place.tile.loops)
+        return place.indices[name]
+
+    def _decode(self, place: _Place, flat: str, loops: Sequence[Loop]) -> None:
+        rest = flat
+        for at, loop in reversed(list(enumerate(loops))):
+            if at == 0:
+                place.indices[loop.var] = rest
+                return
+            size = self._size(loop.extent)
+            name = self._new(place, f"{rest} % {size}")
+            place.indices[loop.var] = name
+            rest = self._new(place, f"{rest} // {size}")
+
+    def _size(self, index: Index) -> str:
+        """The text of a number that depends on sizes alone, as an operand."""
+        return self._factor(index, _Place([], 0, None, frozenset(), None))
+
+    # ---- the whole
+
+    def _grid(self, store_tile: _Tile | None) -> Index:
+        grid = product(tuple(loop.extent for loop in self.z_loops)) * self._blocks_of(self._x_total(), self.blocks.x)
+        if store_tile is not None and store_tile.way == "grid":
+            grid = grid * self._blocks_of(store_tile.total, store_tile.block)
+        return grid
+
+    def _x_total(self) -> Index:
+        return product(tuple(loop.extent for loop in self.x_loops))
+
+    def _blocks_of(self, total: Index, block: int) -> Index:
+        return (total + (block - 1)) // block
+
+    def _text(self, store_tile: _Tile | None) -> str:
+        arguments = ", ".join([*(b.name for b in self.kernel.buffers), *self.kernel.symbols])
+        head = _Place([], 1, None, frozenset(), None)
+        head.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}")
+        rest = "pid"
+        if store_tile is not None and store_tile.way == "grid":
+            count = self._size(self._blocks_of(store_tile.total, store_tile.block))
+            start = f"({rest} % {count}) * {store_tile.block} + tl.arange(0, {store_tile.block})[None, :]"
+            self._begin(store_tile, head, start)
+            rest = f"({rest} // {count})"
+        if self.z_loops:
+            count = self._size(self._blocks_of(self._x_total(), self.blocks.x))
+            head.line(f"z = {rest} // {count}")
+            rest = f"({rest} % {count})"
+        if self.x_loops:
+            head.line(f"x = {rest} * {self.blocks.x} + tl.arange(0, {self.blocks.x})[:, None]")
+            if self._is_x_masked():
+                head.line(f"in_x = x < {self._size(self._x_total())}")
+        origins = [f"    # {origin}" for origin in self.kernel.origins]
+        return "\n".join(["@triton.jit", f"def {self.name}({arguments}):", *origins, *head.lines, *self.root.lines, ""])
+
+
+def _contiguous_across(stores: Sequence[Store], others: Sequence[Loop], inner: Loop) -> Loop | None:
+    """The loop along which some access is contiguous that is not along the inner one."""
+    exprs = subexpressions(store.expr for store in stores)
+    found = [*(e.index for e in exprs if isinstance(e, Load)), *(store.index for store in stores)]
+    apart = [index for index in found if affine.stride(index, inner.var) not in (Int(0), Int(1))]
+    for loop in others:
+        if any(affine.stride(index, loop.var) == Int(1) for index in apart):
+            return loop
+    return None
+
+
+def _levels(reductions: Sequence[Reduce]) -> list[list[Reduce]]:
+    """The reductions, each after those that it waits for; together what waits for nothing in between."""
+    wanted = {id(e) for e in reductions}
+    level: dict[int, int] = {}
+    for expr in reductions:
+        inside = [e for e in subexpressions([expr.body]) if id(e) in wanted]
+        level[id(expr)] = 1 + max((level[id(e)] for e in inside), default=-1)
+    found: list[list[Reduce]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+    for expr in reductions:
+        found[level[id(expr)]].append(expr)
+    return found
+
+
+def _parenthesized(text: str) -> str:
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+
+def _register_type(expr: Reduce) -> str:
+    return "tl.int32" if expr.op in ("any", "all") else triton_expr.TYPES[expr.dtype]
+
+
+def _identity(op: str, dtype: torch.dtype) -> str:
+    """What joined with a value leaves it."""
+    if op in ("any", "all"):
+        return str(int(op == "all"))
+    if op in ("sum", "prod"):
+        return str(int(op == "prod"))
+    is_low = op in ("max", "logaddexp")
+    if dtype.is_floating_point:
+        return f'float("{"-" * is_low}inf")'
+    info = torch.iinfo(dtype) if dtype is not torch.bool else torch.iinfo(torch.uint8)
+    return str(info.min if is_low else info.max)
+
+
+def _join_name(op: str, dtype: torch.dtype) -> str:
+    return f"m.joined_{op}{'' if dtype.is_floating_point or op not in ('max', 'min') else '_int'}"
+
+
+def _joined(expr: Reduce, part: str, value: str) -> str:
+    if expr.op in ("any", "all"):
+        return f"{part} {'|' if expr.op == 'any' else '&'} {value}.to(tl.int32)"
+    if expr.op in ("sum", "prod"):
+        return f"{part} {'+' if expr.op == 'sum' else '*'} {value}"
+    return f"{_join_name(expr.op, expr.dtype)}({part}, {value})"
+
+
+def _reduced(expr: Reduce, value: str) -> str:
+    """A tile reduced along `y`."""
+    if expr.op in ("any", "all"):
+        return f"tl.{'max' if expr.op == 'any' else 'min'}({value}.to(tl.int32), 1, keep_dims=True) != 0"
+    if expr.op == "sum":
+        return f"tl.sum({value}, 1, keep_dims=True)"
+    if expr.op in ("max", "min") and not expr.dtype.is_floating_point:
+        return f"tl.{expr.op}({value}, 1, keep_dims=True)"
+    return f"tl.reduce({value}, 1, {_join_name(expr.op, expr.dtype)}, keep_dims=True)"

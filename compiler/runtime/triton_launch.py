@@ -1,0 +1,195 @@
+"""Triton programs -> Python callables over addresses: write, compile, load, launch.
+
+    Kernel -> (Program, ...) -> a module of functions -> machine code -> one callable a kernel
+
+A module is a file in the cache, under the digest of its text, as Triton reads its functions' source; machine code is in
+Triton's own cache. A kernel is compiled as it is mostly called, for addresses that are multiples of 16 and indices of
+32 bits, and again when it is first called otherwise, so that no input is copied for its alignment.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from compiler.codegen.host import index_text
+from compiler.codegen.triton import HEADER, Program, emit_programs
+from compiler.codegen.triton_expr import memory_type
+from compiler.ir.index import Int
+from compiler.ir.loops import Kernel
+from compiler.options import Options
+
+MATH = "compiler.codegen.triton_math"
+ALIGNED_BYTES = 16
+"""What Triton may read at once."""
+WIDE = 1 << 31
+"""Elements from which on an index has 64 bits."""
+CAPABILITY = (9, 0)
+"""What machine code is for where no GPU is there: to look at it, and to test that there is some."""
+
+Launcher = Callable[..., None]
+
+
+def load_triton(kernels: Sequence[Kernel], options: Options) -> dict[str, Launcher]:
+    """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol. They are
+    compiled side by side.
+
+    Raises: Unsupported for what Triton has no text for; Triton's own errors.
+    """
+    made = {kernel.name: _Loaded(kernel, options.cache) for kernel in kernels}
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        list(pool.map(lambda loaded: loaded.variant(_Variant(loaded.is_surely_wide, True)), made.values()))
+    return {name: loaded.launcher() for name, loaded in made.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """What a kernel's code counts on: the width of indices, and whether all addresses are multiples of 16."""
+
+    is_wide: bool
+    is_aligned: bool
+
+
+class _Loaded:
+    """A kernel on its device, in the variants that were asked for."""
+
+    def __init__(self, kernel: Kernel, cache: str) -> None:
+        self.kernel, self.cache = kernel, cache
+        self.device = kernel.device.index if kernel.device.index is not None else torch.cuda.current_device()
+        known = [buffer.numel for buffer in kernel.buffers]
+        self.is_surely_wide = any(isinstance(numel, Int) and numel.value >= WIDE for numel in known)
+        self.variants: dict[_Variant, Launcher] = {}
+
+    def variant(self, wanted: _Variant) -> Launcher:
+        """The kernel's launches, one after the other, compiled now if they were not before."""
+        if wanted not in self.variants:
+            programs = emit_programs(self.kernel, wanted.is_wide)
+            module = module_of(programs, self.cache)
+            runs = [compiled(self.kernel, program, module, wanted.is_wide, wanted.is_aligned) for program in programs]
+            self.variants[wanted] = self._launches(programs, [_on_device(run, self.device) for run in runs])
+        return self.variants[wanted]
+
+    def otherwise(self, *values: int) -> None:
+        """Launches the variant that these arguments need."""
+        count = len(self.kernel.buffers)
+        is_aligned = not any(address % ALIGNED_BYTES for address in values[:count])
+        sizes = dict(zip(self.kernel.symbols, values[count:], strict=True))
+        is_wide = any(eval(index_text(b.numel), dict(sizes)) >= WIDE for b in self.kernel.buffers)
+        self.variant(_Variant(is_wide, is_aligned))(*values)
+
+    def launcher(self) -> Launcher:
+        """The kernel for any arguments: as it was compiled first, or `otherwise`."""
+        kernel = self.kernel
+        names = [f"a{n}" for n in range(len(kernel.buffers))]
+        tests = [f"({' | '.join(names)}) & {ALIGNED_BYTES - 1}"] if names else []
+        sizes = [buffer.numel for buffer in kernel.buffers if not isinstance(buffer.numel, Int)]
+        tests += [f"{index_text(size)} >= {WIDE}" for size in dict.fromkeys(sizes)]
+        arguments = ", ".join([*names, *kernel.symbols])
+        lines = [f"def {kernel.name}({arguments}):"]
+        if tests:
+            lines += [f"    if {' or '.join(tests)}: return otherwise({arguments})"]
+        lines += [f"    run({arguments})"]
+        first = self.variant(_Variant(self.is_surely_wide, True))
+        return _defined("\n".join(lines), kernel.name, {"otherwise": self.otherwise, "run": first})
+
+    def _launches(self, programs: Sequence[Program], runs: Sequence[tuple[Any, Any, Any]]) -> Launcher:
+        """The function that launches the programs on the current stream of the kernel's device."""
+        kernel = self.kernel
+        arguments = ", ".join([*(f"a{n}" for n in range(len(kernel.buffers))), *kernel.symbols])
+        names: dict[str, object] = {"stream_of": torch._C._cuda_getCurrentRawStream, "on_device": torch.cuda.device}
+        names["device_now"] = torch._C._cuda_getDevice
+        lines = [f"def launch({arguments}):", f"    if device_now() != {self.device}:"]
+        lines += [f"        with on_device({self.device}): return launch({arguments})"]
+        lines += [f"    stream = stream_of({self.device})"]
+        for number, (program, (run, function, metadata)) in enumerate(zip(programs, runs, strict=True)):
+            names |= {f"run_{number}": run, f"function_{number}": function, f"metadata_{number}": metadata}
+            given = f"function_{number}, metadata_{number}, None, None, None"
+            launch = f"run_{number}(grid, 1, 1, stream, {given}, {arguments})"
+            if isinstance(program.grid, Int):
+                lines += [f"    {launch.replace('grid', str(program.grid.value), 1)}"] * (program.grid.value > 0)
+            else:
+                lines += [f"    grid = {index_text(program.grid)}", f"    if grid > 0: {launch}"]
+        return _defined("\n".join(lines), "launch", names)
+
+
+def _defined(text: str, name: str, names: dict[str, object]) -> Launcher:
+    module = dict(names)
+    exec(compile(text, f"<assay launch {hashlib.sha256(text.encode()).hexdigest()[:16]}>", "exec"), module)
+    return module[name]  # type: ignore[return-value]
+
+
+def text_of(programs: Sequence[Program]) -> str:
+    """The module that defines the programs."""
+    return HEADER.format(math=MATH) + "\n\n" + "\n\n".join(program.text for program in programs)
+
+
+def module_of(programs: Sequence[Program], cache: str) -> ModuleType:
+    """The programs as functions for Triton; the same module for the same text."""
+    return _module(text_of(programs), cache)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _module(text: str, cache: str) -> ModuleType:
+    key = hashlib.sha256(text.encode()).hexdigest()[:40]
+    folder = Path(cache) / "triton"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path, fresh = folder / f"k{key}.py", folder / f"k{key}.{os.getpid()}.new"
+    if not path.is_file() or path.read_text() != text:
+        fresh.write_text(text)
+        os.replace(fresh, path)
+    name = f"assay_triton_{key}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def signature_of(kernel: Kernel, is_wide: bool) -> dict[str, str]:
+    """The types of a program's arguments, as Triton names them, in order."""
+    pointers = {f"a{n}": f"*{memory_type(buffer.dtype)}" for n, buffer in enumerate(kernel.buffers)}
+    return {**pointers, **{symbol: "i64" if is_wide else "i32" for symbol in kernel.symbols}}
+
+
+def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool, is_aligned: bool) -> Any:
+    """The machine code of a program, with Triton's own description of it."""
+    import triton  # an optional toolchain
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = getattr(module, program.name)
+    kinds = signature_of(kernel, is_wide)
+    signature = dict(zip(function.arg_names, kinds.values(), strict=True))
+    aligned = [["tt.divisibility", ALIGNED_BYTES]]
+    attributes = {(n,): aligned for n in range(len(kernel.buffers))} if is_aligned else {}
+    source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
+    options = {"num_warps": program.warps, "enable_fp_fusion": False, "debug": program.checks}
+    return triton.compile(source, target=GPUTarget("cuda", _capability(kernel.device), 32), options=options)
+
+
+def _capability(device: torch.device) -> int:
+    major, minor = torch.cuda.get_device_capability(device) if torch.cuda.is_available() else CAPABILITY
+    return 10 * major + minor
+
+
+def _on_device(run: Any, device: int) -> tuple[Any, Any, Any]:
+    """What launches machine code on a device: the launcher, the function there, what the launcher wants to know."""
+    from triton.runtime.driver import driver
+
+    with torch.cuda.device(device):
+        module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, run.metadata.shared, device)
+        launcher = driver.active.launcher_cls(run.src, run.metadata)
+    launcher.module = module  # which goes when nobody holds it
+    return launcher, function, run.packed_metadata

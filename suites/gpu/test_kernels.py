@@ -1,0 +1,44 @@
+"""The hand-written kernels of the C++ tests, on a GPU: what they hold there, they hold here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from compiler.codegen.triton import emit_programs
+from compiler.options import Options
+from tests.test_cpp_kernels import BOUNDS, RUNS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, torch.Tensor]]:
+    from compiler.runtime.triton_launch import load_triton
+
+    device = torch.device("cuda", 0)
+    kernels = [replace(run.kernel, device=device) for run in RUNS.values()]
+    functions = load_triton(kernels, Options.of(None, None))
+    found = {}
+    for name, run in RUNS.items():
+        tensors = {buffer: tensor.to(device) for buffer, tensor in run.tensors.items()}
+        functions[run.kernel.name](*(tensor.data_ptr() for tensor in tensors.values()), *run.symbols)
+        found[name] = {buffer: tensors[buffer].cpu() for buffer in run.expected}
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch.Tensor]]) -> None:
+    for buffer, expected in RUNS[name].expected.items():
+        got = results[name][buffer]
+        bound = BOUNDS.get(got.dtype, 0.0) * (4 if "prod" in name else 1)
+        largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() if expected.numel() else 0.0
+        torch.testing.assert_close(
+            got, expected, rtol=0, atol=bound * largest, equal_nan=True,
+            msg=lambda m: f"{m}\n{[program.text for program in emit_programs(RUNS[name].kernel)]}",
+        )  # fmt: skip
