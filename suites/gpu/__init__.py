@@ -1,1 +1,1 @@
-"""What needs a GPU: kernels beside eager, and how fast they are. From a checkout: `PYTHONPATH=. pytest -m gpu suites/gpu`."""
+"""What needs a GPU: kernels beside eager, and how fast they are. From a checkout: `PYTHONPATH=. pytest -m gpu`."""
