@@ -16,10 +16,16 @@ SQUARE = 64
 """The side of a tile that is read along one axis and written along the other."""
 LONGEST_ROW = 16384
 """A row that is kept in registers."""
-STEP = 2048
+STEP = 4096
 """Elements of a longer row that are read at a time."""
-ACROSS = (32, 64)
+FEW = 32
+"""Rows that are too few for an instance each."""
+ACROSS = (32, 128)
 """Rows and columns of a tile whose rows are neighbours in memory."""
+ENOUGH = 264
+"""Instances of a program that keep a device busy: two for each of its processors."""
+INSTANCES = 1056
+"""How many a split makes: as many as run at a time."""
 GUESSED = 4096
 """A size that is a symbol."""
 
@@ -67,7 +73,7 @@ def choose(shape: Shape) -> Blocks:
     if shape.is_x_near:
         return _across(shape, longest)
     width = power_above(longest)
-    if width > LONGEST_ROW:
+    if width > LONGEST_ROW or (_guess(shape.rows) <= FEW and width >= 2 * STEP):
         return Blocks(1, 8, 0, STEP)
     rows = max(1, min(power_above(_guess(shape.rows)), ELEMENTS // width))
     return Blocks(rows, _warps(rows * width), LONGEST_ROW, STEP)
@@ -83,6 +89,27 @@ def _across(shape: Shape, longest: int) -> Blocks:
     rows = min(ACROSS[1], power_above(_guess(shape.rows)))
     length = min(ACROSS[0], power_above(longest))
     return Blocks(rows, _warps(rows * length), length, length)
+
+
+def whole_rows(blocks: Blocks, longest: int) -> Blocks:
+    """The blocks where rows up to a length are each one block."""
+    width = power_above(longest)
+    rows = max(1, ELEMENTS // width)
+    return Blocks(rows, _warps(rows * width), LONGEST_ROW, blocks.step)
+
+
+def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
+    """Into how many parts of what length the reductions of some rows are split, so that the device has enough to do;
+    1 where they are not."""
+    instances = -(-rows // blocks.x)
+    if instances >= ENOUGH or rows == 0:
+        return 1, length
+    wanted = min(-(-INSTANCES // instances), length // (2 * blocks.step))
+    if wanted < 2:
+        return 1, length
+    steps = -(-length // (wanted * blocks.step))
+    part = steps * blocks.step
+    return -(-length // part), part
 
 
 def _warps(elements: int) -> int:

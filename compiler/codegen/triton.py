@@ -16,23 +16,25 @@ carries its total from tile to tile. Stores that two iterations may meet in are 
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from compiler.codegen import affine, triton_expr
-from compiler.codegen.nest import Nest, normalize
-from compiler.codegen.renamer import Interner, subexpressions
-from compiler.codegen.tile import Blocks, Shape, choose
+from compiler.codegen.nest import Nest, normalize, segments
+from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
+from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, split_of, whole_rows
 from compiler.errors import Unsupported
 from compiler.ir.failures import FAILURES
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
 from compiler.ir.loops import (
     AsValue,
     Bind,
+    Buffer,
     Call,
     Cast,
     Check,
@@ -65,13 +67,15 @@ _OURS = re.compile(r"(v|g|part|carry|y|x|z|in_y|s)_?\d*|pid|in_x|in_z|tl|triton|
 @dataclass(frozen=True, slots=True)
 class Program:
     """One launch. `text` defines the function `name` of the buffers and then the symbols of the kernel; `grid` is how
-    many instances run, with `warps` warps each; `checks` whether it stops the device where a check fails."""
+    many instances run, with `warps` warps each; `checks` says whether it stops the device where a check fails.
+    `workspace` are further arguments between the buffers and the symbols: memory that the kernel's launches share."""
 
     name: str
     text: str
     grid: Index
     warps: int
     checks: bool
+    workspace: tuple[Buffer, ...] = ()
 
 
 def emit_programs(kernel: Kernel, is_wide: bool = False) -> tuple[Program, ...]:
@@ -81,10 +85,25 @@ def emit_programs(kernel: Kernel, is_wide: bool = False) -> tuple[Program, ...]:
     """
     renamed = _with_identifiers(kernel)
     intern, nests = normalize(renamed)
-    names = [kernel.name] if len(nests) == 1 else [f"{kernel.name}_{n}" for n in range(len(nests))]
+    names = (kernel.name if not n else f"{kernel.name}_{n}" for n in itertools.count())
     back: dict[str, Index] = {new: Symbol(old) for new, old in zip(renamed.symbols, kernel.symbols, strict=True)}
-    made = (_Emitter(name, renamed, intern, nest, is_wide).run() for name, nest in zip(names, nests, strict=True))
-    return tuple(replace(program, grid=affine.substitute(program.grid, back)) for program in made)
+    programs: list[Program] = []
+    for nest in nests:
+        programs += _programs_of(renamed, intern, nest, is_wide, names)
+    return tuple(replace(program, grid=affine.substitute(program.grid, back)) for program in programs)
+
+
+def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool, names: Iterator[str]) -> list[Program]:
+    """The programs of a nest: one, or before it some that compute long reductions of few rows in parts."""
+    programs: list[Program] = []
+    while True:
+        emitter = _Emitter(next(names), kernel, intern, nest, is_wide)
+        parts = emitter.parts()
+        if parts is None:
+            return [*programs, emitter.run()]
+        kernel = replace(kernel, buffers=(*kernel.buffers, *parts.buffers))
+        programs.append(_Emitter(emitter.name, kernel, intern, nest, is_wide, parts).run())
+        nest = replace(nest, stores=tuple(parts.joined(store, intern) for store in nest.stores))
 
 
 def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
@@ -159,6 +178,7 @@ class _Tile:
     loops: tuple[Loop, ...]
     block: int
     way: str
+    parts: _Parts | None = None
 
     @property
     def total(self) -> Index:
@@ -193,26 +213,108 @@ class _Place:
         self.lines.append("    " * self.depth + text)
 
 
-class _Emitter:
-    """One nest as one program."""
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Long reductions of few rows, each computed in `count` parts of `length` elements by instances of their own.
 
-    def __init__(self, name: str, kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool) -> None:
+    The parts of a reduction are a buffer of so many parts by `rows`, which the next program reduces.
+    """
+
+    reductions: tuple[Reduce, ...]
+    buffers: tuple[Buffer, ...]
+    count: int
+    length: int
+    row: Index
+    rows: Index
+
+    def joined(self, store: Store, intern: Interner) -> Store:
+        """The store with each reduction made from its parts."""
+        loop = Loop(f"part{len(self.buffers)}_{self.buffers[0].name}", Int(self.count))
+        made: dict[int, Expr] = {}
+        for reduction, buffer in zip(self.reductions, self.buffers, strict=True):
+            element = intern(Load(buffer.name, Symbol(loop.var) * self.rows + self.row, reduction.dtype))
+            made[id(reduction)] = intern(Reduce(reduction.op, (loop,), element, reduction.dtype))
+        return replace(store, expr=_replaced(store.expr, made, intern))
+
+
+def _replaced(expr: Expr, made: dict[int, Expr], intern: Interner) -> Expr:
+    """An interned expression with others in the place of some of its parts."""
+    if id(expr) not in made:
+        match expr:
+            case Call():
+                new: Expr = replace(expr, args=tuple(_replaced(arg, made, intern) for arg in expr.args))
+            case Cast():
+                new = replace(expr, expr=_replaced(expr.expr, made, intern))
+            case Check():
+                inner, condition = (_replaced(e, made, intern) for e in (expr.expr, expr.condition))
+                new = replace(expr, expr=inner, condition=condition)
+            case Bind():
+                new = replace(expr, body=_replaced(expr.body, made, intern))
+            case Reduce():
+                new = replace(expr, body=_replaced(expr.body, made, intern))
+            case _:
+                new = expr
+        made[id(expr)] = intern(new)
+    return made[id(expr)]
+
+
+class _Emitter:
+    """One nest as one program; with `parts` the program that computes these alone."""
+
+    def __init__(
+        self, name: str, kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool, split: _Parts | None = None
+    ) -> None:
         self.name, self.kernel, self.intern, self.nest, self.is_wide = name, kernel, intern, nest, is_wide
+        self.split = split
         self.dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
         self.extents = {loop.var: loop.extent for loop in nest.loops}
         self.count = 0
-        self.checks = False
+        self.checks = self.is_across = False
         self.int_type = "tl.int64" if is_wide else "tl.int32"
         self.kept: list[Expr] = []
+        self.scans = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Scan)]
         reductions = self._parallel_reductions()
         self.levels = _levels(reductions)
-        self.scans = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Scan)]
         self.x_loops, self.y_loops, self.z_loops = self._axes(reductions)
         self.blocks = self._choose(reductions)
+        self.sections = [(self.y_loops, self.nest.stores)]
+        if len(self.y_loops) == 1 and not (reductions or self.scans or self.is_across):
+            self.sections = self._sections(self.y_loops[0])
         self.x_vars = frozenset(loop.var for loop in self.x_loops)
         self.root = _Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
         self.tiles: dict[tuple[Loop, ...], _Tile] = {}
         self.whole: dict[_Tile, _Place] = {}
+
+    # ---- reductions in parts
+
+    def parts(self) -> _Parts | None:
+        """The reductions that are better computed in parts, of those that wait for no other; None where there are
+        none: rows are many, or short, or their number is not known."""
+        rows, groups = self._x_total(), dict[tuple[Loop, ...], list[Reduce]]()
+        for reduction in self.levels[0] if self.levels else ():
+            groups.setdefault(self._ordered(reduction.loops), []).append(reduction)
+        for loops, members in groups.items():
+            total = product(tuple(loop.extent for loop in loops))
+            if not isinstance(total, Int) or not isinstance(rows, Int) or any(map(self._has_binding, members)):
+                continue
+            count, length = split_of(rows.value, total.value, self.blocks)
+            if count > 1:
+                numel = Int(rows.value * count)
+                at = len(self.kernel.buffers)
+                buffers = tuple(Buffer(f"parts_{at + n}", e.dtype, numel) for n, e in enumerate(members))
+                return _Parts(tuple(members), buffers, count, length, self._row(), rows)
+        return None
+
+    def _has_binding(self, reduction: Reduce) -> bool:
+        """Whether the reduction takes part in naming a place that data gives, whose variable is known by what it is."""
+        inside = {id(e) for p in self.intern.positions.values() for e in subexpressions([p])}
+        return id(reduction) in inside
+
+    def _row(self) -> Index:
+        row: Index = Int(0)
+        for loop in self.x_loops:
+            row = row * loop.extent + Symbol(loop.var)
+        return row
 
     # ---- what is an axis of what
 
@@ -244,6 +346,7 @@ class _Emitter:
             return (), loops, ()
         inner, others = loops[-1], loops[:-1]
         across = _contiguous_across(self.nest.stores, others, inner)
+        self.is_across = across is not None
         if across is None:
             return others, (inner,), ()
         return (across,), (inner,), tuple(loop for loop in others if loop is not across)
@@ -255,22 +358,38 @@ class _Emitter:
         lane = self.nest.lane if reductions or self.scans else None
         is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
         values = len({e.index for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Load)})
-        return choose(
-            Shape(rows[0], inner, tuple(lengths), bool(self.scans), bool(self.z_loops), is_x_near, values)
-        )  # fmt: skip
+        return choose(Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, values))
 
     # ---- the program
 
     def run(self) -> Program:
-        store_tile = self._tile(self.y_loops) if self.y_loops else None
+        if self.split is not None:
+            return self._run_parts(self.split)
+        tiles_of_stores = [self._tile(loops) if loops else None for loops, _ in self.sections]
+        store_tile = tiles_of_stores[0]
         for level in self.levels:
             tiles: dict[_Tile, list[Reduce]] = {}
             for reduction in level:
                 tiles.setdefault(self._tile(self._ordered(reduction.loops)), []).append(reduction)
             for tile, members in tiles.items():
                 self._reduce(tile, members)
-        self._store(store_tile)
-        return Program(self.name, self._text(store_tile), self._grid(store_tile), self.blocks.warps, self.checks)
+        for along, (_, stores) in zip(tiles_of_stores, self.sections, strict=True):
+            self._store(along, stores)
+        return self._program(self._text(store_tile), self._grid(store_tile))
+
+    def _run_parts(self, parts: _Parts) -> Program:
+        loops = self._ordered(parts.reductions[0].loops)
+        self.extents |= {loop.var: loop.extent for loop in loops}
+        tile = self.tiles[loops] = _Tile(0, loops, self.blocks.step, "steps", parts)
+        self._reduce(tile, parts.reductions)
+        for reduction, buffer in zip(parts.reductions, parts.buffers, strict=True):
+            beside = f" + z * {self._size(parts.rows)}"
+            self._store_one(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
+        return self._program(self._text(None, parts), self._grid(None) * parts.count)
+
+    def _program(self, text: str, grid: Index) -> Program:
+        workspace = tuple(buffer for buffer in self.kernel.buffers if buffer.name.startswith("parts_"))
+        return Program(self.name, text, grid, self.blocks.warps, self.checks, workspace)
 
     def _ordered(self, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
         """The loops of a reduction in the order of the nest's, where they are those, so that both are one tile."""
@@ -280,7 +399,8 @@ class _Emitter:
     def _tile(self, loops: tuple[Loop, ...]) -> _Tile:
         if loops not in self.tiles:
             is_reduced = any(self._ordered(e.loops) == loops for level in self.levels for e in level)
-            block, way = self.blocks.tile(product(tuple(v.extent for v in loops)), is_reduced or bool(self.scans))
+            is_in_program = is_reduced or bool(self.scans) or len(self.sections) > 1
+            block, way = self.blocks.tile(product(tuple(v.extent for v in loops)), is_in_program)
             self.tiles[loops] = _Tile(len(self.tiles), loops, block, way)
             self.extents |= {loop.var: loop.extent for loop in loops}
         return self.tiles[loops]
@@ -305,7 +425,11 @@ class _Emitter:
     def _end(self, tile: _Tile, place: _Place) -> None:
         """Adds the loop over a tile's blocks."""
         start = f"y{tile.number}"
-        self.root.line(f"for {start} in range(0, {self._size(tile.total)}, {tile.block}):")
+        span = f"0, {self._size(tile.total)}"
+        if tile.parts is not None:
+            self.root.line(f"first = z * {tile.parts.length}")
+            span = f"first, tl.minimum(first + {tile.parts.length}, {self._size(tile.total)})"
+        self.root.line(f"for {start} in range({span}, {tile.block}):")
         head = _Place([], place.depth, None, frozenset(), None)
         self._begin(tile, head, f"{start} + tl.arange(0, {tile.block})[None, :]")
         self.root.lines += [*head.lines, *place.lines]
@@ -355,14 +479,33 @@ class _Emitter:
 
     # ---- stores
 
-    def _store(self, tile: _Tile | None) -> None:
+    def _sections(self, loop: Loop) -> list[tuple[tuple[Loop, ...], tuple[Store, ...]]]:
+        """The stores over each range of the innermost loop in which no index is clamped and no condition on it changes:
+        what is concatenated along it is then copied without a choice."""
+        stores = self.nest.stores
+        is_short = isinstance(loop.extent, Int) and loop.extent.value <= LONGEST_ROW
+        ranges = segments(loop, stores) if is_short and not any(map(is_scattered, stores)) else []
+        if len(ranges) < 2:
+            return [((loop,), stores)]
+        found: list[tuple[tuple[Loop, ...], tuple[Store, ...]]] = []
+        for number, (first, last) in enumerate(ranges):
+            part = Loop(f"{loop.var}_{number}", Int(last - first))
+            extents = {**self.extents, part.var: part.extent}
+            rename = Renamer(self.intern, {loop.var: Symbol(part.var) + first}, extents)
+            moved = (with_expr(replace(s, index=rename.index(s.index)), rename(s.expr)) for s in stores)
+            found.append(((part,), tuple(moved)))
+        self.blocks = whole_rows(self.blocks, max(last - first for first, last in ranges))
+        self.nest = replace(self.nest, stores=tuple(store for _, moved in found for store in moved))
+        return found
+
+    def _store(self, tile: _Tile | None, stores: Sequence[Store]) -> None:
         place, is_loop = self._place_of(tile) if tile is not None else (self.root, False)
-        for store in self.nest.stores:
+        for store in stores:
             self._store_one(store, place)
         if tile is not None and is_loop:
             self._end(tile, place)
 
-    def _store_one(self, store: Store, place: _Place) -> None:
+    def _store_one(self, store: Store, place: _Place, beside: str = "") -> None:
         free = affine.names(store.index) | self.intern.free(store.expr)
         if not is_scattered(store) and not free & place.own:
             place = self.root
@@ -376,7 +519,7 @@ class _Emitter:
         if store.mode == "accumulate" and not is_scattered(store):
             parts += [f"({self._variable(v.var, place)} == 0)" for v in self._once(place) if v.var not in free]
         mask = " & ".join(filter(None, parts))
-        pointer = self._pointer(store.buffer, f"{index} + {self._zeros(axes, place)}", frozenset("x"))
+        pointer = self._pointer(store.buffer, f"{index}{beside} + {self._zeros(axes, place)}", frozenset("x"))
         if dtype is torch.bool:
             value = f"{value}.to(tl.uint8)"
         masked = f", mask={mask}" if mask else ""
@@ -615,7 +758,7 @@ class _Emitter:
     def _blocks_of(self, total: Index, block: int) -> Index:
         return (total + (block - 1)) // block
 
-    def _text(self, store_tile: _Tile | None) -> str:
+    def _text(self, store_tile: _Tile | None, parts: _Parts | None = None) -> str:
         arguments = ", ".join([*(b.name for b in self.kernel.buffers), *self.kernel.symbols])
         head = _Place([], 1, None, frozenset(), None)
         head.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}")
@@ -625,6 +768,9 @@ class _Emitter:
             start = f"({rest} % {count}) * {store_tile.block} + tl.arange(0, {store_tile.block})[None, :]"
             self._begin(store_tile, head, start)
             rest = f"({rest} // {count})"
+        if parts is not None:
+            head.line(f"z = {rest} % {parts.count}")
+            rest = f"({rest} // {parts.count})"
         if self.z_loops:
             count = self._size(self._blocks_of(self._x_total(), self.blocks.x))
             head.line(f"z = {rest} // {count}")

@@ -35,7 +35,7 @@ def split_log_softmax(program: Program) -> int:
 def _is_splittable(node: fx.Node) -> bool:
     source, _, half_to_float = node.args
     value = source.meta["val"]  # type: ignore[union-attr]
-    if half_to_float or value.device.type != "cpu" or value.dtype not in DTYPES:
+    if half_to_float or value.device.type not in ("cpu", "cuda") or value.dtype not in DTYPES:
         return False
     if not all(is_known(size) and hint(size) for size in value.shape):
         return False

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ ALIGNED_BYTES = 16
 """What Triton may read at once."""
 WIDE = 1 << 31
 """Elements from which on an index has 64 bits."""
+ROOM = 256
+"""Memory between launches is at multiples of so many bytes."""
 CAPABILITY = (9, 0)
 """What machine code is for where no GPU is there: to look at it, and to test that there is some."""
 
@@ -106,16 +109,25 @@ class _Loaded:
     def _launches(self, programs: Sequence[Program], runs: Sequence[tuple[Any, Any, Any]]) -> Launcher:
         """The function that launches the programs on the current stream of the kernel's device."""
         kernel = self.kernel
-        arguments = ", ".join([*(f"a{n}" for n in range(len(kernel.buffers))), *kernel.symbols])
+        buffers = [f"a{n}" for n in range(len(kernel.buffers))]
+        arguments = ", ".join([*buffers, *kernel.symbols])
         names: dict[str, object] = {"stream_of": torch._C._cuda_getCurrentRawStream, "on_device": torch.cuda.device}
         names["device_now"] = torch._C._cuda_getDevice
         lines = [f"def launch({arguments}):", f"    if device_now() != {self.device}:"]
         lines += [f"        with on_device({self.device}): return launch({arguments})"]
         lines += [f"    stream = stream_of({self.device})"]
+        room = {b.name: b.numel.value * b.dtype.itemsize for p in programs for b in p.workspace}  # type: ignore[union-attr]
+        if room:
+            names |= {"empty": torch.empty, "u8": torch.uint8, "device": torch.device("cuda", self.device)}
+            starts = itertools.accumulate((-(-size // ROOM) * ROOM for size in room.values()), initial=0)
+            lines += [f"    room = empty({sum(room.values()) + ROOM * len(room)}, dtype=u8, device=device)"]
+            lines += ["    start = room.data_ptr()"]
+            lines += [f"    {name} = start + {at}" for name, at in zip(room, starts, strict=False)]
         for number, (program, (run, function, metadata)) in enumerate(zip(programs, runs, strict=True)):
             names |= {f"run_{number}": run, f"function_{number}": function, f"metadata_{number}": metadata}
             given = f"function_{number}, metadata_{number}, None, None, None"
-            launch = f"run_{number}(grid, 1, 1, stream, {given}, {arguments})"
+            own = ", ".join([*buffers, *(buffer.name for buffer in program.workspace), *kernel.symbols])
+            launch = f"run_{number}(grid, 1, 1, stream, {given}, {own})"
             if isinstance(program.grid, Int):
                 lines += [f"    {launch.replace('grid', str(program.grid.value), 1)}"] * (program.grid.value > 0)
             else:
@@ -157,10 +169,10 @@ def _module(text: str, cache: str) -> ModuleType:
     return module
 
 
-def signature_of(kernel: Kernel, is_wide: bool) -> dict[str, str]:
+def signature_of(kernel: Kernel, program: Program, is_wide: bool) -> list[str]:
     """The types of a program's arguments, as Triton names them, in order."""
-    pointers = {f"a{n}": f"*{memory_type(buffer.dtype)}" for n, buffer in enumerate(kernel.buffers)}
-    return {**pointers, **{symbol: "i64" if is_wide else "i32" for symbol in kernel.symbols}}
+    pointers = [f"*{memory_type(buffer.dtype)}" for buffer in (*kernel.buffers, *program.workspace)]
+    return [*pointers, *("i64" if is_wide else "i32" for _ in kernel.symbols)]
 
 
 def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool, is_aligned: bool) -> Any:
@@ -170,10 +182,10 @@ def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool
     from triton.compiler import ASTSource
 
     function = getattr(module, program.name)
-    kinds = signature_of(kernel, is_wide)
-    signature = dict(zip(function.arg_names, kinds.values(), strict=True))
+    kinds = signature_of(kernel, program, is_wide)
+    signature = dict(zip(function.arg_names, kinds, strict=True))
     aligned = [["tt.divisibility", ALIGNED_BYTES]]
-    attributes = {(n,): aligned for n in range(len(kernel.buffers))} if is_aligned else {}
+    attributes = {(n,): aligned for n, kind in enumerate(kinds) if kind.startswith("*")} if is_aligned else {}
     source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
     options = {"num_warps": program.warps, "enable_fp_fusion": False, "debug": program.checks}
     return triton.compile(source, target=GPUTarget("cuda", _capability(kernel.device), 32), options=options)

@@ -83,7 +83,7 @@ def embedding_row_sum(t: Tensor, w: Tensor) -> Tensor:
 
 def rotary(q: Tensor, c: Tensor, s: Tensor) -> Tensor:
     half = q.shape[-1] // 2
-    turned = torch.cat((-q[..., half:], q[..., :half]), -1)
+    turned = torch.cat((q[..., half:].neg(), q[..., :half]), -1)
     return q * c + turned * s
 
 
