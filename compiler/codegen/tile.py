@@ -12,6 +12,11 @@ from compiler.ir.index import Index, Int
 
 ELEMENTS = 1024
 """Elements of a tile of pointwise work: 8 a thread of 4 warps."""
+ROWS_OF = 2048
+"""Elements of a tile of short rows."""
+POINTWISE, REDUCED = 512, 1024
+"""Elements a warp has of a tile: of a reduction more, for the fewer warps the less they wait for each other."""
+MOST_WARPS = 16
 SQUARE = 64
 """The side of a tile that is read along one axis and written along the other."""
 LONGEST_ROW = 16384
@@ -75,8 +80,8 @@ def choose(shape: Shape) -> Blocks:
     width = power_above(longest)
     if width > LONGEST_ROW or (_guess(shape.rows) <= FEW and width >= 2 * STEP):
         return Blocks(1, 8, 0, STEP)
-    rows = max(1, min(power_above(_guess(shape.rows)), ELEMENTS // width))
-    return Blocks(rows, _warps(rows * width), LONGEST_ROW, STEP)
+    rows = max(1, min(power_above(_guess(shape.rows)), ROWS_OF // width))
+    return Blocks(rows, _warps(rows * width, REDUCED), LONGEST_ROW, STEP)
 
 
 def _pointwise(shape: Shape) -> Blocks:
@@ -112,9 +117,9 @@ def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
     return -(-length // part), part
 
 
-def _warps(elements: int) -> int:
-    """A warp for 256 elements, up to 16."""
-    return max(1, min(16, power_above(elements) // 512))
+def _warps(elements: int, each: int = POINTWISE) -> int:
+    """The warps of a tile of so many elements, `each` of which have one."""
+    return max(1, min(MOST_WARPS, power_above(elements) // each))
 
 
 def _guess(size: Index) -> int:

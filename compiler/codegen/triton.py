@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from compiler.codegen import affine, triton_expr
+from compiler.codegen.expr import HALVES
 from compiler.codegen.nest import Nest, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, split_of, whole_rows
@@ -268,6 +269,7 @@ class _Emitter:
         self.split = split
         self.dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
         self.extents = {loop.var: loop.extent for loop in nest.loops}
+        self.is_narrow = split is None and all(self.dtypes[s.buffer] in HALVES for s in nest.stores)
         self.count = 0
         self.checks = self.is_across = False
         self.int_type = "tl.int64" if is_wide else "tl.int32"
@@ -367,7 +369,7 @@ class _Emitter:
             return self._run_parts(self.split)
         tiles_of_stores = [self._tile(loops) if loops else None for loops, _ in self.sections]
         store_tile = tiles_of_stores[0]
-        for level in self.levels:
+        for level in self._levels_online():
             tiles: dict[_Tile, list[Reduce]] = {}
             for reduction in level:
                 tiles.setdefault(self._tile(self._ordered(reduction.loops)), []).append(reduction)
@@ -436,28 +438,58 @@ class _Emitter:
 
     # ---- reductions
 
+    def _levels_online(self) -> list[list[Reduce]]:
+        """The levels, but that a sum of powers that waits for the greatest exponent alone, over a row that is walked in
+        steps, comes with it."""
+        if len(self.levels) < 2:
+            return self.levels
+        together: list[Reduce] = []
+        for reduction in self.levels[1]:
+            peak = _peak_of(reduction)
+            if peak is not None and any(peak is e for e in self.levels[0]):
+                tile = self._tile(self._ordered(reduction.loops))
+                if tile.way == "steps" and tile is self._tile(self._ordered(peak.loops)):
+                    together.append(reduction)
+        rest = [e for e in self.levels[1] if not any(e is other for other in together)]
+        return [[*self.levels[0], *together], *([rest] if rest else []), *self.levels[2:]]
+
     def _reduce(self, tile: _Tile, members: Sequence[Reduce]) -> None:
+        """Computes reductions over one tile; in steps, one loop for all."""
         place, is_loop = self._place_of(tile)
-        parts: list[tuple[Reduce, str]] = []
-        for reduction in members:
-            value = self._value(self._converted(reduction), place)
-            start = _identity(reduction.op, reduction.dtype)
-            rows = self.blocks.x if self.intern.free(reduction) & self.root.own else 1
-            if not is_loop:
-                value = self._masked(value, place, reduction, rows)
+        if not is_loop:
+            for reduction in members:
+                value = self._masked(self._value(self._converted(reduction), place), place, reduction)
                 self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, value))
-                continue
-            part = f"part_{self.count}"
-            self.count += 1
-            kind = _register_type(reduction)
-            self.root.line(f"{part} = tl.full([{rows}, {tile.block}], {start}, {kind})")
-            value = self._masked(value, place, reduction, rows)
-            place.line(f"{part} = {_joined(reduction, part, value)}")
-            parts.append((reduction, part))
-        if is_loop:
-            self._end(tile, place)
-        for reduction, part in parts:
-            self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, part))
+            return
+        parts = {id(reduction): f"part_{self.count + n}" for n, reduction in enumerate(members)}
+        self.count += len(members)
+        peaks = {id(e): peak for e in members if (peak := _peak_of(e)) is not None and id(peak) in parts}
+        for reduction in sorted(members, key=lambda e: id(e) not in peaks):  # before their peaks, which they read
+            self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
+        self._end(tile, place)
+        for reduction in members:
+            if id(reduction) not in peaks:
+                self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, parts[id(reduction)]))
+        for reduction in members:
+            if id(reduction) in peaks:
+                part, peak = parts[id(reduction)], peaks[id(reduction)]
+                scaled = f"{part} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
+                self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, scaled))
+
+    def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: _Place, parts: dict[int, str]) -> None:
+        """The lines that join a step's values to those before. With `peak`, a sum of powers beside their greatest
+        exponent: what was summed is scaled down where a greater one is met."""
+        assert place.tile is not None
+        part, start = parts[id(expr)], _identity(expr.op, expr.dtype)
+        self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], {start}, {_register_type(expr)})")
+        value = self._masked(self._value(self._converted(peak or expr), place), place, peak or expr)
+        if peak is not None:
+            place.line(f"{part} = m.joined_powers({part}, {parts[id(peak)]}, {value})")
+        else:
+            place.line(f"{part} = {_joined(expr, part, value)}")
+
+    def _rows(self, expr: Expr) -> int:
+        return self.blocks.x if self.intern.free(expr) & self.root.own else 1
 
     def _converted(self, expr: Reduce | Scan) -> Expr:
         body = expr.body
@@ -468,13 +500,14 @@ class _Emitter:
         self.kept.append(made)
         return made
 
-    def _masked(self, value: str, place: _Place, expr: Reduce | Scan, rows: int) -> str:
+    def _masked(self, value: str, place: _Place, expr: Reduce | Scan) -> str:
         """The value over the whole tile, with what changes nothing beyond its end."""
         assert place.tile is not None
         mask = place.tile.mask
         if mask:
             start = f"tl.full([1, 1], {_identity(expr.op, expr.dtype)}, {triton_expr.TYPES[expr.dtype]})"
             return f"tl.where({mask}, {value}, {start})"
+        rows = self.blocks.x if isinstance(expr, Scan) else self._rows(expr)
         return f"tl.broadcast_to({value}, [{rows}, {place.tile.block}])"
 
     # ---- stores
@@ -559,7 +592,7 @@ class _Emitter:
                 return self._new(place, triton_expr.constant(value, dtype))
             case Call():
                 operands = [self._value(arg, place) for arg in expr.args]
-                return self._new(place, triton_expr.call(expr, operands))
+                return self._new(place, triton_expr.call(expr, operands, self.is_narrow))
             case Cast(inner, dtype):
                 return self._new(place, triton_expr.cast(self._value(inner, place), inner.dtype, dtype))
             case AsValue(index, dtype):
@@ -616,7 +649,7 @@ class _Emitter:
     def _scan(self, expr: Scan, place: _Place) -> str:
         assert place.tile is not None
         start = _identity(expr.op, expr.dtype)
-        value = self._masked(self._value(self._converted(expr), place), place, expr, self.blocks.x)
+        value = self._masked(self._value(self._converted(expr), place), place, expr)
         given = self._new(place, value)
         join = _join_name(expr.op, expr.dtype)
         scanned = f"tl.cumsum({given}, 1)" if expr.op == "sum" else f"tl.associative_scan({given}, 1, {join})"
@@ -791,6 +824,14 @@ def _contiguous_across(stores: Sequence[Store], others: Sequence[Loop], inner: L
     for loop in others:
         if any(affine.stride(index, loop.var) == Int(1) for index in apart):
             return loop
+    return None
+
+
+def _peak_of(expr: Reduce) -> Reduce | None:
+    """The greatest exponent of a sum of powers that are taken relative to it."""
+    match expr:
+        case Reduce("sum", loops, Call("exp", (Call("sub", (value, Reduce("max") as peak)),))):
+            return peak if peak.body is value and peak.loops == loops and peak.dtype == expr.dtype else None
     return None
 
 

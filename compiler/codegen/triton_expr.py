@@ -122,6 +122,17 @@ POWERS = {
 """Constant exponents that eager computes without pow."""
 
 
+NARROW = {
+    "div": "{0} / {1}",
+    "reciprocal": "1.0 / {0}",
+    "exp": "tl.exp({0})",
+    "log": "tl.log({0})",
+    "sqrt": "tl.sqrt({0})",
+    "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))",
+}
+"""Float32 where only halves are stored: these err by less than 2^-17 of the value, a half's last place is 2^-11."""
+
+
 def table_of(dtype: torch.dtype) -> dict[str, str]:
     """The table for operands of `dtype`."""
     if dtype == torch.bool:
@@ -167,8 +178,8 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     return f"{text}.to({TYPES[target]})"
 
 
-def call(expr: Call, operands: Sequence[str]) -> str:
-    """The text of one operator over the names of its operands.
+def call(expr: Call, operands: Sequence[str], is_narrow: bool = False) -> str:
+    """The text of one operator over the names of its operands; with `is_narrow` it may be as exact as halves are.
 
     Raises: Unsupported for an operator or operand type that has no entry.
     """
@@ -181,6 +192,8 @@ def call(expr: Call, operands: Sequence[str]) -> str:
         wide = [cast(text, arg.dtype, torch.float32) for text, arg in zip(operands, expr.args, strict=True)]
         inner = torch.float32 if expr.dtype in HALVES else expr.dtype
         return cast(f"({FLOAT[expr.op].format(*wide)})", inner, expr.dtype)
+    if is_narrow and dtype is torch.float32 and expr.op in NARROW:
+        return NARROW[expr.op].format(*operands)
     second = expr.args[1] if len(expr.args) == 2 else None
     if expr.op == "pow" and dtype.is_floating_point and isinstance(second, Const) and second.value in POWERS:
         return POWERS[float(second.value)].format(*operands)

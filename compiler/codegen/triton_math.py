@@ -179,3 +179,11 @@ def joined_logaddexp(a, b):
     low = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
     same = (a == b) & (tl.abs(a) == float("inf"))
     return tl.where(same, a, high + d.log1p(d.exp(low - high)))
+
+
+@triton.jit
+def joined_powers(part, peak, value):
+    """A sum of powers relative to `peak`, relative to the greater of it and `value`, with that of `value`."""
+    high = tl.maximum(peak, value, propagate_nan=tl.PropagateNan.ALL)
+    joined = part * d.exp(peak - high) + d.exp(value - high)
+    return tl.where(high == float("-inf"), part, joined)
