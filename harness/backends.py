@@ -4,6 +4,7 @@
     assay-aot           our compiler without Dynamo, which takes a graph apart and refuses some: `aot_function`, kernels
                         through ATen; `assay-aot,dynamic` with symbolic sizes
     assay-loops         our compiler, its kernels run by the reference: slow, for small sizes
+    assay-triton        our compiler, its kernels as Triton programs, interpreted: slow, for small sizes
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
@@ -31,6 +32,7 @@ from torch import fx, nn
 OWN = {
     "assay": "compiler.fx:assay",
     "assay-loops": "harness.stages:assay_loops",
+    "assay-triton": "harness.interpreted:assay_triton",
     "assay_reference": "reference.pipeline:assay_reference",
 }
 """Our own backends, found from a checkout too, where no entry point is installed."""

@@ -26,7 +26,7 @@ import torch
 
 from compiler.codegen import affine, triton_expr
 from compiler.codegen.expr import HALVES
-from compiler.codegen.nest import Nest, normalize, segments
+from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, split_of, whole_rows
 from compiler.errors import Unsupported
@@ -98,7 +98,13 @@ def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool, na
     """The programs of a nest: one, or before it some that compute long reductions of few rows in parts."""
     programs: list[Program] = []
     while True:
-        emitter = _Emitter(next(names), kernel, intern, nest, is_wide)
+        emitter = _Emitter(kernel.name, kernel, intern, nest, is_wide)
+        if len(groups := emitter.groups()) > 1:
+            return [
+                *programs,
+                *(p for group in groups for p in _programs_of(kernel, intern, group, is_wide, names)),
+            ]
+        emitter.name = next(names)
         parts = emitter.parts()
         if parts is None:
             return [*programs, emitter.run()]
@@ -200,13 +206,14 @@ class _Tile:
 @dataclass(slots=True, eq=False)
 class _Place:
     """Where values are computed: lines being written, the names of the values there, and the variables that vary there
-    and not around it."""
+    and not around it, along `y` if it `is_axis`, else from one iteration to the next."""
 
     lines: list[str]
     depth: int
     around: _Place | None
     own: frozenset[str]
     tile: _Tile | None
+    is_axis: bool = False
     names: dict[int, str] = field(default_factory=dict)
     indices: dict[str, str] = field(default_factory=dict)
 
@@ -286,6 +293,25 @@ class _Emitter:
         self.root = _Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
         self.tiles: dict[tuple[Loop, ...], _Tile] = {}
         self.whole: dict[_Tile, _Place] = {}
+
+    # ---- stores apart
+
+    def groups(self) -> list[Nest]:
+        """The nest as one for each set of loops whose instances its stores run in, so that none runs in instances that
+        it has no part in: as often as it should, even where others run not at all."""
+        nest, found = self.nest, dict[frozenset[str], list[Store]]()
+        is_rowwise = bool(self.levels or self.scans)
+        for store in nest.stores:
+            loops = loops_of(self.intern, store, nest.loops)
+            found.setdefault(loops & self.x_vars if is_rowwise else loops, []).append(store)
+        if len(found) == 1:
+            return [nest]
+        nests = []
+        for stores in found.values():
+            used = frozenset[str]().union(*(loops_of(self.intern, store, nest.loops) for store in stores))
+            mine = tuple(loop for loop in nest.loops if loop.var in used)
+            nests.append(Nest(mine, tuple(stores), nest.lane if nest.lane in used else None))
+        return nests
 
     # ---- reductions in parts
 
@@ -386,7 +412,8 @@ class _Emitter:
         self._reduce(tile, parts.reductions)
         for reduction, buffer in zip(parts.reductions, parts.buffers, strict=True):
             beside = f" + z * {self._size(parts.rows)}"
-            self._store_one(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
+            where, line = self._store_line(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
+            where.line(line)
         return self._program(self._text(None, parts), self._grid(None) * parts.count)
 
     def _program(self, text: str, grid: Index) -> Program:
@@ -411,9 +438,9 @@ class _Emitter:
         """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""
         own = frozenset(loop.var for loop in tile.loops)
         if tile.way == "steps":
-            return _Place([], self.root.depth + 1, self.root, own, tile), True
+            return _Place([], self.root.depth + 1, self.root, own, tile, True), True
         if tile not in self.whole:
-            self.whole[tile] = _Place(self.root.lines, self.root.depth, self.root, own, tile)
+            self.whole[tile] = _Place(self.root.lines, self.root.depth, self.root, own, tile, True)
             if tile.way == "whole":
                 self._begin(tile, self.root, f"tl.arange(0, {tile.block})[None, :]")
         return self.whole[tile], False
@@ -533,12 +560,14 @@ class _Emitter:
 
     def _store(self, tile: _Tile | None, stores: Sequence[Store]) -> None:
         place, is_loop = self._place_of(tile) if tile is not None else (self.root, False)
-        for store in stores:
-            self._store_one(store, place)
+        lines = [self._store_line(store, place) for store in stores]
+        for where, line in lines:  # what is read may be what is written, of the same element
+            where.line(line)
         if tile is not None and is_loop:
             self._end(tile, place)
 
-    def _store_one(self, store: Store, place: _Place, beside: str = "") -> None:
+    def _store_line(self, store: Store, place: _Place, beside: str = "") -> tuple[_Place, str]:
+        """The statement that stores, its value and its place computed, and where it belongs."""
         free = affine.names(store.index) | self.intern.free(store.expr)
         if not is_scattered(store) and not free & place.own:
             place = self.root
@@ -548,24 +577,16 @@ class _Emitter:
         if is_scattered(store):
             axes |= frozenset("xy" if place.tile else "x")
         axes |= self._axes_of(self.intern.free(store.expr), place)
-        parts = [self._mask(axes, place)]
-        if store.mode == "accumulate" and not is_scattered(store):
-            parts += [f"({self._variable(v.var, place)} == 0)" for v in self._once(place) if v.var not in free]
-        mask = " & ".join(filter(None, parts))
+        mask = self._mask(axes, place)
         pointer = self._pointer(store.buffer, f"{index}{beside} + {self._zeros(axes, place)}", frozenset("x"))
         if dtype is torch.bool:
             value = f"{value}.to(tl.uint8)"
         masked = f", mask={mask}" if mask else ""
         if store.mode == "write":
-            place.line(f"tl.store({pointer}, {value}{masked})")
-        elif store.mode == "accumulate" and dtype in ATOMIC:
-            place.line(f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")')
-        else:
-            raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
-
-    def _once(self, place: _Place) -> tuple[Loop, ...]:
-        """The loops whose iterations run side by side at a place."""
-        return (*self.x_loops, *self.z_loops, *(place.tile.loops if place.tile else ()))
+            return place, f"tl.store({pointer}, {value}{masked})"
+        if store.mode == "accumulate" and dtype in ATOMIC:
+            return place, f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")'
+        raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
 
     def _zeros(self, axes: frozenset[str], place: _Place) -> str:
         rows = self.blocks.x if "x" in axes else 1
@@ -683,10 +704,13 @@ class _Emitter:
     # ---- indices
 
     def _axes_of(self, names: frozenset[str], place: _Place) -> frozenset[str]:
-        axes = {"x"} if names & self.x_vars else set()
-        if place.tile is not None and names & {loop.var for loop in place.tile.loops}:
-            axes.add("y")
-        return frozenset(axes)
+        """The axes along which something varies: of a variable that several have, the innermost's counts."""
+        axes, left, at = set(), names, place
+        while at.around is not None:
+            if left & at.own and at.is_axis:
+                axes.add("y")
+            left, at = left - at.own, at.around
+        return frozenset(axes | ({"x"} if left & self.x_vars else set()))
 
     def _index(self, index: Index, place: _Place) -> tuple[str, frozenset[str]]:
         """The text of an index, and the axes along which it varies."""

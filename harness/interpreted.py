@@ -1,0 +1,71 @@
+"""Backend `assay-triton`: our compiler, with every kernel of the CPU as Triton programs that Triton interprets.
+
+It needs TRITON_INTERPRET=1 in the environment before Triton is imported, and is slow: for small sizes. A kernel that
+Triton has no text for runs in C++. Where eager raises for a position out of range, the interpreter's own error comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+from torch import fx
+
+from compiler.codegen.triton import emit_programs
+from compiler.errors import Unsupported
+from compiler.fx import compile_graph
+from compiler.ir.index import evaluate
+from compiler.ir.loops import Kernel
+from compiler.options import Options
+from compiler.runtime.launch import load_cpp
+from compiler.runtime.triton_launch import module_of
+from reference.loops import tensor_at
+
+
+def assay_triton(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    options: Mapping[str, object] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """As the backend `assay`, interpreted.
+
+    Raises: RuntimeError where Triton does not interpret.
+    """
+    if not triton.knobs.runtime.interpret:
+        raise RuntimeError("assay-triton interprets Triton programs: set TRITON_INTERPRET=1")
+    return compile_graph(gm, example_inputs, Options.of(options, mode), interpret_all)
+
+
+def interpret_all(kernels: Sequence[Kernel], options: Options) -> dict[str, Callable[..., None]]:
+    """For each kernel, by its name, a callable of addresses and sizes."""
+    return {kernel.name: interpret(kernel, options) for kernel in kernels}
+
+
+def interpret(kernel: Kernel, options: Options) -> Callable[..., None]:
+    """A kernel on the CPU as Triton programs; by C++ where Triton has no text for it."""
+    try:
+        programs = emit_programs(kernel)
+    except Unsupported:
+        return load_cpp([kernel], options)[kernel.name]
+    module = module_of(programs, options.cache)
+
+    def run(*arguments: int) -> None:
+        sizes = dict(zip(kernel.symbols, arguments[len(kernel.buffers) :], strict=True))
+        pairs = zip(arguments, kernel.buffers, strict=False)
+        given = [tensor_at(address, buffer, sizes) for address, buffer in pairs]
+        room = {b.name: torch.empty(evaluate(b.numel, sizes), dtype=b.dtype) for p in programs for b in p.workspace}
+        for program in programs:
+            tensors = [*given, *(room[buffer.name] for buffer in program.workspace)]
+            if grid := evaluate(program.grid, sizes):
+                getattr(module, program.name)[(grid,)](*map(_in_memory, tensors), *sizes.values())
+
+    return run
+
+
+def _in_memory(value: torch.Tensor) -> torch.Tensor:
+    """A bool as the byte that it is in memory."""
+    return value.view(torch.uint8) if value.dtype is torch.bool else value
