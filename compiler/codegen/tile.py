@@ -25,7 +25,7 @@ STEP = 4096
 """Elements of a longer row that are read at a time."""
 FEW = 32
 """Rows that are too few for an instance each."""
-ACROSS = (32, 128)
+ACROSS = (32, 64)
 """Rows and columns of a tile whose rows are neighbours in memory."""
 ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""

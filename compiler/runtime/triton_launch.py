@@ -27,6 +27,7 @@ import torch
 from compiler.codegen.host import index_text
 from compiler.codegen.triton import HEADER, Program, emit_programs
 from compiler.codegen.triton_expr import memory_type
+from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
 from compiler.options import Options
@@ -38,6 +39,8 @@ WIDE = 1 << 31
 """Elements from which on an index has 64 bits."""
 ROOM = 256
 """Memory between launches is at multiples of so many bytes."""
+OTHER_WARPS = (4, 8, 2, 16, 1)
+"""What a program is compiled for where Triton fails on the number of warps that was chosen for it."""
 CAPABILITY = (9, 0)
 """What machine code is for where no GPU is there: to look at it, and to test that there is some."""
 
@@ -48,7 +51,7 @@ def load_triton(kernels: Sequence[Kernel], options: Options) -> dict[str, Launch
     """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol. They are
     compiled side by side.
 
-    Raises: Unsupported for what Triton has no text for; Triton's own errors.
+    Raises: Unsupported for what Triton has no text for; BuildError where Triton fails.
     """
     made = {kernel.name: _Loaded(kernel, options.cache) for kernel in kernels}
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
@@ -187,8 +190,14 @@ def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool
     aligned = [["tt.divisibility", ALIGNED_BYTES]]
     attributes = {(n,): aligned for n, kind in enumerate(kinds) if kind.startswith("*")} if is_aligned else {}
     source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
-    options = {"num_warps": program.warps, "enable_fp_fusion": False, "debug": program.checks}
-    return triton.compile(source, target=GPUTarget("cuda", _capability(kernel.device), 32), options=options)
+    target = GPUTarget("cuda", _capability(kernel.device), 32)
+    for warps in dict.fromkeys((program.warps, *OTHER_WARPS)):
+        options = {"num_warps": warps, "enable_fp_fusion": False, "debug": program.checks}
+        try:
+            return triton.compile(source, target=target, options=options)
+        except RuntimeError as error:  # a pass of Triton's own fails on some layouts, which the warps decide
+            failed = error
+    raise BuildError(f"assay: Triton failed on the program {program.name} with any number of warps: {failed}")
 
 
 def _capability(device: torch.device) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from compiler.codegen.triton import emit_programs
 from compiler.options import Options
+from compiler.runtime.triton_launch import load_triton
 from tests.test_cpp_kernels import BOUNDS, RUNS
 
 pytestmark = [
@@ -19,8 +20,6 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, torch.Tensor]]:
-    from compiler.runtime.triton_launch import load_triton
-
     device = torch.device("cuda", 0)
     kernels = [replace(run.kernel, device=device) for run in RUNS.values()]
     functions = load_triton(kernels, Options.of(None, None))

@@ -1,0 +1,23 @@
+"""Run in a process of its own with TRITON_INTERPRET=1: the hand-written kernels as Triton programs, interpreted.
+
+python -m tests.interpret_worker <cache directory> <file for the results>
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from harness.interpreted import interpret
+from tests import kernel_ir as ir
+from tests.test_triton_programs import INTERPRETED
+
+
+def main(cache: str, output: str) -> None:
+    options = ir.options(cache)
+    torch.save({name: ir.launch(interpret(run.kernel, options), run) for name, run in INTERPRETED.items()}, output)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,175 @@
+"""Kernels as Triton programs, with no GPU: interpreted beside eager, and compiled for one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from compiler.codegen.tile import Blocks, split_of
+from compiler.codegen.triton import Program, emit_programs, takes
+from compiler.ir.index import Int
+from compiler.ir.loops import Expr
+from compiler.runtime.triton_launch import compiled, module_of
+from tests import kernel_ir as ir
+from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
+from tests.test_cpp_kernels import BOUNDS, RUNS
+
+pytest.importorskip("triton")
+GENERATOR = torch.Generator().manual_seed(5)
+
+
+def powers(rows: int, width: int) -> ir.Run:
+    """The greatest of a row and the sum of powers relative to it, with NaN and infinities of both signs."""
+    x = torch.randn(rows, width, generator=GENERATOR)
+    x[0], x[1, 5], x[2, 7], x[3, :-3] = float("-inf"), float("inf"), float("nan"), float("-inf")
+    value = load("x", i * width + k)
+    peak = reduce("max", value, k=width)
+    total = reduce("sum", call("exp", call("sub", value, peak)), k=width)
+    expected = {"m": x.amax(1), "s": (x.double() - x.double().amax(1, True)).exp().sum(1).float()}
+    return ir.make_run(loops(i=rows), [store("m", i, peak), store("s", i, total)], {"x": x}, expected)
+
+
+def written_over_what_is_read() -> ir.Run:
+    """The second store reads the element that the first one writes, which may be the same memory."""
+    x = torch.randn(6, generator=GENERATOR)
+    stores = [store("x", i, const(0)), store("y", i, call("neg", load("x", i)))]
+    return ir.make_run(loops(i=6), stores, {"x": x}, {"x": torch.zeros(6), "y": -x})
+
+
+def total_beside_nothing() -> ir.Run:
+    """One store runs as often as it should where another one's loop runs not at all."""
+    stores = [store("y", i, const(1)), store("z", 0, reduce("sum", const(1), k=0))]
+    return ir.make_run(loops(i=0), stores, {}, {"y": torch.zeros(0), "z": torch.zeros(1)})
+
+
+def position_in_a_short_row() -> ir.Run:
+    """A short reduction over a loop that bears the name of one around it."""
+    x = torch.randn(40, 16, generator=GENERATOR)
+    best = reduce("argmax", load("x", i * 16 + k), torch.int64, k=16)
+    stores = [store("y", i * 16 + j, load("x", i * 16 + j)), store("at", i, best)]
+    return ir.make_run(loops(i=40, j=16), stores, {"x": x}, {"y": x, "at": x.argmax(1)})
+
+
+OWN = {
+    "powers in steps": powers(300, 17_000),
+    "powers in parts": powers(6, 20_001),
+    "written over what is read": written_over_what_is_read(),
+    "total beside nothing": total_beside_nothing(),
+    "position in a short row": position_in_a_short_row(),
+}
+SLOW = ("long", "large", "in steps")
+INTERPRETED = {name: run for name, run in {**RUNS, **OWN}.items() if not any(word in name for word in SLOW)}
+COMPILED = (
+    *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
+    *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
+    *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, torch.Tensor]]:
+    folder = tmp_path_factory.mktemp("interpreted")
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-m", "tests.interpret_worker", str(folder / "cache"), str(folder / "results")]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(folder / "results")
+
+
+@pytest.mark.parametrize("name", INTERPRETED)
+def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch.Tensor]]) -> None:
+    for buffer, expected in INTERPRETED[name].expected.items():
+        got = results[name][buffer]
+        assert got.dtype == expected.dtype and got.shape == expected.shape
+        bound = BOUNDS.get(got.dtype, 0.0)
+        if got.dtype is torch.bfloat16:
+            bound *= 2  # the interpreter cuts off where a GPU rounds
+        if "prod" in name:
+            bound *= 4  # a tree of products errs more than what BOUNDS is for
+        largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() if expected.numel() else 0.0
+        text = "\n".join(program.text for program in emit_programs(INTERPRETED[name].kernel))
+        torch.testing.assert_close(
+            got, expected, rtol=0, atol=bound * largest, equal_nan=True, msg=lambda m, text=text: f"{m}\n{text}"
+        )
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+@pytest.mark.parametrize("name", COMPILED)
+def test_emit_programs_compile_for_a_gpu(name: str, is_wide: bool, tmp_path: Path) -> None:
+    run = {**RUNS, **OWN}[name]
+    programs = emit_programs(run.kernel, is_wide)
+    module = module_of(programs, str(tmp_path))
+    for program in programs:
+        code = compiled(run.kernel, program, module, is_wide, True)
+        assert ".target sm_90" in code.asm["ptx"] and code.metadata.shared < 200_000
+        assert ".local" not in code.asm["ptx"], f"it spills\n{program.text}"
+
+
+def text_of(run: ir.Run) -> str:
+    return "\n".join(program.text for program in emit_programs(run.kernel))
+
+
+def test_emit_reads_rows_that_fit_once() -> None:
+    assert text_of(RUNS["softmax"]).count("tl.load") == 1
+
+
+def test_emit_walks_long_rows_once_for_a_sum_of_powers() -> None:
+    text = text_of(OWN["powers in steps"])
+    assert text.count("for y0 in") == 1 and "joined_powers" in text
+
+
+def test_emit_splits_long_reductions_of_few_rows() -> None:
+    run = RUNS["long sum over (0, 1, 2)"]
+    first, last = emit_programs(run.kernel)
+    assert isinstance(first.grid, Int) and first.grid.value > 100 and last.grid == Int(1)
+    assert [buffer.name for buffer in last.workspace] == ["parts_2"]
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 10), (0, 1 << 20), (8192, 8192), (264, 1 << 20)])
+def test_tile_leaves_reductions_whole_that_keep_a_device_busy(rows: int, length: int) -> None:
+    (program,) = emit_programs(row_sum(rows, length).kernel)
+    assert not program.workspace
+
+
+def row_sum(rows: int, length: int) -> ir.Run:
+    x, y = torch.zeros(1), torch.zeros(1)
+    stores = [store("y", i, reduce("sum", load("x", i * length + k), k=length))]
+    return ir.make_run(loops(i=rows), stores, {"x": x}, {"y": y})
+
+
+@pytest.mark.parametrize("length", [8192, 8193, 100_000, 1 << 26])
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_tile_splits_cover_a_length_once(rows: int, length: int) -> None:
+    blocks = Blocks(1, 8, 0, 4096)
+    count, part = split_of(rows, length, blocks)
+    assert (count - 1) * part < length <= count * part
+    assert count == 1 or part % blocks.step == 0
+
+
+def test_emit_stores_apart_what_runs_in_fewer_loops() -> None:
+    programs: tuple[Program, ...] = emit_programs(OWN["total beside nothing"].kernel)
+    assert sorted(program.grid.value for program in programs if isinstance(program.grid, Int)) == [0, 1]
+
+
+def found(op: str, dtype: torch.dtype = F32) -> list[Expr]:
+    return [call(op, load("x", i, dtype))]
+
+
+def test_takes_what_triton_has_text_for() -> None:
+    assert takes(None, F32, found("exp")) and not takes(None, F32, found("digamma"))
+    assert takes("write", F32, []) and takes("accumulate", F32, [])
+    assert not takes("multiply", F32, []) and not takes("accumulate", torch.int8, [])
+
+
+def test_takes_no_sums_in_any_order_where_results_must_not_vary() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not takes("accumulate", F32, []) and takes("accumulate", torch.int64, [])
+    finally:
+        torch.use_deterministic_algorithms(False)
