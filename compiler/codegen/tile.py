@@ -23,6 +23,8 @@ LONGEST_ROW = 16384
 """A row that is kept in registers."""
 STEP = 4096
 """Elements of a longer row that are read at a time."""
+GATHERED = 512
+"""Elements of a row that are read at a time where each is a miss."""
 FEW = 32
 """Rows that are too few for an instance each."""
 ACROSS = (32, 64)
@@ -38,7 +40,8 @@ GUESSED = 4096
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a program computes: `rows` by `inner`, and reductions over `lengths`. `is_across`: what is read along one
-    axis is written along the other; `is_x_near`: neighbours in memory are rows; `values`: how many are read."""
+    axis is written along the other; `is_x_near`: neighbours in memory are rows; `is_gathered`: data says where some
+    values are."""
 
     rows: Index
     inner: Index
@@ -46,7 +49,7 @@ class Shape:
     is_scanned: bool
     is_across: bool
     is_x_near: bool
-    values: int
+    is_gathered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ def choose(shape: Shape) -> Blocks:
     if shape.is_x_near:
         return _across(shape, longest)
     width = power_above(longest)
+    if shape.is_gathered and _guess(shape.rows) <= FEW and width >= 2 * GATHERED:
+        return Blocks(1, 4, 0, GATHERED)
     if width > LONGEST_ROW or (_guess(shape.rows) <= FEW and width >= 2 * STEP):
         return Blocks(1, 8, 0, STEP)
     rows = max(1, min(power_above(_guess(shape.rows)), ROWS_OF // width))

@@ -385,8 +385,8 @@ class _Emitter:
         inner = product(tuple(v.extent for v in self.y_loops))
         lane = self.nest.lane if reductions or self.scans else None
         is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
-        values = len({e.index for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Load)})
-        return choose(Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, values))
+        is_gathered = bool(self.intern.positions)
+        return choose(Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered))
 
     # ---- the program
 
