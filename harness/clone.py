@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from harness.float64 import HALVES
+from harness.float64 import HALVES, SINGLE
 
 Convert = Callable[[Tensor], Tensor]
 WIDE = {dtype: torch.complex128 for dtype in (torch.complex32, torch.complex64, torch.complex128)}
+NEARBY = 2.0**-12
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 SHUT = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.BuiltinFunctionType)
 
@@ -66,6 +67,23 @@ def widened(flat: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
         return flat.to(HALVES.get(flat.dtype, flat.dtype), copy=True)
     is_number = flat.is_floating_point() or flat.is_complex()
     return flat.to(WIDE.get(flat.dtype, torch.float64), copy=True) if is_number else flat.clone()
+
+
+def narrowed(seed: int) -> Convert:
+    """The numbers of float64 (complex128) moved by up to `NEARBY` of themselves, at random, and rounded to float32
+    (complex64): others on which the same is computed, with other roundings. Whole numbers stay.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def convert(flat: Tensor) -> Tensor:
+        if flat.is_complex():
+            return torch.view_as_complex(convert(torch.view_as_real(flat)))
+        if flat.dtype not in SINGLE:
+            return flat.clone()
+        step = (2 * torch.rand(flat.shape, generator=generator, dtype=flat.dtype) - 1).to(flat.device) * NEARBY
+        return torch.where(flat == flat.trunc(), flat, flat + flat * step).to(SINGLE[flat.dtype])
+
+    return convert
 
 
 def nudged(seed: int, moves_whole: bool = True) -> Convert:

@@ -1,13 +1,15 @@
-"""Runs a program in a wider dtype than its own lines ask for: in float64, the anchor that rounding errors are measured
-from; in float32, what a program in halves is between its roundings.
+"""Runs a program in another dtype than its own lines ask for: in float64, the anchor that rounding errors are measured
+from; in float32, what a program in halves is between its roundings, and what one in float64 loses to roundings, as
+nothing wider could tell.
 
-A dispatch mode replaces every narrower floating dtype that an operator is asked for by the wide one, and widens what
-is created narrow all the same. Random numbers are drawn in the program's own dtype and then widened, so that dropout
+A dispatch mode replaces every floating dtype that an operator is asked for by the other one, and recasts what is
+created in its own all the same. Random numbers are drawn in the program's own dtype and then recast, so that dropout
 and noise are those of the eager run; a run whose random state ends elsewhere than eager's is no anchor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 WIDER = {
     torch.float32: HALVES,
     torch.float64: {
@@ -29,12 +32,12 @@ WIDER = {
 aten = torch.ops.aten
 
 
-class Widened(TorchDispatchMode):
-    """Everything in `wide`; random numbers as they are drawn in `narrow`."""
+class Recast(TorchDispatchMode):
+    """Every dtype in `others` gives way to its entry; random numbers are drawn in `own` and then cast to `other`."""
 
-    def __init__(self, narrow: torch.dtype, wide: torch.dtype) -> None:
+    def __init__(self, own: torch.dtype, other: torch.dtype, others: Mapping[torch.dtype, torch.dtype]) -> None:
         super().__init__()
-        self._narrow, self._wide, self._wider = narrow, wide, WIDER[wide]
+        self._own, self._other, self._others = own, other, others
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -42,25 +45,25 @@ class Widened(TorchDispatchMode):
             return self._dropout(*args)
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._drawn(func, args, kwargs)
-        args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._wider.get(dtype, dtype), (args, kwargs))
-        return tree_map_only(Tensor, self._widened, func(*args, **kwargs))
+        args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._others.get(dtype, dtype), (args, kwargs))
+        return tree_map_only(Tensor, self._recast, func(*args, **kwargs))
 
     def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
-        narrow_args, narrow_kwargs = tree_map(self._narrowed, (args, kwargs))
+        own_args, own_kwargs = tree_map(self._in_own, (args, kwargs))
         if "dtype" in kwargs and kwargs["dtype"] is None and not any(isinstance(arg, Tensor) for arg in args):
-            narrow_kwargs["dtype"] = self._narrow
-        result = func(*narrow_args, **narrow_kwargs)
+            own_kwargs["dtype"] = self._own
+        result = func(*own_args, **own_kwargs)
         if func._schema.is_mutable and args:
             return args[0].copy_(result)
-        return tree_map_only(Tensor, self._widened, result)
+        return tree_map_only(Tensor, self._recast, result)
 
-    def _narrowed(self, value: Any) -> Any:
-        return value.to(self._narrow) if isinstance(value, Tensor) and value.dtype == self._wide else value
+    def _in_own(self, value: Any) -> Any:
+        return value.to(self._own) if isinstance(value, Tensor) and value.dtype == self._other else value
 
     def _dropout(self, tensor: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-        _, mask = aten.native_dropout.default(tensor.new_ones(tensor.shape, dtype=self._narrow), p, train)
+        _, mask = aten.native_dropout.default(tensor.new_ones(tensor.shape, dtype=self._own), p, train)
         kept = mask if train is not False else torch.ones_like(mask)
         return tensor * kept * (1 / (1 - p) if p < 1 and train is not False else 1.0), mask
 
-    def _widened(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._wider[tensor.dtype]) if tensor.dtype in self._wider else tensor
+    def _recast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._others[tensor.dtype]) if tensor.dtype in self._others else tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,10 +10,13 @@ import torch
 from torch import Tensor
 
 from harness.clone import CloneError
+from harness.float64 import SINGLE
 from harness.observe import Observation, Seen
 from harness.tolerance import Evidence, largest
 
 SAMPLES = 4
+PAIRS = 12
+"""More of them, as numbers nearby are all that a rounding of float64 is known by."""
 Run = tuple[Observation, ...]
 BETWEEN = {
     **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
@@ -20,19 +24,22 @@ BETWEEN = {
 }
 """In which dtype a program may be computed between its roundings to another: in float64, also where its inputs are
 narrower and a rounding of theirs is too large a step; halves in float32."""
+SINGLE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
 @dataclass(slots=True)
 class Oracle:
     """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype, moves_whole)`
     makes run k with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
-    computed; whole numbers may stay."""
+    computed; whole numbers may stay. `narrowed(k)` makes run k in float32, and in float64 on the same numbers."""
 
     eager: Run
     again: Run
     wide: Run | str
     nudged: Callable[[int, torch.dtype | None, bool], Run]
+    narrowed: Callable[[int], tuple[Run, Run]]
     _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
+    _pairs: list[tuple[Run, Run]] | None = field(default=None, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
     def evidence(self, step: int, kind: str, path: str) -> Evidence:
@@ -81,6 +88,33 @@ class Oracle:
         eager = _of_kind(self.eager[step], kind)[path]
         if eager is not None and (wide := BETWEEN.get(eager.value.dtype)) is not None:
             yield from self._sampled(step, kind, path, wide)
+            if eager.value.dtype in SINGLE:
+                yield from self._scaled(step, kind, path, eager.value)
+
+    def _scaled(self, step: int, kind: str, path: str, eager: Tensor) -> Iterator[Tensor]:
+        """Eager's value with what float32 loses to roundings added to it, in float64's measure."""
+        reach = math.sqrt(torch.finfo(torch.float32).eps) * max(self._scale(step, kind), largest(eager))
+        for single, exact in self._narrowed_runs():
+            seen = _of_kind(single[step], kind).get(path), _of_kind(exact[step], kind).get(path)
+            if seen[0] is None or seen[1] is None or seen[0].value.shape != eager.shape:
+                continue
+            error = seen[0].value.to(eager.dtype) - seen[1].value
+            if largest(error) <= reach and bool(torch.isfinite(error).all()):
+                yield eager + error * SINGLE_TO_DOUBLE
+
+    def _narrowed_runs(self) -> Sequence[tuple[Run, Run]]:
+        """The runs in float32, each with its own in float64, that took eager's path; made when first asked for."""
+        if self._pairs is None:
+            made = list(self._made_pairs())
+            self._pairs = [pair for pair in made if all(takes_path_of(run, self.eager) for run in pair)]
+        return self._pairs
+
+    def _made_pairs(self) -> Iterator[tuple[Run, Run]]:
+        for index in range(PAIRS):
+            try:
+                yield self.narrowed(index)
+            except CloneError:  # what float32 cannot hold: no such runs, and the bound stays as it is
+                return
 
     def _sampled(
         self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True

@@ -33,10 +33,10 @@ from torch._dynamo.utils import counters
 from harness import backends, beside
 from harness.backends import Backend
 from harness.case import Case
-from harness.clone import Call, CloneError, Convert, copy_call, nudged, widened
+from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nudged, widened
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
-from harness.float64 import NARROW, Widened
+from harness.float64 import NARROW, SINGLE, WIDER, Recast
 from harness.measure import alternate
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
@@ -216,7 +216,7 @@ class _Trial:
 
     def _oracle(self, eager: Run) -> Oracle:
         again = self._observed(self._copies())
-        return Oracle(eager, again, self._wide(eager), self._nudged)
+        return Oracle(eager, again, self._wide(eager), self._nudged, self._narrowed)
 
     def _wide(self, eager: Run) -> Run | str:
         """The float64 run, or why it is no anchor."""
@@ -242,11 +242,32 @@ class _Trial:
             made = widened(flat, wide)
             return move(made) if move is not None else made
 
-        calls = self._copies(convert)
+        mode = Recast(_own_dtype(self.call, NARROW), wide, WIDER[wide])
+        return self._recast(self._copies(convert), mode, wide, move)
+
+    def _narrowed(self, index: int) -> tuple[Run, Run]:
+        """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds.
+
+        Raises: CloneError for a call that cannot be copied into float32.
+        """
+        mode = Recast(torch.float64, torch.float32, SINGLE)
+        seed = self.seed + index + 1
+        single, exact = narrowed(seed), narrowed(seed)  # each draws the same moves in the same order
+
+        def widen(flat: Tensor) -> Tensor:
+            return exact(flat).to(flat.dtype)
+
+        return (
+            self._recast(self._copies(single), mode, torch.float32),
+            self._observed(self._copies(widen), is_poked=False),
+        )
+
+    def _recast(self, calls: tuple[Call, ...], mode: Recast, dtype: torch.dtype, move: Convert | None = None) -> Run:
+        """An eager run under the mode, with the dtype as the default one."""
         default = torch.get_default_dtype()
-        torch.set_default_dtype(wide)
+        torch.set_default_dtype(dtype)
         try:
-            with Widened(_narrow_dtype(self.call), wide):
+            with mode:
                 return self._observed(calls, is_poked=False, moved=move)
         finally:
             torch.set_default_dtype(default)
@@ -303,10 +324,10 @@ def _is_timable(eager: Run, ours: Run, calls: Sequence[Call]) -> bool:
     return all(step.error is None for step in (*eager, *ours)) and all(call is calls[0] for call in calls)
 
 
-def _narrow_dtype(call: Call) -> torch.dtype:
-    """The floating dtype that most of the call's tensors have; the default one where there is none."""
+def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:
+    """Which of the dtypes most of the call's tensors have; the default one where none has."""
     tensors = walk_call(call.function, call.args, call.kwargs).tensors.values()
-    found = Counter(tensor.dtype for tensor in tensors if tensor.dtype in NARROW)
+    found = Counter(tensor.dtype for tensor in tensors if tensor.dtype in dtypes)
     return found.most_common(1)[0][0] if found else torch.get_default_dtype()
 
 

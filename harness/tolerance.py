@@ -26,8 +26,15 @@ is left, whole numbers were perhaps labels that a comparison reads: four runs in
 
 *Between roundings.* A backend may keep in float32 what eager rounds to halves, and where eager's roundings cancel by
 luck (x / |x| of one element) a rounding of float32 terms is left. So halves are also measured by four runs of eager in
-float32, which the anchor vouches for; results in float64 of narrower inputs by four runs with inputs widened first, as
-one rounding of the narrow ones moves such a result beyond reach.
+float32, which the anchor vouches for; and where eager's halves overflowed on the way, so that it gives zero or an
+infinity in the place of a number, those runs are the reference. Results in float64 of narrower inputs are measured by
+four runs with inputs widened first, as one rounding of the narrow ones moves such a result beyond reach.
+
+*Scaled.* Nothing wider tells what eager's own roundings are in float64, and neighbouring inputs show few of those that
+happen between operators (1 - tanh(x)^2 far out is a rounding of the tanh, which no step of x moves; the sum of 1 and
+what is small is always rounded alike). So the program also runs in float32, a dozen times, on numbers nearby, and each
+time in float64 on those very numbers: what lies between, times the ratio of the two precisions, is an error of eager's.
+Roundings add up in the first order, so their size goes with the precision.
 
 *Unanchored.* There is no anchor when the float64 run is impossible, draws other random numbers, or took another path
 (its exact outputs differ, or it is further from eager than the reach: the square root of the precision, times the
@@ -41,6 +48,7 @@ root of the precision. Further than that is another result, not rounding.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +56,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.float64 import HALVES
 from harness.memory import bits
 
 FACTOR = 4.0
@@ -97,7 +106,25 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
     epsilon = torch.finfo(eager.dtype).eps
     smallest = torch.finfo(eager.dtype).smallest_normal * epsilon
     truth = None if evidence.truth is None else _real(evidence.truth)
-    return explain_reals(_real(ours), _real(eager), truth, evidence, epsilon, smallest)
+    found = explain_reals(_real(ours), _real(eager), truth, evidence, epsilon, smallest)
+    if found is None or truth is None or eager.dtype not in HALVES:
+        return found
+    return None if _is_between(ours, eager, truth, evidence) else found
+
+
+def _is_between(ours: Tensor, eager: Tensor, truth: Tensor, evidence: Evidence) -> bool:
+    """Whether halves are what eager computes in float32, rounded once. Its own halves tell of its error there where
+    they are near: not where they overflowed."""
+    runs = [run.to(eager.dtype) for run in evidence.between() if run.shape == eager.shape]
+    if not runs:
+        return False
+    epsilon = torch.finfo(eager.dtype).eps
+    smallest = torch.finfo(eager.dtype).smallest_normal * epsilon
+    first, own = _real(runs[0]), _real(eager)
+    is_near = (own - first).abs() <= math.sqrt(epsilon) * first.abs()
+    samples = [*runs[1:], torch.where(is_near, own, first)]
+    apart = dataclasses.replace(evidence, samples=lambda: samples, kept=tuple, between=tuple)
+    return explain_reals(_real(ours), first, truth, apart, epsilon, smallest) is None
 
 
 def explain_reals(

@@ -339,3 +339,40 @@ def test_compare_passes_the_honest(corruption: Corruption) -> None:
 
 def _case(corruption: Corruption) -> Case:
     return declare(name="program")(corruption.made)
+
+
+def far_out() -> tuple[Function, tuple[Any, ...], dict[str, Any]]:
+    return (lambda x: 1 - x.tanh() ** 2), (torch.linspace(0.5, 9, 40, dtype=torch.float64),), {}
+
+
+def with_another_tanh(x: Tensor) -> Tensor:
+    """The same as `far_out`, each tanh a unit in the last place further."""
+    return 1 - torch.nextafter(x.tanh(), torch.zeros_like(x)) ** 2
+
+
+def test_compare_knows_what_float64_loses_between_operators() -> None:
+    """No neighbour of the inputs shows how far a rounding of the tanh moves the rest."""
+    case = declare(name="program")(far_out)
+    honest = Backend("honest", lambda function: with_another_tanh)
+    assert run_case(case, "infer", honest, timed=False).verdict == "same"
+    corrupting = Backend("corrupting", lambda function: lambda x: with_another_tanh(x) * (1 + 1e-5))
+    assert run_case(case, "infer", corrupting, timed=False).verdict == "diverged"
+
+
+def test_compare_finds_the_last_digits_of_float64() -> None:
+    case = declare(name="program")(lambda: (torch.mul, (numbers(8, 8).double(), numbers(8, 8).double()), {}))
+    corrupting = Backend("corrupting", on_output(lambda out: out * (1 + 1e-14)))
+    assert run_case(case, "infer", corrupting, timed=False).verdict == "diverged"
+
+
+def far_powers() -> tuple[Function, tuple[Any, ...], dict[str, Any]]:
+    return (lambda x: (x**5).sum() / (x**4).sum()), (torch.tensor([16.0, 15.0], dtype=torch.float16),), {}
+
+
+def test_compare_takes_the_number_where_halves_overflow_on_the_way() -> None:
+    """Eager's powers are infinite and their ratio is not a number; what float32 holds between is 15.5."""
+    case = declare(name="program")(far_powers)
+    kept = on_output(lambda out: torch.full_like(out, 15.564))
+    assert run_case(case, "infer", Backend("honest", kept), timed=False).verdict == "same"
+    wrong = on_output(lambda out: torch.full_like(out, 16.0))
+    assert run_case(case, "infer", Backend("corrupting", wrong), timed=False).verdict == "diverged"

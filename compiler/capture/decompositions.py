@@ -28,7 +28,6 @@ CHOSEN = [
     aten.addcmul,
     aten.addcdiv,
     aten.lerp,
-    aten.hardsigmoid_backward,
     aten.hardswish_backward,
     aten.hardtanh_backward,
     aten.softplus_backward,

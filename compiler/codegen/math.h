@@ -1638,32 +1638,23 @@ INLINE f64 digamma(f64 x) {
   return x == 0.0 ? copysign(__builtin_inf(), -x) : result;
 }
 
-// By reflection: pi^2 / sin(pi x)^2 - trigamma(1 - x), with the sine of pi x given.
+// Six steps to the right and three terms of the asymptotic series, as eager: 5e-10 from the truth at worst. By
+// reflection: pi^2 / sin(pi x)^2 - trigamma(1 - x), with the sine of pi x given.
 INLINE f64 trigamma_reflected(f64 x, f64 sine) {
   bool left = x < 0.5;
   f64 y = left ? 1.0 - x : x, sum = 0.0;
-  for (int i = 0; i < 8; i++) {
-    sum = y < 8.0 ? sum + 1.0 / (y * y) : sum;
-    y = y < 8.0 ? y + 1.0 : y;
+  for (int i = 0; i < 6; i++) {
+    sum += 1.0 / (y * y);
+    y += 1.0;
   }
   f64 inverse = 1.0 / y, z = inverse * inverse;
-  f64 p = -4.575302896823519;
-  p = mad(p, z, 1.1093601234419144);
-  p = mad(p, z, -0.2523946845555952);
-  p = mad(p, z, 0.0757524634612127);
-  p = mad(p, z, -0.03333331335568656);
-  p = mad(p, z, 0.02380952377091093);
-  p = mad(p, z, -0.03333333333330476);
-  p = mad(p, z, 0.16666666666666666);
-  f64 right = sum + inverse + 0.5 * z + z * inverse * p;
+  f64 p = z * (1.0 / 6 - z * (1.0 / 30 - z * (1.0 / 42)));
+  f64 right = sum + (1.0 + 0.5 * inverse + p) * inverse;
   f64 result = left ? 9.869604401089358 / (sine * sine) - right : right;
   return x == -__builtin_inf() ? __builtin_nan("") : result;
 }
 // At its poles eager divides by the sine of a rounded multiple of pi, which is not zero.
-INLINE f64 trigamma(f64 x) {
-  bool pole = x < 0.0 & x == __builtin_floor(x);
-  return trigamma_reflected(x, pole ? sin(3.141592653589793 * x) : sin_pi(x));
-}
+INLINE f64 trigamma(f64 x) { return trigamma_reflected(x, sin(3.141592653589793 * x)); }
 INLINE f32 trigamma(f32 x) {
   bool pole = x < 0.0f & x == __builtin_floorf(x);
   return (f32)trigamma_reflected((f64)x, pole ? (f64)sin(3.14159274f * x) : sin_pi((f64)x));

@@ -587,9 +587,13 @@ def hardsigmoid(operation: Operation, x: Formula) -> Formula:
     return (x + 3.0).clamp(0.0, 6.0) / 6.0
 
 
+SIXTH_OF_FLOAT = torch.tensor(1 / 6, dtype=torch.float32).item()
+"""What eager multiplies with in every dtype, float64 too."""
+
+
 @formula("grad_output", "self", targets=("hardsigmoid_backward",))
 def hardsigmoid_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
-    return ((x > -3.0) & (x < 3.0)).where(gradient * (1.0 / 6.0), 0.0)
+    return ((x > -3.0) & (x < 3.0)).where(gradient * SIXTH_OF_FLOAT, 0.0)
 
 
 @formula("self", targets=("leaky_relu",))
