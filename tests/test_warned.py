@@ -74,3 +74,17 @@ def test_warned_of_nothing_more() -> None:
         for _ in range(2):
             run(BATCH)
     assert [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)] == []
+
+
+def test_warned_from_the_module_that_called() -> None:
+    """A module's forward is the line that eager names, and so is it where it is called as it stands."""
+    module, given = torch.nn.KLDivLoss(), (torch.zeros(3), torch.ones(3))
+    run = recorded_ahead(module)
+    run(*given)
+    places = []
+    for function in (module, run):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(*given)
+        places.append([(warning.filename, warning.lineno, str(warning.message)) for warning in caught])
+    assert places[0] == places[1] and len(places[0]) == 1

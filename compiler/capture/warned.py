@@ -24,6 +24,8 @@ from compiler.ir.roles import Warned
 TORCH = Path(torch.__file__).parent
 BETWEEN = (f"{TORCH}{os.sep}", f"{Path(__file__).parent.parent}{os.sep}", warnings.__file__)
 """Whose frames stand between a warning and the user."""
+MODULES = f"{TORCH / 'nn' / 'modules'}{os.sep}"
+"""Whose frames are the callers that eager names, but for the one of the call itself."""
 PUBLIC = ("nn", "optim", "functional.py", "_tensor.py", "_linalg_utils.py", "_lobpcg.py", "distributions", "signal")
 """Where in torch functions are that a program calls, and that warn of what it did."""
 INTERPRETER = ("fx", "interpreter.py")
@@ -66,6 +68,10 @@ def _place(filename: str, lineno: int) -> tuple[str, int]:
     if lines := LINE.findall(traceback.get_current_meta().get("stack_trace") or ""):
         return lines[-1][0], int(lines[-1][1])
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
+    while frame is not None and _is_between(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (filename, lineno)
+
+
+def _is_between(filename: str) -> bool:
+    return filename.startswith(BETWEEN) and (not filename.startswith(MODULES) or filename == f"{MODULES}module.py")
