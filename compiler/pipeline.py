@@ -10,7 +10,6 @@ backward. `build` is the bottom half: a graph becomes kernels and the straight-l
 from __future__ import annotations
 
 import functools
-import importlib.util
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ from compiler.codegen.orders import kept_by, order_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.ir.again import Path
 from compiler.ir.captured import Captured
+from compiler.ir.devices import has_triton
 from compiler.ir.loops import Kernel
 from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
 from compiler.ir.text import show
@@ -291,11 +291,6 @@ def targets_of(options: Options) -> Mapping[str, Target]:
 
 
 @functools.cache
-def has_triton() -> bool:
-    """Whether Triton is there."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def target_of(options: Options) -> str:
     """The target that this machine serves: with no C++ compiler all operators are calls to ATen, and that is said."""
     if options.target == "cpp" and find_compiler(options.cxx) is None:

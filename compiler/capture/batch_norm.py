@@ -1,4 +1,4 @@
-"""Batch norm as reductions and arithmetic, with sums in float64 where eager's CPU kernels accumulate in double.
+"""Batch norm as reductions and arithmetic, with sums in float64, as eager's CPU kernels accumulate in double.
 
     mean, var over (N, spatial);   y = x * (w / sqrt(var + eps)) + (b - mean * w / sqrt(var + eps))
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from compiler.ir.devices import has_kernels
 from compiler.ir.strides import is_by_channels
 
 aten = torch.ops.aten
@@ -43,6 +44,16 @@ def _count(x: Tensor) -> int:
     return x.numel() // x.shape[1]
 
 
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Variance and mean of each channel in float64, which on a GPU has room for the squares of one pass."""
+    dims = _reduced(x)
+    if not x.is_cuda:
+        return torch.var_mean(x.double(), dims, correction=0)
+    count, exact = _count(x), x.double()
+    mean = _sum(exact, dims) / count
+    return (_sum(exact * exact, dims) / count - mean * mean).clamp(min=0), mean
+
+
 def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """`x * alpha + beta`, as eager's kernel has it."""
     scale = rstd if weight is None else rstd * wide(weight)
@@ -56,7 +67,10 @@ def _laid_out(value: Tensor, x: Tensor) -> Tensor:
 
 
 def _kept(x: Tensor, *parameters: Maybe) -> torch.dtype:
-    """The dtype of the statistics of a batch: that of `x`, but float32 beside parameters in float32."""
+    """The dtype of the statistics of a batch: that of `x`, but float32 beside parameters in float32 and, of halves, on
+    a GPU."""
+    if x.is_cuda:
+        return torch.promote_types(x.dtype, torch.float32)
     return torch.float32 if any(value is not None and value.dtype is torch.float32 for value in parameters) else x.dtype
 
 
@@ -72,8 +86,8 @@ def normalized_by_batch(
         assert running_mean is not None and running_var is not None
         y, *empty = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
         return y, *empty, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
-    dims, count = _reduced(x), _count(x)
-    var, mean = torch.var_mean(x.double(), dims, correction=0)
+    count = _count(x)
+    var, mean = _moments(x)
     kept = _kept(x, weight, bias, running_mean, running_var)
     rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
     y = _scaled(x, short, rstd, weight, bias)
@@ -162,12 +176,12 @@ def batch_norm_gradients(
     return (to_x if output_mask[0] else None, to_weight, total.to(kept) if output_mask[2] else None)
 
 
-def _on_cpu(decompose: Callable[..., object], *named: str) -> Callable[..., object]:
+def _generated(decompose: Callable[..., object], *named: str) -> Callable[..., object]:
     """Only where kernels are generated: elsewhere ATen runs it faster whole. `named` are the last arguments."""
 
     def apply(*args: object) -> object:
         assert isinstance(args[0], Tensor)
-        if args[0].device.type != "cpu":
+        if not has_kernels(args[0].device):
             return NotImplemented
         split = len(args) - len(named)
         return decompose(*args[:split], **dict(zip(named, args[split:], strict=True)))
@@ -176,11 +190,11 @@ def _on_cpu(decompose: Callable[..., object], *named: str) -> Callable[..., obje
 
 
 BATCH_NORM = {
-    aten._native_batch_norm_legit_functional.default: _on_cpu(normalized_by_batch, "training", "momentum", "eps"),
-    aten._native_batch_norm_legit.no_stats: _on_cpu(normalized_without_statistics, "training", "momentum", "eps"),
-    aten._native_batch_norm_legit_no_training.default: _on_cpu(normalized_by_statistics),
-    aten._batch_norm_with_update_functional.default: _on_cpu(updated_by_batch, "momentum", "eps"),
-    aten._batch_norm_no_update.default: _on_cpu(normalized_without_update, "momentum", "eps"),
-    aten.batch_norm_backward.default: _on_cpu(gradients_of_update, "update", "eps", "output_mask", "reserve"),
-    aten.native_batch_norm_backward.default: _on_cpu(batch_norm_gradients, "train", "eps", "output_mask"),
+    aten._native_batch_norm_legit_functional.default: _generated(normalized_by_batch, "training", "momentum", "eps"),
+    aten._native_batch_norm_legit.no_stats: _generated(normalized_without_statistics, "training", "momentum", "eps"),
+    aten._native_batch_norm_legit_no_training.default: _generated(normalized_by_statistics),
+    aten._batch_norm_with_update_functional.default: _generated(updated_by_batch, "momentum", "eps"),
+    aten._batch_norm_no_update.default: _generated(normalized_without_update, "momentum", "eps"),
+    aten.batch_norm_backward.default: _generated(gradients_of_update, "update", "eps", "output_mask", "reserve"),
+    aten.native_batch_norm_backward.default: _generated(batch_norm_gradients, "train", "eps", "output_mask"),
 }

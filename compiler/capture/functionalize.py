@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from compiler.capture.ambient import in_forward_mode, preserved
-from compiler.capture.dropout_ends import DropoutEnds
 from compiler.capture.inputs import Call, CallLeaf
+from compiler.capture.user_calls import UserCalls
 from compiler.capture.warned import warned
 from compiler.capture.whole import interpolation_whole
 from compiler.capture.written_out import WrittenOut
@@ -102,7 +102,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
 def _run(call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unsupported with the program's own error, which eager will raise if it is one of the program."""
     try:
-        with DropoutEnds(), WrittenOut():
+        with UserCalls(), WrittenOut():
             return list(call.function(arguments))
     except Unsupported:
         raise

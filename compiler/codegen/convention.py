@@ -62,6 +62,7 @@ from compiler.runtime.call import (
     in_autocast,
     in_batch,
     in_transform,
+    is_batch,
     is_grad_enabled,
     untraced,
     warn_from,
@@ -634,6 +635,14 @@ def _behind(forward: Program, roots: Roots) -> Iterator[int]:
             yield place - first
 
 
+def _is_elsewhere(backward: Program) -> bool:
+    """Whether a tangent is on a device whose backward has a thread of its own."""
+    return any(
+        isinstance(role, Tangent) and node.meta["val"].device.type != "cpu"
+        for node, role in zip(backward.placeholders, backward.signature.inputs, strict=True)
+    )
+
+
 def _emit_backward_half(source: Source, forward: Program, backward: Program, roots: Roots) -> None:
     visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
     source.line(1, "@staticmethod")
@@ -650,7 +659,9 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
     source.line(2, f"if {casting}(): return {plainly}(Graph.backward, {', '.join(['ctx', *arguments])})")
     source.line(2, f"if {asked}: return {again}")
     if names:
-        source.line(2, f"if {source.bind('in_batch', in_batch)}(): return recorded_backward({tangents})")
+        batched = [f"{source.bind('in_batch', in_batch)}()"]
+        batched += [f"{source.bind('is_batch', is_batch)}({name})" for name in names if _is_elsewhere(backward)]
+        source.line(2, f"if {' or '.join(batched)}: return recorded_backward({tangents})")
         nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
         source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
         if len(names) > 1:

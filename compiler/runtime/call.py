@@ -26,6 +26,7 @@ SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._F
 
 _enter_batch: Callable[[], int] = torch._C._vmapmode_increment_nesting
 _leave_batch: Callable[[], int] = torch._C._vmapmode_decrement_nesting
+_is_legacy_batch: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 def in_batch() -> bool:
@@ -33,6 +34,12 @@ def in_batch() -> bool:
     Cost: 0.1 us."""
     _enter_batch()
     return _leave_batch() > 0 or in_transform()
+
+
+def is_batch(tangent: torch.Tensor | None) -> bool:
+    """Whether a tangent is a batch in disguise, of `is_grads_batched`: the threads of other devices, in which autograd
+    runs a backward, know of no batch by themselves. Cost: 0.2 us."""
+    return tangent is not None and _is_legacy_batch(tangent)
 
 
 class GradOff:

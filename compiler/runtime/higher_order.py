@@ -24,7 +24,7 @@ from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defi
 
 from compiler.ir.again import Path
 from compiler.ir.roles import GraphCall
-from compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
+from compiler.runtime.call import in_batch, is_batch, is_grad_enabled, untraced, without_autocast
 
 Sizes = tuple[int, ...]
 MOST_ORDERS = 256
@@ -59,7 +59,8 @@ class Order:
         laid_out = [
             value if layout is None else layout(value) for layout, value in zip(self.layouts, given, strict=True)
         ]
-        return self.recorded(laid_out) if in_batch() else self.graph(laid_out)
+        is_batched = in_batch() or any(map(is_batch, tangents))
+        return self.recorded(laid_out) if is_batched else self.graph(laid_out)
 
 
 @dataclass(frozen=True, slots=True)

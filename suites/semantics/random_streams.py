@@ -19,9 +19,9 @@ random = "random"
 @program(random)
 def draws_keep_their_order() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        first = torch.rand(3)
-        second = torch.randn(3)
-        return second * w, first * x, torch.rand(3)
+        first = torch.rand(3, device=w.device)
+        second = torch.randn(3, device=w.device)
+        return second * w, first * x, torch.rand(3, device=w.device)
 
     return f, (numbers(3), leaf(3)), {}
 
@@ -29,8 +29,8 @@ def draws_keep_their_order() -> Made:
 @program(random)
 def draw_that_nothing_uses_still_counts() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
-        torch.rand(5)
-        return torch.rand(3) * w + x
+        torch.rand(5, device=w.device)
+        return torch.rand(3, device=w.device) * w + x
 
     return f, (numbers(3), leaf(3)), {}
 
@@ -49,7 +49,7 @@ def draw_between_two_uses_of_a_value_that_another_draw_reads() -> Made:
 @program(random)
 def equal_draws_stay_two() -> Made:
     def f(w: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.rand(3) * w, torch.rand(3) * w
+        return torch.rand(3, device=w.device) * w, torch.rand(3, device=w.device) * w
 
     return f, (leaf(3),), {}
 
@@ -101,7 +101,7 @@ def dropout_of_everything_and_of_nothing() -> Made:
 def dropout_twice_with_a_draw_between() -> Made:
     def f(w: Tensor) -> Tensor:
         y = functional.dropout(w, 0.3)
-        y = y + torch.randn(64)
+        y = y + torch.randn(64, device=w.device)
         return functional.dropout(y.sin(), 0.7)
 
     return f, (leaf(64),), {}
@@ -110,7 +110,7 @@ def dropout_twice_with_a_draw_between() -> Made:
 @program(random)
 def draw_saved_for_backward() -> Made:
     def f(w: Tensor) -> Tensor:
-        return (w * torch.rand_like(w)).sin() * torch.randn(8)
+        return (w * torch.rand_like(w)).sin() * torch.randn(8, device=w.device)
 
     return f, (leaf(8),), {}
 
@@ -120,11 +120,11 @@ class Noisy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * torch.rand(3)
+        return x * torch.rand(3, device=x.device)
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return given[0] * torch.rand(3)
+        return given[0] * torch.rand(3, device=given[0].device)
 
 
 @program(random)
@@ -141,7 +141,7 @@ def checkpointed_dropout_is_replayed() -> Made:
         return functional.dropout(w.sin(), 0.5).exp()
 
     def f(w: Tensor) -> Tensor:
-        return checkpoint(region, w, use_reentrant=False) + torch.rand(64)
+        return checkpoint(region, w, use_reentrant=False) + torch.rand(64, device=w.device)
 
     return f, (leaf(64),), {}
 
@@ -185,7 +185,7 @@ def default_generator_passed() -> Made:
 def seed_set_inside() -> Made:
     def f(w: Tensor) -> Tensor:
         torch.manual_seed(7)
-        return w * torch.rand(3)
+        return w * torch.rand(3, device=w.device)
 
     return f, (leaf(3),), {}
 
@@ -194,8 +194,8 @@ def seed_set_inside() -> Made:
 def state_forked_inside() -> Made:
     def f(w: Tensor) -> tuple[Tensor, Tensor]:
         with torch.random.fork_rng(devices=[]):
-            y = w * torch.rand(3)
-        return y, torch.rand(3)
+            y = w * torch.rand(3, device=w.device)
+        return y, torch.rand(3, device=w.device)
 
     return f, (leaf(3),), {}
 
@@ -204,13 +204,13 @@ def _seeded_twice(f: Callable[..., Any], w: Tensor) -> Any:
     torch.manual_seed(11)
     one = f(w)
     torch.manual_seed(11)
-    return one, f(w), torch.rand(2)
+    return one, f(w), torch.rand(2, device=w.device)
 
 
 @program(random, scenario=_seeded_twice)
 def equal_seeds_give_equal_draws() -> Made:
     def f(w: Tensor) -> Tensor:
-        return functional.dropout(w, 0.5) * torch.rand(8)
+        return functional.dropout(w, 0.5) * torch.rand(8, device=w.device)
 
     return f, (leaf(8),), {}
 

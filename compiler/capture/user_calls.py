@@ -1,7 +1,11 @@
-"""Dropout at its ends, of nothing and of everything, as eager has it; torch's kernel for recordings copies and draws.
+"""Calls of the user's that are written otherwise before torch takes them apart.
 
 dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself
 dropout(x, 1.0)                                 ->     x * 0, and no random number is drawn
+batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
+
+Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
+running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with.
 """
 
 from __future__ import annotations
@@ -13,9 +17,13 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+NORMS = (torch.batch_norm, torch.instance_norm)
+CUDNN = 8
+"""Where among their arguments it says whether cuDNN may run."""
 
-class DropoutEnds(TorchFunctionMode):
-    """While it is entered, no dropout is called that has nothing or everything to drop."""
+
+class UserCalls(TorchFunctionMode):
+    """While it is entered, those calls are written so."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
@@ -27,6 +35,8 @@ class DropoutEnds(TorchFunctionMode):
                 return value
             if share == 1 and not in_place:
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
+        if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
+            return func(*args[:CUDNN], False, **kwargs or {})
         return func(*args, **kwargs or {})
 
 
