@@ -45,10 +45,10 @@ def interpret_all(kernels: Sequence[Kernel], options: Options) -> dict[str, Call
     return {kernel.name: interpret(kernel, options) for kernel in kernels}
 
 
-def interpret(kernel: Kernel, options: Options) -> Callable[..., None]:
+def interpret(kernel: Kernel, options: Options, is_by_row: bool = False) -> Callable[..., None]:
     """A kernel on the CPU as Triton programs; by C++ where Triton has no text for it."""
     try:
-        programs = emit_programs(kernel)
+        programs = emit_programs(kernel, is_by_row=is_by_row)
     except Unsupported:
         return load_cpp([kernel], options)[kernel.name]
     module = module_of(programs, options.cache)

@@ -11,12 +11,16 @@ import torch
 
 from harness.interpreted import interpret
 from tests import kernel_ir as ir
-from tests.test_triton_programs import INTERPRETED
+from tests.test_triton_programs import BY_ROW, INTERPRETED
 
 
 def main(cache: str, output: str) -> None:
     options = ir.options(cache)
-    torch.save({name: ir.launch(interpret(run.kernel, options), run) for name, run in INTERPRETED.items()}, output)
+    found = {name: ir.launch(interpret(run.kernel, options), run) for name, run in INTERPRETED.items()}
+    for name in BY_ROW:
+        run = INTERPRETED[name]
+        found[f"{name}, by row"] = ir.launch(interpret(run.kernel, options, is_by_row=True), run)
+    torch.save(found, output)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ OWN = {
 }
 SLOW = ("long", "large", "in steps")
 INTERPRETED = {name: run for name, run in {**RUNS, **OWN}.items() if not any(word in name for word in SLOW)}
+BY_ROW = ("softmax", "layer norm, bfloat16", "symbolic columns", "any over (0, 1, 2)", "padded", "softmax over columns")
 COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
@@ -82,9 +83,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tor
     return torch.load(folder / "results")
 
 
-@pytest.mark.parametrize("name", INTERPRETED)
+@pytest.mark.parametrize("name", [*INTERPRETED, *(f"{name}, by row" for name in BY_ROW)])
 def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch.Tensor]]) -> None:
-    for buffer, expected in INTERPRETED[name].expected.items():
+    run = INTERPRETED[name.removesuffix(", by row")]
+    for buffer, expected in run.expected.items():
         got = results[name][buffer]
         assert got.dtype == expected.dtype and got.shape == expected.shape
         bound = BOUNDS.get(got.dtype, 0.0)
@@ -93,7 +95,7 @@ def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch
         if "prod" in name:
             bound *= 4  # a tree of products errs more than what BOUNDS is for
         largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() if expected.numel() else 0.0
-        text = "\n".join(program.text for program in emit_programs(INTERPRETED[name].kernel))
+        text = "\n".join(program.text for program in emit_programs(run.kernel))
         torch.testing.assert_close(
             got, expected, rtol=0, atol=bound * largest, equal_nan=True, msg=lambda m, text=text: f"{m}\n{text}"
         )

@@ -17,6 +17,7 @@ from compiler.ir.devices import has_kernels
 from compiler.ir.strides import is_by_channels
 
 aten = torch.ops.aten
+HALVES = (torch.float16, torch.bfloat16)
 Maybe = Tensor | None
 
 
@@ -28,7 +29,7 @@ def per_channel(value: Tensor, like: Tensor) -> Tensor:
 
 def wide(value: Tensor) -> Tensor:
     """The value in float32, in which halves are computed; others as they are."""
-    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    return value.float() if value.dtype in HALVES else value
 
 
 def _sum(value: Tensor, dims: list[int]) -> Tensor:
@@ -45,13 +46,19 @@ def _count(x: Tensor) -> int:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Variance and mean of each channel in float64, which on a GPU has room for the squares of one pass."""
+    """Variance and mean of each channel in float64, on a GPU by one pass: in float64, or of halves, whose squares are
+    exact in float32, in that."""
     dims = _reduced(x)
     if not x.is_cuda:
         return torch.var_mean(x.double(), dims, correction=0)
-    count, exact = _count(x), x.double()
-    mean = _sum(exact, dims) / count
-    return (_sum(exact * exact, dims) / count - mean * mean).clamp(min=0), mean
+    return _moments_at_once(x, dims)
+
+
+def _moments_at_once(x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor]:
+    count, exact = _count(x), wide(x) if x.dtype in HALVES else x.double()
+    mean = aten.sum.dim_IntList(exact, dims).double() / count
+    square = aten.sum.dim_IntList(exact * exact, dims).double() / count
+    return (square - mean * mean).clamp(min=0), mean
 
 
 def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -163,7 +170,10 @@ def batch_norm_gradients(
     assert mean is not None and rstd is not None
     dims, upper = _reduced(x), wide(grad)
     gap = wide(x) - per_channel(mean, x)
-    total, dot = _sum(upper, dims), _sum(gap.double() * upper, dims)
+    if x.is_cuda and x.dtype in HALVES:
+        total, dot = aten.sum.dim_IntList(upper, dims), aten.sum.dim_IntList(gap * upper, dims)
+    else:
+        total, dot = _sum(upper, dims), _sum(gap.double() * upper, dims)
     scale = rstd if weight is None else rstd * wide(weight)
     centered = upper
     if train:

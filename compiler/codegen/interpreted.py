@@ -20,7 +20,8 @@ def _interpreted(function: Any) -> Callable[..., Any]:
         dtype = values[0].dtype.scalar
         made = result if result.dtype != bool else result.astype(np.int32)
         kind = dtype if result.dtype != bool else tl.int32
-        return tl.tensor(TensorHandle(made, kind), tl.block_type(kind, list(made.shape)))
+        is_block = any(value.type.is_block() for value in values)
+        return tl.tensor(TensorHandle(made, kind), tl.block_type(kind, list(made.shape)) if is_block else kind)
 
     return run
 

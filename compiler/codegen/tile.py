@@ -101,10 +101,10 @@ def _across(shape: Shape, longest: int) -> Blocks:
     return Blocks(rows, _warps(rows * length), length, length)
 
 
-def whole_rows(blocks: Blocks, longest: int) -> Blocks:
+def whole_rows(blocks: Blocks, longest: int, is_by_row: bool = False) -> Blocks:
     """The blocks where rows up to a length are each one block."""
     width = power_above(longest)
-    rows = max(1, ELEMENTS // width)
+    rows = 1 if is_by_row else max(1, ELEMENTS // width)
     return Blocks(rows, _warps(rows * width), LONGEST_ROW, blocks.step)
 
 

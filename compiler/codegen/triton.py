@@ -4,8 +4,9 @@
 
 A program computes a tile of two axes. `x` runs over the loops outside of every reduction, flattened; `y` over what is
 reduced, or over the inner loops of a nest without reductions. A value has the shape [x, y], with 1 for an axis that it
-does not depend on, so what belongs to a row is computed once a row. A row that fits into a tile is read once and stays
-in registers; a longer one is walked in steps, once for all reductions that wait for no other:
+does not depend on, so what belongs to a row is computed once a row; where a tile is one row, that is a scalar. A row
+that fits into a tile is read once and stays in registers; a longer one is walked in steps, once for all reductions that
+wait for no other:
 
     for y_0 in range(0, n, 2048):  part = part + tl.where(in range, x[i, y], 0)
     total = tl.sum(part, 1)
@@ -79,37 +80,47 @@ class Program:
     workspace: tuple[Buffer, ...] = ()
 
 
-def emit_programs(kernel: Kernel, is_wide: bool = False) -> tuple[Program, ...]:
-    """The programs of a kernel, in an order in which they may run. With `is_wide` indices have 64 bits.
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How programs are written: with indices of 64 bits; with one row a tile."""
+
+    is_wide: bool = False
+    is_by_row: bool = False
+
+
+def emit_programs(kernel: Kernel, is_wide: bool = False, is_by_row: bool = False) -> tuple[Program, ...]:
+    """The programs of a kernel, in an order in which they may run. With `is_wide` indices have 64 bits; `is_by_row`
+    makes each tile one row, whose own values are scalars.
 
     Raises: Unsupported for an operator that Triton has no text for.
     """
     renamed = _with_identifiers(kernel)
     intern, nests = normalize(renamed)
+    manner = Manner(is_wide, is_by_row)
     names = (kernel.name if not n else f"{kernel.name}_{n}" for n in itertools.count())
     back: dict[str, Index] = {new: Symbol(old) for new, old in zip(renamed.symbols, kernel.symbols, strict=True)}
     programs: list[Program] = []
     for nest in nests:
-        programs += _programs_of(renamed, intern, nest, is_wide, names)
+        programs += _programs_of(renamed, intern, nest, manner, names)
     return tuple(replace(program, grid=affine.substitute(program.grid, back)) for program in programs)
 
 
-def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool, names: Iterator[str]) -> list[Program]:
+def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, names: Iterator[str]) -> list[Program]:
     """The programs of a nest: one, or before it some that compute long reductions of few rows in parts."""
     programs: list[Program] = []
     while True:
-        emitter = _Emitter(kernel.name, kernel, intern, nest, is_wide)
+        emitter = _Emitter(kernel.name, kernel, intern, nest, manner)
         if len(groups := emitter.groups()) > 1:
             return [
                 *programs,
-                *(p for group in groups for p in _programs_of(kernel, intern, group, is_wide, names)),
+                *(p for group in groups for p in _programs_of(kernel, intern, group, manner, names)),
             ]
         emitter.name = next(names)
         parts = emitter.parts()
         if parts is None:
             return [*programs, emitter.run()]
         kernel = replace(kernel, buffers=(*kernel.buffers, *parts.buffers))
-        programs.append(_Emitter(emitter.name, kernel, intern, nest, is_wide, parts).run())
+        programs.append(_Emitter(emitter.name, kernel, intern, nest, manner, parts).run())
         nest = replace(nest, stores=tuple(parts.joined(store, intern) for store in nest.stores))
 
 
@@ -270,22 +281,24 @@ class _Emitter:
     """One nest as one program; with `parts` the program that computes these alone."""
 
     def __init__(
-        self, name: str, kernel: Kernel, intern: Interner, nest: Nest, is_wide: bool, split: _Parts | None = None
+        self, name: str, kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, split: _Parts | None = None
     ) -> None:
-        self.name, self.kernel, self.intern, self.nest, self.is_wide = name, kernel, intern, nest, is_wide
-        self.split = split
+        self.name, self.kernel, self.intern, self.nest, self.is_wide = name, kernel, intern, nest, manner.is_wide
+        self.split, self.manner = split, manner
         self.dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
         self.extents = {loop.var: loop.extent for loop in nest.loops}
         self.is_narrow = split is None and all(self.dtypes[s.buffer] in HALVES for s in nest.stores)
         self.count = 0
         self.checks = self.is_across = False
-        self.int_type = "tl.int64" if is_wide else "tl.int32"
+        self.int_type = "tl.int64" if manner.is_wide else "tl.int32"
         self.kept: list[Expr] = []
         self.scans = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Scan)]
         reductions = self._parallel_reductions()
         self.levels = _levels(reductions)
         self.x_loops, self.y_loops, self.z_loops = self._axes(reductions)
         self.blocks = self._choose(reductions)
+        if manner.is_by_row:
+            self.blocks = replace(self.blocks, x=1)
         self.sections = [(self.y_loops, self.nest.stores)]
         if len(self.y_loops) == 1 and not (reductions or self.scans or self.is_across):
             self.sections = self._sections(self.y_loops[0])
@@ -486,7 +499,7 @@ class _Emitter:
         if not is_loop:
             for reduction in members:
                 value = self._masked(self._value(self._converted(reduction), place), place, reduction)
-                self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, value))
+                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, value))
             return
         parts = {id(reduction): f"part_{self.count + n}" for n, reduction in enumerate(members)}
         self.count += len(members)
@@ -496,12 +509,12 @@ class _Emitter:
         self._end(tile, place)
         for reduction in members:
             if id(reduction) not in peaks:
-                self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, parts[id(reduction)]))
+                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, parts[id(reduction)]))
         for reduction in members:
             if id(reduction) in peaks:
                 part, peak = parts[id(reduction)], peaks[id(reduction)]
                 scaled = f"{part} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
-                self.root.names[id(reduction)] = self._new(self.root, _reduced(reduction, scaled))
+                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, scaled))
 
     def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: _Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to those before. With `peak`, a sum of powers beside their greatest
@@ -532,10 +545,25 @@ class _Emitter:
         assert place.tile is not None
         mask = place.tile.mask
         if mask:
-            start = f"tl.full([1, 1], {_identity(expr.op, expr.dtype)}, {triton_expr.TYPES[expr.dtype]})"
+            start = f"tl.full((), {_identity(expr.op, expr.dtype)}, {triton_expr.TYPES[expr.dtype]})"
             return f"tl.where({mask}, {value}, {start})"
         rows = self.blocks.x if isinstance(expr, Scan) else self._rows(expr)
         return f"tl.broadcast_to({value}, [{rows}, {place.tile.block}])"
+
+    def _reduced(self, expr: Reduce, value: str) -> str:
+        """A tile reduced along `y`."""
+        along = self._along()
+        if expr.op in ("any", "all"):
+            return f"tl.{'max' if expr.op == 'any' else 'min'}({value}.to(tl.int32), {along}) != 0"
+        if expr.op == "sum":
+            return f"tl.sum({value}, {along})"
+        if expr.op in ("max", "min") and not expr.dtype.is_floating_point:
+            return f"tl.{expr.op}({value}, {along})"
+        return f"tl.reduce({value}, combine_fn={_join_name(expr.op, expr.dtype)}, {along})"
+
+    def _along(self) -> str:
+        """How to reduce along `y`: one row leaves a scalar."""
+        return "axis=None" if self.blocks.x == 1 else "axis=1, keep_dims=True"
 
     # ---- stores
 
@@ -554,7 +582,7 @@ class _Emitter:
             rename = Renamer(self.intern, {loop.var: Symbol(part.var) + first}, extents)
             moved = (with_expr(replace(s, index=rename.index(s.index)), rename(s.expr)) for s in stores)
             found.append(((part,), tuple(moved)))
-        self.blocks = whole_rows(self.blocks, max(last - first for first, last in ranges))
+        self.blocks = whole_rows(self.blocks, max(last - first for first, last in ranges), self.manner.is_by_row)
         self.nest = replace(self.nest, stores=tuple(store for _, moved in found for store in moved))
         return found
 
@@ -578,7 +606,7 @@ class _Emitter:
             axes |= frozenset("xy" if place.tile else "x")
         axes |= self._axes_of(self.intern.free(store.expr), place)
         mask = self._mask(axes, place)
-        pointer = self._pointer(store.buffer, f"{index}{beside} + {self._zeros(axes, place)}", frozenset("x"))
+        pointer = self._pointer(store.buffer, f"{index}{beside}{self._zeros(axes, place)}")
         if dtype is torch.bool:
             value = f"{value}.to(tl.uint8)"
         masked = f", mask={mask}" if mask else ""
@@ -589,9 +617,16 @@ class _Emitter:
         raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
 
     def _zeros(self, axes: frozenset[str], place: _Place) -> str:
-        rows = self.blocks.x if "x" in axes else 1
+        """What gives an index the shape of all that is stored."""
+        shape = self._shape(axes, place)
+        return f" + tl.zeros({shape}, {self.int_type})" if shape != "()" else ""
+
+    def _shape(self, axes: frozenset[str], place: _Place) -> str:
+        """The shape of what varies along axes; nothing has one where a tile is one row and it varies along no other."""
         columns = place.tile.block if "y" in axes and place.tile else 1
-        return f"tl.zeros([{rows}, {columns}], {self.int_type})"
+        if self.blocks.x == 1 and "y" not in axes:
+            return "()"
+        return f"[{self.blocks.x if 'x' in axes else 1}, {columns}]"
 
     # ---- values
 
@@ -618,7 +653,7 @@ class _Emitter:
                 return self._new(place, triton_expr.cast(self._value(inner, place), inner.dtype, dtype))
             case AsValue(index, dtype):
                 text, axes = self._index(index, place)
-                whole = text if axes else f"(tl.zeros([1, 1], tl.int64) + {text})"
+                whole = text if axes else f"tl.full((), {text}, tl.int64)"
                 kind = triton_expr.TYPES[dtype]
                 return self._new(place, f"{_parenthesized(whole)}.to({kind})")
             case Bind():
@@ -641,11 +676,11 @@ class _Emitter:
     def _load(self, expr: Load, place: _Place) -> str:
         index, axes = self._index(expr.index, place)
         mask = self._mask(axes, place)
-        text = f"tl.load({self._pointer(expr.buffer, index, axes)}{f', mask={mask}, other=0' if mask else ''})"
+        text = f"tl.load({self._pointer(expr.buffer, index)}{f', mask={mask}, other=0' if mask else ''})"
         return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
 
-    def _pointer(self, buffer: str, index: str, axes: frozenset[str]) -> str:
-        return f"{buffer} + {_parenthesized(index)}" if axes else f"{buffer} + (tl.zeros([1, 1], tl.int32) + {index})"
+    def _pointer(self, buffer: str, index: str) -> str:
+        return f"{buffer} + {_parenthesized(index)}"
 
     def _mask(self, axes: frozenset[str], place: _Place) -> str:
         parts = ["in_x"] if "x" in axes and self._is_x_masked() else []
@@ -654,8 +689,8 @@ class _Emitter:
         return " & ".join(parts)
 
     def _is_x_masked(self) -> bool:
-        total = product(tuple(loop.extent for loop in self.x_loops))
-        return not (isinstance(total, Int) and total.value % self.blocks.x == 0)
+        total = self._x_total()
+        return self.blocks.x > 1 and not (isinstance(total, Int) and total.value % self.blocks.x == 0)
 
     def _check(self, expr: Check, place: _Place) -> None:
         """Stops the device where a condition does not hold. An integer divided by 0 raises nothing on a GPU."""
@@ -677,21 +712,21 @@ class _Emitter:
         if place.tile.way != "steps":
             return self._new(place, scanned)
         carry = f"carry_{self.count}"
-        self.root.line(f"{carry} = tl.full([{self.blocks.x}, 1], {start}, {triton_expr.TYPES[expr.dtype]})")
+        shape = self._shape(frozenset("x"), place)
+        self.root.line(f"{carry} = tl.full({shape}, {start}, {triton_expr.TYPES[expr.dtype]})")
         result = self._new(place, f"{join}({carry}, {scanned})")
-        place.line(f"{carry} = {join}({carry}, tl.reduce({given}, 1, {join}, keep_dims=True))")
+        place.line(f"{carry} = {join}({carry}, tl.reduce({given}, combine_fn={join}, {self._along()}))")
         return result
 
     def _sequential(self, expr: Reduce, place: _Place) -> str:
         """A reduction as a loop over what varies around it."""
         free = self.intern.free(expr)
         axes = self._axes_of(free, place)
-        rows = self.blocks.x if "x" in axes else 1
-        columns = place.tile.block if "y" in axes and place.tile else 1
         total, number = product(tuple(loop.extent for loop in expr.loops)), self.count
         self.count += 1
         part, step = f"part_{number}", f"s_{number}"
-        place.line(f"{part} = tl.full([{rows}, {columns}], {_identity(expr.op, expr.dtype)}, {_register_type(expr)})")
+        start = _identity(expr.op, expr.dtype)
+        place.line(f"{part} = tl.full({self._shape(axes, place)}, {start}, {_register_type(expr)})")
         inside = _Place([], place.depth + 1, place, frozenset(loop.var for loop in expr.loops), place.tile)
         is_short = isinstance(total, Int) and total.value <= UNROLLED
         self._decode(inside, step, expr.loops)
@@ -832,7 +867,9 @@ class _Emitter:
             count = self._size(self._blocks_of(self._x_total(), self.blocks.x))
             head.line(f"z = {rest} // {count}")
             rest = f"({rest} % {count})"
-        if self.x_loops:
+        if self.x_loops and self.blocks.x == 1:
+            head.line(f"x = {rest}")
+        elif self.x_loops:
             head.line(f"x = {rest} * {self.blocks.x} + tl.arange(0, {self.blocks.x})[:, None]")
             if self._is_x_masked():
                 head.line(f"in_x = x < {self._size(self._x_total())}")
@@ -903,14 +940,3 @@ def _joined(expr: Reduce, part: str, value: str) -> str:
     if expr.op in ("sum", "prod"):
         return f"{part} {'+' if expr.op == 'sum' else '*'} {value}"
     return f"{_join_name(expr.op, expr.dtype)}({part}, {value})"
-
-
-def _reduced(expr: Reduce, value: str) -> str:
-    """A tile reduced along `y`."""
-    if expr.op in ("any", "all"):
-        return f"tl.{'max' if expr.op == 'any' else 'min'}({value}.to(tl.int32), 1, keep_dims=True) != 0"
-    if expr.op == "sum":
-        return f"tl.sum({value}, 1, keep_dims=True)"
-    if expr.op in ("max", "min") and not expr.dtype.is_floating_point:
-        return f"tl.{expr.op}({value}, 1, keep_dims=True)"
-    return f"tl.reduce({value}, 1, {_join_name(expr.op, expr.dtype)}, keep_dims=True)"

@@ -156,8 +156,8 @@ def is_supported(op: str, dtype: torch.dtype) -> bool:
 def constant(value: bool | int | float, dtype: torch.dtype) -> str:
     """A value of `dtype`, rounded to it, that broadcasts to any tile."""
     if dtype.is_floating_point:
-        return f"tl.full([1, 1], {_float_text(float(value), dtype)}, {TYPES[dtype]})"
-    return f"tl.full([1, 1], {int(value)}, {TYPES[dtype]})"
+        return f"tl.full((), {_float_text(float(value), dtype)}, {TYPES[dtype]})"
+    return f"tl.full((), {int(value)}, {TYPES[dtype]})"
 
 
 def _float_text(value: float, dtype: torch.dtype) -> str:

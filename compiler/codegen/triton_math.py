@@ -25,7 +25,7 @@ def divide(x, y):
 
 @triton.jit
 def reciprocal(x):
-    return divide(tl.full([1, 1], 1, x.dtype), x)
+    return divide(tl.full((), 1, x.dtype), x)
 
 
 @triton.jit
@@ -55,7 +55,7 @@ def sign_int(x):
 
 @triton.jit
 def sigmoid(x):
-    one = tl.full([1, 1], 1, x.dtype)
+    one = tl.full((), 1, x.dtype)
     return divide(one, one + d.exp(-x))
 
 
@@ -112,7 +112,7 @@ def mod_int(a, b):
 @triton.jit
 def pow_int(base, exponent):
     """Wraps as eager does; a negative exponent leaves 1/base rounded towards zero."""
-    result = tl.full([1, 1], 1, base.dtype) + base * 0
+    result = tl.full((), 1, base.dtype) + base * 0
     power, left = base, exponent
     for _ in range(64):
         result = tl.where((left > 0) & ((left & 1) != 0), result * power, result)

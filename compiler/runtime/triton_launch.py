@@ -80,11 +80,18 @@ class _Loaded:
     def variant(self, wanted: _Variant) -> Launcher:
         """The kernel's launches, one after the other, compiled now if they were not before."""
         if wanted not in self.variants:
-            programs = emit_programs(self.kernel, wanted.is_wide)
-            module = module_of(programs, self.cache)
-            runs = [compiled(self.kernel, program, module, wanted.is_wide, wanted.is_aligned) for program in programs]
+            try:
+                programs, runs = self._compiled(wanted)
+            except BuildError:  # the same pass fails on no scalar
+                programs, runs = self._compiled(wanted, is_by_row=True)
             self.variants[wanted] = self._launches(programs, [_on_device(run, self.device) for run in runs])
         return self.variants[wanted]
+
+    def _compiled(self, wanted: _Variant, is_by_row: bool = False) -> tuple[Sequence[Program], list[Any]]:
+        programs = emit_programs(self.kernel, wanted.is_wide, is_by_row)
+        module = module_of(programs, self.cache)
+        runs = [compiled(self.kernel, program, module, wanted.is_wide, wanted.is_aligned) for program in programs]
+        return programs, runs
 
     def otherwise(self, *values: int) -> None:
         """Launches the variant that these arguments need."""
