@@ -15,7 +15,8 @@ ELEMENTS = 1024
 ROWS_OF = 2048
 """Elements of a tile of short rows."""
 POINTWISE, REDUCED = 512, 1024
-"""Elements a warp has of a tile: of a reduction more, for the fewer warps the less they wait for each other."""
+"""Elements a warp has of a tile: of a reduction more, for the fewer warps the less they wait for each other, and most
+where they are not kept."""
 MOST_WARPS = 16
 SQUARE = 64
 """The side of a tile that is read along one axis and written along the other."""
@@ -23,6 +24,8 @@ LONGEST_ROW = 16384
 """A row that is kept in registers."""
 STEP = 4096
 """Elements of a longer row that are read at a time."""
+BESIDE = 1024
+"""As many where each is read for several reductions."""
 GATHERED = 512
 """Elements of a row that are read at a time where each is a miss."""
 FEW = 32
@@ -74,7 +77,7 @@ class Blocks:
 def choose(shape: Shape) -> Blocks:
     """The blocks of a program."""
     if shape.is_across:
-        return Blocks(SQUARE, 4, SQUARE, SQUARE)
+        return Blocks(SQUARE, 8, SQUARE, SQUARE)
     if not shape.lengths and not shape.is_scanned:
         return _pointwise(shape)
     longest = max([_guess(length) for length in shape.lengths] or [_guess(shape.inner)])
@@ -84,9 +87,18 @@ def choose(shape: Shape) -> Blocks:
     if shape.is_gathered and _guess(shape.rows) <= FEW and width >= 2 * GATHERED:
         return Blocks(1, 4, 0, GATHERED)
     if width > LONGEST_ROW or (_guess(shape.rows) <= FEW and width >= 2 * STEP):
-        return Blocks(1, 8, 0, STEP)
+        return _in_steps(shape)
     rows = max(1, min(power_above(_guess(shape.rows)), ROWS_OF // width))
-    return Blocks(rows, _warps(rows * width, REDUCED), LONGEST_ROW, STEP)
+    is_kept = bool(shape.lengths) and shape.inner != Int(1)  # until it is stored again
+    return Blocks(rows, _warps(rows * width, REDUCED if is_kept else 2 * REDUCED), LONGEST_ROW, STEP)
+
+
+def _in_steps(shape: Shape) -> Blocks:
+    if shape.is_scanned:
+        return Blocks(1, 4, 0, STEP // 2)
+    if len(shape.lengths) > 1:
+        return Blocks(1, 4, 0, BESIDE) if _guess(shape.rows) > FEW else Blocks(1, 8, 0, STEP)
+    return Blocks(1, 16, 0, STEP)
 
 
 def _pointwise(shape: Shape) -> Blocks:
@@ -114,7 +126,8 @@ def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
     instances = -(-rows // blocks.x)
     if instances >= ENOUGH or rows == 0:
         return 1, length
-    wanted = min(-(-INSTANCES // instances), length // (2 * blocks.step))
+    each = blocks.step if blocks.step <= GATHERED else 2 * blocks.step
+    wanted = min(-(-INSTANCES // instances), length // each)
     if wanted < 2:
         return 1, length
     steps = -(-length // (wanted * blocks.step))

@@ -302,10 +302,19 @@ class _Emitter:
         self.sections = [(self.y_loops, self.nest.stores)]
         if len(self.y_loops) == 1 and not (reductions or self.scans or self.is_across):
             self.sections = self._sections(self.y_loops[0])
+        self.are_halves_summed = not self.y_loops and self._reads_halves(reductions)
         self.x_vars = frozenset(loop.var for loop in self.x_loops)
         self.root = _Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
         self.tiles: dict[tuple[Loop, ...], _Tile] = {}
         self.whole: dict[_Tile, _Place] = {}
+
+    def _reads_halves(self, reductions: Sequence[Reduce]) -> bool:
+        """Whether what is reduced is of halves, beside what each row has one of."""
+        loads = [
+            e for reduction in reductions for e in subexpressions([reduction.body])
+            if isinstance(e, Load) and affine.names(e.index) & {loop.var for loop in reduction.loops}
+        ]  # fmt: skip
+        return bool(loads) and all(self.dtypes[load.buffer] in HALVES for load in loads)
 
     # ---- stores apart
 
@@ -524,7 +533,8 @@ class _Emitter:
         self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], {start}, {_register_type(expr)})")
         value = self._masked(self._value(self._converted(peak or expr), place), place, peak or expr)
         if peak is not None:
-            place.line(f"{part} = m.joined_powers({part}, {parts[id(peak)]}, {value})")
+            joined = "joined_powers_of_halves" if self.are_halves_summed else "joined_powers"
+            place.line(f"{part} = m.{joined}({part}, {parts[id(peak)]}, {value})")
         else:
             place.line(f"{part} = {_joined(expr, part, value)}")
 
@@ -648,7 +658,8 @@ class _Emitter:
                 return self._new(place, triton_expr.constant(value, dtype))
             case Call():
                 operands = [self._value(arg, place) for arg in expr.args]
-                return self._new(place, triton_expr.call(expr, operands, self.is_narrow))
+                is_narrow = self.is_narrow or (self.are_halves_summed and _is_power(expr))
+                return self._new(place, triton_expr.call(expr, operands, is_narrow))
             case Cast(inner, dtype):
                 return self._new(place, triton_expr.cast(self._value(inner, place), inner.dtype, dtype))
             case AsValue(index, dtype):
@@ -894,6 +905,14 @@ def _peak_of(expr: Reduce) -> Reduce | None:
         case Reduce("sum", loops, Call("exp", (Call("sub", (value, Reduce("max") as peak)),))):
             return peak if peak.body is value and peak.loops == loops and peak.dtype == expr.dtype else None
     return None
+
+
+def _is_power(expr: Call) -> bool:
+    """Whether it is a power relative to the greatest of a row, which sums to 1 or more."""
+    match expr:
+        case Call("exp", (Call("sub", (value, Reduce("max") as peak)),)):
+            return peak.body is value
+    return False
 
 
 def _levels(reductions: Sequence[Reduce]) -> list[list[Reduce]]:

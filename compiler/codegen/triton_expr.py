@@ -129,6 +129,8 @@ NARROW = {
     "log": "tl.log({0})",
     "sqrt": "tl.sqrt({0})",
     "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))",
+    "gelu": "m.gelu_of_halves({0})",
+    "gelu_slope": "m.gelu_slope_of_halves({0})",
 }
 """Float32 where only halves are stored: these err by less than 2^-17 of the value, a half's last place is 2^-11."""
 
