@@ -1,8 +1,9 @@
-"""Calls of the user's that are written otherwise before torch takes them apart.
+"""Calls of the user's that are written otherwise before torch takes them apart, or that eager refuses and no recording.
 
 dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself
 dropout(x, 1.0)                                 ->     x * 0, and no random number is drawn
 batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
+max_pool3d of one volume by channels            ->     left to eager, which raises
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
 running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with.
@@ -14,10 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from compiler.errors import Unsupported
+
 NORMS = (torch.batch_norm, torch.instance_norm)
+OF_NORMS = (F.batch_norm, F.instance_norm)
+POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn.max_pool3d_with_indices)
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
 
@@ -37,7 +43,20 @@ class UserCalls(TorchFunctionMode):
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
             return func(*args[:CUDNN], False, **kwargs or {})
+        if func in OF_NORMS and _first(args, kwargs).is_cuda:
+            with torch.backends.cudnn.flags(enabled=False):
+                return func(*args, **kwargs or {})
+        if func in POOLS and _is_by_channels(_first(args, kwargs)):
+            raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         return func(*args, **kwargs or {})
+
+
+def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    return args[0] if args else (kwargs or {})["input"]
+
+
+def _is_by_channels(volume: torch.Tensor) -> bool:
+    return volume.dim() == 4 and suggest_memory_format(volume) is torch.channels_last
 
 
 def _arguments(
