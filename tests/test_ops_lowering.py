@@ -335,6 +335,12 @@ def test_backward_as_eager(name: str) -> None:
     hold(lambda g, x: (function(g, x),), torch.randn(3, 5), torch.randn(3, 5), rtol=2e-5, atol=2e-6)
 
 
+def test_hardsigmoid_backward_in_float64_is_as_inexact_as_eager() -> None:
+    """Eager multiplies by the sixth of float32, whatever the dtype."""
+    given = torch.randn(3, 5, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
+    hold(lambda g, x: (BACKWARD["hardsigmoid"](g, x),), *given, rtol=1e-14, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.uint16])
 def test_unsupported_dtype_is_left_to_aten(dtype: torch.dtype) -> None:
     x = torch.tensor([1, 2, 3]).to(dtype)
