@@ -32,9 +32,14 @@ def wide(value: Tensor) -> Tensor:
     return value.float() if value.dtype in HALVES else value
 
 
-def _sum(value: Tensor, dims: list[int]) -> Tensor:
-    """The sum over `dims`, accumulated in float64."""
-    return aten.sum.dim_IntList(value, dims, False, dtype=torch.float64)
+def _summed_in(x: Tensor) -> torch.dtype:
+    """In what sums over a batch are taken: float64; of halves on a GPU float32, in which their squares are exact."""
+    return torch.float32 if x.is_cuda and x.dtype in HALVES else torch.float64
+
+
+def _sum(value: Tensor, dims: list[int], dtype: torch.dtype) -> Tensor:
+    """The sum over `dims`, accumulated in `dtype`."""
+    return aten.sum.dim_IntList(value, dims, False, dtype=dtype)
 
 
 def _reduced(x: Tensor) -> list[int]:
@@ -46,18 +51,14 @@ def _count(x: Tensor) -> int:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Variance and mean of each channel in float64, on a GPU by one pass: in float64, or of halves, whose squares are
-    exact in float32, in that."""
+    """Variance and mean of each channel in float64; on a GPU by one pass."""
     dims = _reduced(x)
     if not x.is_cuda:
         return torch.var_mean(x.double(), dims, correction=0)
-    return _moments_at_once(x, dims)
-
-
-def _moments_at_once(x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor]:
-    count, exact = _count(x), wide(x) if x.dtype in HALVES else x.double()
-    mean = aten.sum.dim_IntList(exact, dims).double() / count
-    square = aten.sum.dim_IntList(exact * exact, dims).double() / count
+    count, dtype = _count(x), _summed_in(x)
+    exact = x.to(dtype)
+    mean = _sum(exact, dims, dtype).double() / count
+    square = _sum(exact * exact, dims, dtype).double() / count
     return (square - mean * mean).clamp(min=0), mean
 
 
@@ -170,10 +171,8 @@ def batch_norm_gradients(
     assert mean is not None and rstd is not None
     dims, upper = _reduced(x), wide(grad)
     gap = wide(x) - per_channel(mean, x)
-    if x.is_cuda and x.dtype in HALVES:
-        total, dot = aten.sum.dim_IntList(upper, dims), aten.sum.dim_IntList(gap * upper, dims)
-    else:
-        total, dot = _sum(upper, dims), _sum(gap.double() * upper, dims)
+    dtype = _summed_in(x)
+    total, dot = _sum(upper, dims, dtype), _sum(gap.to(dtype) * upper, dims, dtype)
     scale = rstd if weight is None else rstd * wide(weight)
     centered = upper
     if train:

@@ -4,6 +4,7 @@ dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself
 dropout(x, 1.0)                                 ->     x * 0, and no random number is drawn
 batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
+aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
 running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with.
@@ -18,6 +19,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
 
@@ -48,11 +50,20 @@ class UserCalls(TorchFunctionMode):
                 return func(*args, **kwargs or {})
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
+        if func in (torch.aminmax, torch.multinomial):
+            _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
         return func(*args, **kwargs or {})
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     return args[0] if args else (kwargs or {})["input"]
+
+
+def _check_out(func: Callable[..., Any], value: torch.Tensor, out: Any) -> None:
+    """Raises: Unsupported where `out` is not of the very dtype of the results."""
+    wanted = torch.int64 if func is torch.multinomial else value.dtype
+    if any(isinstance(leaf, torch.Tensor) and leaf.dtype is not wanted for leaf in pytree.tree_leaves(out)):
+        raise Unsupported(f"the program gives {func.__name__} an out= that eager refuses")
 
 
 def _is_by_channels(volume: torch.Tensor) -> bool:

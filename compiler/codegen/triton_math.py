@@ -212,14 +212,16 @@ def joined_powers(part, peak, value):
     """A sum of powers relative to `peak`, relative to the greater of it and `value`, with that of `value`: with one
     power, as one of the two is 1. Beside an infinite peak it is scaled by none that is a number, and so is NaN."""
     ahead = value - peak
-    power = d.exp(-tl.abs(ahead))
-    joined = tl.where(ahead > 0, part * power + 1, part + power)
-    return tl.where(value == float("-inf"), part, joined)
+    return _joined(part, value, ahead, d.exp(-tl.abs(ahead)))
 
 
 @triton.jit
 def joined_powers_of_halves(part, peak, value):
     ahead = value - peak
-    power = tl.exp(-tl.abs(ahead))
+    return _joined(part, value, ahead, tl.exp(-tl.abs(ahead)))
+
+
+@triton.jit
+def _joined(part, value, ahead, power):
     joined = tl.where(ahead > 0, part * power + 1, part + power)
     return tl.where(value == float("-inf"), part, joined)
