@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,29 +108,40 @@ def sides_of(operation: Operation, tensor: Tensor, count: int, source: Tensor | 
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One element under a window, and what tells that it is in the input."""
+    """One element under a window, and what tells that it is in the input.
+
+    `offset` is how far it lies behind the window's first tap, flat within the last dimensions.
+    """
 
     value: Expr
-    position: Index
+    offset: Index
     conditions: list[Expr]
 
 
 def taps(source: Tensor, sides: Sequence[Side], dtype: torch.dtype) -> list[Tap]:
-    """The elements under the window of an element, row by row; `position` is flat within the last dimensions."""
+    """The elements under the window of an element, row by row."""
     own = coordinates(len(source.shape))
     outer, inner = own[: -len(sides)], own[-len(sides) :]
     found = []
     for chosen in itertools.product(*(range(side.kernel) for side in sides)):
         places, conditions = list[Index](), list[Expr]()
-        position: Index = ZERO
         for side, at, tap in zip(sides, inner, chosen, strict=True):
             inside = side.conditions(at, tap)
             place = side.place(at, tap)
             places.append(clamped_place(place, side.size) if inside else place)
             conditions += inside
-            position = position * side.size + place
-        found.append(Tap(element(source, (*outer, *places), dtype), position, conditions))
+        steps = [Int(tap * side.dilation) for side, tap in zip(sides, chosen, strict=True)]
+        offset = flat_place(steps, source.shape[-len(sides) :])
+        found.append(Tap(element(source, (*outer, *places), dtype), offset, conditions))
     return found
+
+
+def flat_place(places: Sequence[Index], sizes: Sequence[Index]) -> Index:
+    """The position of an element within dimensions of these sizes."""
+    flat: Index = ZERO
+    for place, size in zip(places, sizes, strict=True):
+        flat = flat * size + place
+    return flat
 
 
 # ---- maximum ---------------------------------------------------------------------------------------------------------
@@ -141,19 +153,31 @@ def max_pool(count: int) -> Rule:
     def lower(operation: Operation) -> Result:
         source = pooled(operation, "self", count)
         sides = sides_of(operation, source, count)
-        dtype = widened(source.dtype)
-        start: Index = ZERO
-        for side, at in zip(sides, coordinates(len(source.shape))[-count:], strict=True):
-            start = start * side.size + side.first(at)
-        best, position = constant(-math.inf, dtype), AsValue(start, torch.int64)  # type: Expr, Expr
-        for tap in taps(source, sides, dtype):
+        dtype, sizes, own = widened(source.dtype), source.shape[-count:], coordinates(len(source.shape))[-count:]
+        narrow = dtype_of_offsets(sizes)
+        begin = flat_place([side.place(at, 0) for side, at in zip(sides, own, strict=True)], sizes)
+        first, *others = taps(source, sides, dtype)
+        if first.conditions:
+            start = flat_place([side.first(at) for side, at in zip(sides, own, strict=True)], sizes)
+            best, offset = constant(-math.inf, dtype), number_of(start - begin, narrow)  # type: Expr, Expr
+            others = [first, *others]
+        else:
+            best, offset = first.value, constant(0, narrow)
+        for tap in others:
             better = call("logical_or", call("gt", tap.value, best), call("isnan", tap.value))
             chosen = all_of([*tap.conditions, better])
             best = call("where", chosen, tap.value, best, dtype=dtype)
-            position = call("where", chosen, AsValue(tap.position, torch.int64), position, dtype=torch.int64)
+            offset = call("where", chosen, number_of(tap.offset, narrow), offset, dtype=narrow)
+        position = call("add", AsValue(begin, torch.int64), convert(offset, torch.int64))
         return convert(best, source.dtype), position
 
     return lower
+
+
+def dtype_of_offsets(sizes: Sequence[Index]) -> torch.dtype:
+    """What holds a flat offset within these dimensions: 32 bits where they suffice, as many as a value's."""
+    total = math.prod(size.value if isinstance(size, Int) else sys.maxsize for size in sizes)
+    return torch.int32 if total <= torch.iinfo(torch.int32).max else torch.int64
 
 
 record(Kind.indexing, max_pool(2), "max_pool2d_with_indices")
@@ -346,10 +370,9 @@ def adaptive_max_pool(count: int) -> Rule:
         if math.prod(share.longest for share in dims) > MOST_TAPS:
             raise Declined("a large window")
         own = coordinates(len(source.shape))
-        best: Expr = constant(-math.inf, dtype)
-        position: Expr = AsValue(
-            flat_place([share.start(at) for share, at in zip(dims, own[-count:], strict=True)], dims), torch.int64
-        )
+        sizes = source.shape[-count:]
+        narrow = dtype_of_offsets(sizes)
+        best, offset = constant(-math.inf, dtype), constant(0, narrow)  # type: Expr, Expr
         for chosen in itertools.product(*(range(share.longest) for share in dims)):
             found = [share.place(at, Int(tap)) for share, at, tap in zip(dims, own[-count:], chosen, strict=True)]
             places = [place for place, _ in found]
@@ -357,19 +380,12 @@ def adaptive_max_pool(count: int) -> Rule:
             better = call("logical_or", call("gt", value, best), call("isnan", value))
             is_new = all_of([*(condition for _, conditions in found for condition in conditions), better])
             best = call("where", is_new, value, best, dtype=dtype)
-            here = AsValue(flat_place(places, dims), torch.int64)
-            position = call("where", is_new, here, position, dtype=torch.int64)
-        return convert(best, source.dtype), position
+            here = number_of(flat_place([Int(tap) for tap in chosen], sizes), narrow)
+            offset = call("where", is_new, here, offset, dtype=narrow)
+        start = flat_place([share.start(at) for share, at in zip(dims, own[-count:], strict=True)], sizes)
+        return convert(best, source.dtype), call("add", AsValue(start, torch.int64), convert(offset, torch.int64))
 
     return lower
-
-
-def flat_place(places: Sequence[Index], dims: Sequence[Share]) -> Index:
-    """The position of an element within the pooled dimensions."""
-    flat: Index = ZERO
-    for place, share in zip(places, dims, strict=True):
-        flat = flat * share.size + place
-    return flat
 
 
 for _count in (2, 3):
