@@ -29,6 +29,7 @@ from compiler.passes import CHOICES, PASSES
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime import launch
+from compiler.runtime.cudagraphs import replayed
 from compiler.runtime.kept import Linked
 from compiler.runtime.launch import load_kernels
 from compiler.torch_compat import Decompositions
@@ -146,7 +147,7 @@ def _compilers(
         host = build(program, options, journal, load_kernels)
         graph = host.load()
         keeper.built(program, host, graph)
-        return graph
+        return replayed(graph, program, options.cudagraphs)
 
     def keep(linked: Linked, programs: Mapping[str, Program]) -> None:
         if not _is_flat(spec[0]):

@@ -34,6 +34,8 @@ class Totals:
     kernels: int = 0
     eager_graphs: int = 0
     restored: int = 0
+    recorded: int = 0
+    unrecorded: Counter[str] = field(default_factory=Counter)
     uncached: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -48,6 +50,7 @@ def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
+    their reasons. `recorded` are the graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by
     their reasons.
     """
     return {
@@ -57,6 +60,8 @@ def totals() -> dict[str, object]:
         "kernels": _totals.kernels,
         "eager_graphs": _totals.eager_graphs,
         "restored": _totals.restored,
+        "recorded": _totals.recorded,
+        "unrecorded": dict(_totals.unrecorded),
         "uncached": dict(_totals.uncached),
         "fallbacks": dict(_totals.fallbacks),
         "seconds": dict(_totals.seconds),
@@ -174,6 +179,18 @@ def count_eager(reason: str) -> None:
 def count_restored() -> None:
     """A compile was made from what the cache had kept."""
     _totals.restored += 1
+
+
+def count_recorded() -> None:
+    """A graph's launches were recorded as a CUDA graph."""
+    _totals.recorded += 1
+
+
+def count_unrecorded(reason: str, is_wanted: bool) -> None:
+    """A graph that no CUDA graph may stand for; said once for each reason where the user has asked for them."""
+    _totals.unrecorded[reason] += 1
+    if is_wanted:
+        say_once(f"assay: a graph is launched kernel by kernel: {reason}")
 
 
 def count_uncached(reason: str) -> None:

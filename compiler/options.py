@@ -22,8 +22,13 @@ from compiler.errors import OptionError
 
 TARGETS = ("cpp", "aten")
 NUMERICS = ("fast", "cast", "exact")
-MODES: dict[str, dict[str, object]] = {"default": {}, "reduce-overhead": {}, "max-autotune": {}}
-"""The options that each of torch.compile's modes stands for. On the CPU none changes anything yet."""
+MODES: dict[str, dict[str, object]] = {
+    "default": {},
+    "reduce-overhead": {"cudagraphs": True},
+    "max-autotune": {"cudagraphs": True},
+    "max-autotune-no-cudagraphs": {"cudagraphs": False},
+}
+"""The options that each of torch.compile's modes stands for."""
 
 
 def _cache_default() -> str:
@@ -70,6 +75,9 @@ class Options:
     computing values again can reach."""
     offload: bool = False
     """Whether what forward keeps of a GPU's memory for backward waits in pinned memory of the host."""
+    cudagraphs: bool | None = None
+    """Whether a graph of a GPU's is recorded and replayed as a CUDA graph: True wherever that is exact, None where
+    calls also wait for the host, False nowhere."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
@@ -105,5 +113,7 @@ class Options:
         for name in ("warm", "offload"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
+        if not isinstance(self.cudagraphs, bool | None):
+            raise OptionError(f"assay: option cudagraphs is {self.cudagraphs!r}; it takes True, False or None")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:
             raise OptionError(f"assay: option debug is {self.debug!r}; it takes 0 to 4")

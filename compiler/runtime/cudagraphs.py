@@ -1,0 +1,274 @@
+"""CUDA graphs: what a graph launches is recorded once and replayed by one call, where that does what a call does.
+
+    plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
+
+Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
+where they lay. While anything still holds a result (a gradient that is accumulated into, the last call's loss) nothing
+is replayed: that call runs plainly, and from then on this result is copied out. What is recorded shares its memory with
+the other recordings of a device, which replay one after the other on one stream; on another one calls run plainly.
+
+What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before it is
+recorded (`reason_against`), and the graph never is; nor is one that CUDA refuses to record. The reasons are counted,
+and said where the user has asked for recordings.
+
+By default a graph is recorded where it waits for its host, as timed in two calls: where the device is the slower one, a
+recording would only hold memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
+from compiler.journal import count_recorded, count_unrecorded
+from compiler.runtime.recording import CudaTape, Recording, Tape, record
+
+PLAIN_CALLS = 1
+"""Calls before any is timed or recorded: libraries choose their kernels and take their workspace in the first."""
+TIMED_CALLS = 2
+HOST_BOUND = 1.25
+"""A call waits for its host if the device is done after so many times what launching takes."""
+MOST_MISSES = 3
+"""Calls in a row that cannot be replayed before the graph is recorded anew."""
+MOST_RECORDINGS = 4
+"""Recordings of a graph for inputs of the same sizes."""
+MOST_SIZES = 8
+"""Sizes of inputs that a graph is recorded for; for more of them it runs plainly."""
+MOST_COPIED = 1 << 26
+"""Bytes of what forward saved, where it is not recorded, that are worth copying at each call: 30 us on an H200."""
+MOST_OF_MEMORY = 1 / 8
+"""The share of a device's memory that one recording may hold when nobody has asked for recordings."""
+
+_lock = threading.Lock()
+"""Held while a graph is recorded: recordings share their memory, so that there is one at a time."""
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """The calls of a graph with inputs of certain sizes."""
+
+    calls: int = 0
+    recording: Recording | None = None
+    recordings: int = 0
+    pointers: dict[int, int] = field(default_factory=dict)
+    stays: set[int] = field(default_factory=set)
+    moved: set[int] = field(default_factory=set)
+    copies: set[int] = field(default_factory=set)
+    timed: list[tuple[Any, Any, float]] = field(default_factory=list)
+    is_plain: bool = False
+
+
+class Replayed:
+    """A graph that is recorded: where recordings are `wanted`, or else where its calls wait for the host.
+
+    `inputs` and `outputs` are its roles; `here` tells on which stream of the device a call is, None on no known one.
+    """
+
+    def __init__(
+        self,
+        plain: GraphCall,
+        inputs: Sequence[InputRole],
+        outputs: Sequence[OutputRole],
+        device: int,
+        *,
+        wanted: bool,
+        is_symbolic: bool = False,
+        tape: Callable[[int], Tape] = CudaTape,
+        here: Callable[[int], object] | None = None,
+    ) -> None:
+        self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
+        self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
+        self.is_symbolic, self.tape = is_symbolic, tape
+        self.here = here or _stream_of
+        self.stream: object = None
+        self.sizes: dict[object, _Sizes] = {}
+        self.reason = ""
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        if self.reason:
+            return self.plain(args)
+        key = _sizes_of(args) if self.is_symbolic else None
+        state = self.sizes.get(key)
+        if state is None:
+            if len(self.sizes) == MOST_SIZES:
+                return self.plain(args)
+            state = self.sizes[key] = _Sizes()
+        if state.is_plain:
+            return self.plain(args)
+        here = self.here(self.device)
+        if here is None:  # somebody else records
+            return self.plain(args)
+        recording = state.recording
+        if recording is not None:
+            if here == self.stream and recording.fits(args) and recording.is_free():
+                recording.misses = 0
+                return recording.run(args)
+            if here == self.stream:
+                self._missed(state, recording, args)
+            return self.plain(args)
+        return self._prepared(state, here, args)
+
+    def _missed(self, state: _Sizes, recording: Recording, args: list[Any]) -> None:
+        """After some calls whose inputs lay elsewhere, or while results were held, there is a recording that copies
+        them; the memory of the old one is left to who holds it."""
+        recording.misses += 1
+        pairs = zip(recording.fixed, recording.pointers, strict=True)
+        moved = {position for position, pointer in pairs if args[position].data_ptr() != pointer}
+        if recording.misses >= MOST_MISSES and (moved or recording.copies() != state.copies):
+            state.moved |= moved
+            state.copies |= recording.copies()
+            state.recording = None
+            state.is_plain = state.recordings == MOST_RECORDINGS
+
+    def _prepared(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
+        """A call before the recording, or the recording itself."""
+        state.calls += 1
+        saved = [k for k, role in enumerate(self.roles) if type(role) is Saved and isinstance(args[k], Tensor)]
+        pointers = {k: args[k].data_ptr() for k in saved}
+        state.stays = {k for k, pointer in pointers.items() if state.pointers.get(k) == pointer}
+        state.pointers = pointers
+        if state.calls <= PLAIN_CALLS:
+            return self.plain(args)
+        if not self.wanted and len(state.timed) < TIMED_CALLS:
+            return self._timed(state, args)
+        if not self.wanted and not state.recordings and not all(map(_waits_for_host, state.timed)):
+            state.is_plain = True
+            return self.plain(args)
+        if state.stays != set(pointers) and state.calls <= PLAIN_CALLS + TIMED_CALLS + MOST_MISSES:
+            return self.plain(args)  # forward is about to be recorded: what it saves will lie still
+        if sum(args[k].untyped_storage().nbytes() for k in saved if k not in state.stays) > MOST_COPIED:
+            state.is_plain = True
+            return self.plain(args)
+        if not _lock.acquire(blocking=False):
+            return self.plain(args)
+        try:
+            return self._recorded(state, here, args)
+        finally:
+            _lock.release()
+
+    def _timed(self, state: _Sizes, args: list[Any]) -> Sequence[Any]:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        began = time.perf_counter()
+        results = self.plain(args)
+        took = time.perf_counter() - began
+        end.record()
+        state.timed.append((start, end, took))
+        return results
+
+    def _recorded(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
+        state.recordings += 1
+        try:
+            tape, stays = self.tape(self.device), self._lie_still(state)
+            recording = record(self.plain, args, tape, stays=stays, keeps=self.keeps, copies=state.copies)
+        except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
+            self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
+            return self.plain(args)
+        if not self.wanted and recording.bytes() > MOST_OF_MEMORY * _memory_of(self.device):
+            self._refuse(f"a recording would hold {recording.bytes() >> 20} MB")
+            return self.plain(args)
+        state.recording, self.stream = recording, here
+        count_recorded()
+        return recording.run(args)
+
+    def _lie_still(self, state: _Sizes) -> set[int]:
+        """The inputs that have to lie where they lie now."""
+        held = {position for position, role in enumerate(self.roles) if type(role) in (Parameter, Buffer)}
+        return (held | state.stays) - state.moved
+
+    def _refuse(self, reason: str) -> None:
+        self.reason = reason
+        self.sizes.clear()
+        count_unrecorded(reason, self.wanted)
+
+
+def _sizes_of(args: Sequence[Any]) -> object:
+    return tuple((v.size(), v.stride()) if isinstance(v, Tensor) else v for v in args)
+
+
+def _stream_of(device: int) -> object:
+    """The stream that work goes to now; None while it is being recorded by somebody else, or on another device."""
+    if torch.cuda.is_current_stream_capturing() or torch._C._cuda_getDevice() != device:
+        return None
+    return torch._C._cuda_getCurrentRawStream(device)
+
+
+def _memory_of(device: int) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def _waits_for_host(timed: tuple[Any, Any, float]) -> bool:
+    start, end, took = timed
+    return bool(end.query()) and start.elapsed_time(end) < 1e3 * HOST_BOUND * took
+
+
+# ---- which graphs ----------------------------------------------------------------------------------------------------
+
+
+def replayed(plain: GraphCall, program: Program, wanted: bool | None) -> GraphCall:
+    """A graph, to be recorded if it is a GPU's: where `wanted`, or (None) where its calls wait for the host."""
+    devices = {value.device for value in _values(program)}
+    if wanted is False or not any(device.type == "cuda" for device in devices):
+        return plain
+    reason = reason_against(program)
+    if reason:
+        count_unrecorded(reason, bool(wanted))
+        return plain
+    (device,) = devices
+    index = torch.cuda.current_device() if device.index is None else device.index
+    signature, wanted = program.signature, bool(wanted)
+    return Replayed(plain, signature.inputs, signature.outputs, index, wanted=wanted, is_symbolic=_is_symbolic(program))
+
+
+def _is_symbolic(program: Program) -> bool:
+    """Whether calls may differ in more than the values of tensors."""
+    given = [node.meta.get("val") for node in program.placeholders]
+    sizes = (size for value in given if isinstance(value, Tensor) for size in value.size())
+    return not all(isinstance(value, Tensor) for value in given) or any(isinstance(s, torch.SymInt) for s in sizes)
+
+
+def _values(program: Program) -> list[Tensor]:
+    found = list[Tensor]()
+    for node in program.module.graph.nodes:
+        value = node.meta.get("val")
+        parts = value if isinstance(value, list | tuple) else (value,)
+        found += [part for part in parts if isinstance(part, Tensor)]
+    return found
+
+
+def reason_against(program: Program) -> str:
+    """Why a replay would not do what a call does; empty where it does."""
+    devices = {value.device for value in _values(program)}
+    if len(devices) > 1:
+        return f"its tensors are on {' and '.join(sorted(map(str, devices)))}"
+    written = [role.of for role in program.signature.outputs if isinstance(role, Mutation)]
+    written += [effect.of for effect in program.signature.effects if isinstance(effect, Written)]
+    if any(not isinstance(of, Parameter | Buffer) for of in written):
+        return "it writes an input"
+    for node in program.module.graph.nodes:
+        if node.op == "call_function" and (why := _against(node.target)):
+            return why
+    return ""
+
+
+def _against(target: Any) -> str:
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"it runs {target.name()}"
+    if not isinstance(target, torch._ops.OpOverload):
+        return ""
+    if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(target.tags):
+        return f"{target.name()} waits for a value"
+    if target.namespace not in ("aten", "prims", "assay"):
+        return f"{target.name()} is an operator of the user's own"
+    return f"{target.name()} runs on the host" if target.name() in ON_HOST else ""
+
+
+ON_HOST = frozenset(("assay::generator_state", "assay::exchange_generator_state", "assay::offload", "assay::reload"))
+"""Operators of this compiler that do more than launch."""

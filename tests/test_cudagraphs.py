@@ -1,0 +1,359 @@
+"""Recordings of CUDA graphs: who owns what a replay overwrites.
+
+On the CPU, where a tape runs the graph again and writes its results over those of the recording, as CUDA graphs do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from compiler.capture.functionalize import capture
+from compiler.fx import _call
+from compiler.ir.roles import Buffer, Gradient, GraphCall, InputRole, Parameter, Saved, Tangent, UserInput, UserOutput
+from compiler.journal import reset, totals
+from compiler.options import Options
+from compiler.runtime.cudagraphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
+from compiler.runtime.recording import record
+
+WEIGHT = Parameter(0, "weight")
+
+
+def _at(value: Tensor) -> Tensor:
+    """A tensor where another one lies, that holds no reference to its memory."""
+    if not value.numel():
+        return value
+    last = sum((size - 1) * stride for size, stride in zip(value.size(), value.stride(), strict=True))
+    memory = (ctypes.c_float * (last + 1)).from_address(value.data_ptr())
+    return torch.frombuffer(memory, dtype=value.dtype).as_strided(value.size(), value.stride(), 0)
+
+
+class Tape:
+    """Does what a CUDA graph does: the same memory is read and written at each replay."""
+
+    made: list[Tape] = []  # noqa: RUF012
+
+    def __init__(self, device: int = 0) -> None:
+        self.replays = 0
+        Tape.made.append(self)
+
+    def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+        self.run, self.inputs = run, [_at(v) if isinstance(v, Tensor) else v for v in inputs]
+        memory = {value.untyped_storage()._cdata for value in inputs if isinstance(value, Tensor)}
+        results = list(run(inputs))
+        self.own = dict[int, Tensor]()
+        for index, value in enumerate(results):
+            if isinstance(value, Tensor) and value.untyped_storage()._cdata not in memory:
+                self.own[index] = value.data.fill_(-77)  # nothing is computed yet
+        return results
+
+    def replay(self) -> None:
+        self.replays += 1
+        fresh = self.run(list(self.inputs))
+        for index, own in self.own.items():
+            own.copy_(fresh[index])
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    Tape.made.clear()
+    reset()
+
+
+def plain(function: Callable[..., Sequence[Any]]) -> GraphCall:
+    """A function as graphs are called: with one list, which it empties."""
+
+    def run(args: list[Any]) -> tuple[Any, ...]:
+        given = tuple(args)
+        args.clear()
+        return tuple(function(*given))
+
+    return run
+
+
+def made(
+    function: Callable[..., Sequence[Any]], inputs: Sequence[InputRole], outputs: int = 1, **kwargs: Any
+) -> Replayed:
+    roles = kwargs.pop("roles", [UserOutput(index) for index in range(outputs)])
+    return Replayed(plain(function), inputs, roles, 0, wanted=True, tape=Tape, here=lambda device: 0, **kwargs)
+
+
+def replays() -> int:
+    return sum(tape.replays for tape in Tape.made)
+
+
+def test_a_graph_is_replayed_from_its_second_call_on() -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    w = torch.randn(4)
+    for _ in range(5):
+        x = torch.randn(4)
+        assert torch.equal(graph([w, x])[0], w * x)
+    assert replays() == 4 and len(Tape.made) == 1 and totals()["recorded"] == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["call", "keep", "drop", "write", "view", "move"]), min_size=4, max_size=24))
+def test_no_result_is_ever_overwritten(steps: list[str]) -> None:
+    """Whatever is kept of results, alone or through a view, keeps its values; and all values are the plain ones."""
+    Tape.made.clear()
+    graph = made(lambda w, x: (w * x, w + x), [WEIGHT, UserInput(1)], 2)
+    w, kept = torch.randn(3), list[tuple[Tensor, Tensor]]()
+    last: Sequence[Tensor] = ()
+    for number, step in enumerate(steps):
+        x = torch.full((3,), float(number))
+        if step == "call":
+            last = ()
+        if step == "move":
+            w = torch.randn(3)
+        results = graph([w, x])
+        assert torch.equal(results[0], w * x) and torch.equal(results[1], w + x)
+        if step == "keep":
+            kept.append((results[0], results[0].clone()))
+        if step == "view":
+            kept.append((results[1][1:], results[1][1:].clone()))
+        if step == "write":
+            results[0].mul_(2)
+            kept.append((results[0], results[0].clone()))
+        if step == "drop":
+            kept.clear()
+        last = results if step == "keep" else ()
+        del results
+        for tensor, value in kept:
+            assert torch.equal(tensor, value)
+    del last
+
+
+def test_a_result_that_is_held_is_copied_out_from_then_on() -> None:
+    graph = made(lambda x: (x * 2,), [UserInput(0)])
+    last = graph([torch.zeros(2)])[0]
+    for k in range(6):
+        last = graph([torch.full((2,), float(k))])[0]
+        assert last[0].item() == 2 * k
+    assert replays() == 5 and len(Tape.made) == 1  # plainly: the first, and the one that found the second held
+    held = [graph([torch.full((2,), float(k))])[0] for k in range(6)]
+    assert [tensor[0].item() for tensor in held] == [0, 2, 4, 6, 8, 10]
+    assert replays() == 11
+
+
+def test_a_result_that_is_held_for_ever_gets_a_recording_that_copies_it() -> None:
+    graph = made(lambda x: (x * 2,), [UserInput(0)])
+    held = [graph([torch.full((2,), float(k))])[0] for k in range(12)]
+    assert [tensor[0].item() for tensor in held] == [2 * k for k in range(12)]
+    assert len(Tape.made) == 2 and replays() == 1 + 12 - 2 - MOST_MISSES
+
+
+def test_results_that_share_memory_are_not_copied_but_called_plainly() -> None:
+    def pair(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        return y, y[1:]
+
+    graph = made(pair, [UserInput(0)], 2)
+    for k in range(4):
+        whole, part = graph([torch.full((3,), float(k))])
+        assert torch.equal(part, whole[1:]) and part._version == 0
+        whole.add_(1)
+        assert torch.equal(part, whole[1:]) and part._version == 1
+        del whole, part
+    assert replays() == 3
+    kept = [graph([torch.full((3,), float(k))]) for k in range(3)]
+    assert [whole[0].item() for whole, _ in kept] == [0, 2, 4]
+
+
+def test_parameters_that_move_are_found() -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    x, kept = torch.ones(2), []
+    for _ in range(3 * (MOST_MISSES + 3)):
+        w = torch.randn(2)
+        kept.append(w)  # so that no other lies where it lay
+        assert torch.equal(graph([w, x])[0], w)
+    assert len(Tape.made) == 2 and replays() > 5  # recorded again, copying what moves
+
+
+def test_recordings_are_bounded() -> None:
+    roles = [Parameter(k, f"w{k}") for k in range(2 * MOST_RECORDINGS)]
+    graph = made(lambda *ws: (torch.stack(ws).sum(0),), roles)
+    ws, kept = [torch.randn(2) for _ in roles], []
+    for k in range(2 * MOST_RECORDINGS):
+        for _ in range(MOST_MISSES + 1):
+            kept.append(ws[k])
+            ws[k] = torch.randn(2)
+            assert torch.equal(graph(list(ws))[0], torch.stack(ws).sum(0))
+    assert len(Tape.made) == MOST_RECORDINGS
+
+
+def test_results_that_are_inputs_or_lie_in_them() -> None:
+    def alike(w: Tensor, x: Tensor) -> tuple[Any, ...]:
+        y = x + 1
+        return w, w.t(), x, x[1:], y, y, None, 7
+
+    graph = made(alike, [WEIGHT, UserInput(1)], 8)
+    w = torch.randn(2, 3)
+    for k in range(3):
+        x = torch.full((4,), float(k))
+        same_w, turned, same_x, part, y, again, none, seven = graph([w, x])
+        assert same_w is w and same_x is x and again is y and none is None and seven == 7
+        assert turned._base is w and torch.equal(turned, w.t())
+        assert part._base is x and part.data_ptr() == x[1:].data_ptr()
+        before = turned._version
+        w.add_(1)
+        assert turned._version == before + 1 and torch.equal(turned, w.t())
+        del y, again
+
+
+def test_what_forward_saved_lies_still_for_backward() -> None:
+    forward = made(lambda x: (x.sum(), x * 2), [UserInput(0)], roles=[UserOutput(0), Saved("double")])
+    out = UserOutput(0)
+    backward = made(lambda s, t: (s * t,), [Saved("double"), Tangent(out)], roles=[Gradient(UserInput(0))])
+    for k in range(6):
+        x, tangent = torch.full((3,), float(k)), torch.tensor(3.0)
+        total, saved = forward([x])
+        (gradient,) = backward([saved, tangent])
+        assert torch.equal(gradient, x * 6) and torch.equal(saved, x * 2)
+        del total, saved, gradient
+    ours, theirs = Tape.made
+    assert ours.replays == 5 and theirs.replays == 4
+
+
+def test_two_forwards_before_their_backwards() -> None:
+    forward = made(lambda x: (x.sum(), x * 2), [UserInput(0)], roles=[UserOutput(0), Saved("double")])
+    backward = made(lambda s, t: (s * t,), [Saved("double"), Tangent(UserOutput(0))], roles=[Gradient(UserInput(0))])
+    one = torch.tensor(1.0)
+    for k in range(8):
+        first, second = (forward([torch.full((3,), float(k + j))]) for j in range(2))
+        later, earlier = backward([second[1], one]), backward([first[1], one])
+        assert later[0][0].item() == 2 * (k + 1) and earlier[0][0].item() == 2 * k
+        del first, second, later, earlier
+    assert Tape.made[0].replays >= 6 and replays() >= 10
+
+
+def test_a_backward_that_runs_twice_over_what_was_saved() -> None:
+    forward = made(lambda x: (x.sum(), x * 2), [UserInput(0)], roles=[UserOutput(0), Saved("double")])
+    backward = made(lambda s, t: (s * t,), [Saved("double"), Tangent(UserOutput(0))], roles=[Gradient(UserInput(0))])
+    for k in range(6):
+        _, saved = forward([torch.full((3,), float(k))])
+        for times in (1.0, 2.0):
+            assert backward([saved, torch.tensor(times)])[0][0].item() == 2 * k * times
+        del saved
+
+
+@pytest.mark.parametrize("size", [(2, 3), (0, 3), ()])
+def test_layouts_of_inputs(size: tuple[int, ...]) -> None:
+    graph = made(lambda x: (x * 2,), [UserInput(0)])
+    for _ in range(3):
+        x = torch.randn(size)
+        for value in (x, x.expand(4, *size)):
+            fresh = made(lambda x: (x * 2,), [UserInput(0)])
+            for _ in range(3):
+                assert torch.equal(fresh([value])[0], value * 2)
+        assert torch.equal(graph([x])[0], x * 2)
+
+
+def test_an_input_that_overlaps_itself_is_not_recorded() -> None:
+    graph = made(lambda x: (x * 2,), [UserInput(0)])
+    x = torch.randn(6).as_strided((4, 3), (1, 1))
+    for _ in range(3):
+        assert torch.equal(graph([x])[0], x * 2)
+    assert graph.reason == "it cannot be recorded: an input overlaps itself"
+    assert totals()["unrecorded"] == {graph.reason: 1}
+
+
+def test_each_size_has_a_recording() -> None:
+    graph = made(lambda n, x: (x * n,), [UserInput(0), UserInput(1)], is_symbolic=True)
+    for _ in range(4):
+        for n in range(MOST_SIZES + 3):
+            x = torch.randn(n + 1)
+            assert torch.equal(graph([n, x])[0], x * n)
+    assert len(Tape.made) == MOST_SIZES and replays() == 3 * MOST_SIZES
+
+
+def test_what_cannot_be_recorded_runs_plainly() -> None:
+    class Refusing(Tape):
+        def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    graph = Replayed(
+        plain(lambda x: (x * 2,)), [UserInput(0)], [UserOutput(0)], 0, wanted=True, tape=Refusing, here=lambda d: 0
+    )
+    for k in range(3):
+        assert graph([torch.tensor(float(k))])[0].item() == 2 * k
+    assert totals()["unrecorded"] == {"it cannot be recorded: operation not permitted when stream is capturing": 1}
+
+
+def test_another_stream_runs_plainly() -> None:
+    here = [0]
+    graph = Replayed(
+        plain(lambda x: (x * 2,)), [UserInput(0)], [UserOutput(0)], 0, wanted=True, tape=Tape, here=lambda d: here[0]
+    )  # fmt: skip
+    for stream in (0, 0, 1, None, 0):
+        here[0] = stream  # type: ignore[call-overload]
+        assert graph([torch.tensor(3.0)])[0].item() == 6
+    assert replays() == 2
+
+
+def test_what_is_held_when_a_recording_is_made_counts() -> None:
+    recording = record(plain(lambda x: (x * 2,)), [torch.ones(2)], Tape())
+    assert recording.is_free()
+    (held,) = recording.held
+    (result,) = recording.run([torch.ones(2)])
+    assert held.is_alive()
+    del result
+    assert not held.is_alive()
+    storage = recording.run([torch.ones(2)])[0].untyped_storage()
+    assert held.is_alive()
+    del storage
+    assert recording.is_free()
+
+
+# ---- which programs --------------------------------------------------------------------------------------------------
+
+
+def program_of(function: Callable[..., Any], *inputs: Tensor) -> Any:
+    graph = torch.fx.symbolic_trace(function)
+    call, _ = _call(graph, inputs)
+    return capture(call, {}).finish()
+
+
+def write(x: Tensor) -> Tensor:
+    x.add_(1)
+    return x * 2
+
+
+REASONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "plain": (lambda x: x * 2, ""),
+    "write": (write, "it writes an input"),
+}
+
+
+def test_a_graph_that_waits_for_a_value_is_refused() -> None:
+    program = program_of(lambda x: x * 2, torch.randn(3))
+    (node,) = program.module.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
+    node.target = torch.ops.aten.nonzero.default
+    assert reason_against(program) == "aten::nonzero waits for a value"
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_reasons(name: str) -> None:
+    function, reason = REASONS[name]
+    assert reason_against(program_of(function, torch.randn(3))) == reason
+
+
+def test_modes() -> None:
+    assert Options.of(None, "reduce-overhead").cudagraphs is True
+    assert Options.of(None, "default").cudagraphs is None
+    assert Options.of(None, "max-autotune-no-cudagraphs").cudagraphs is False
+
+
+def test_buffers_lie_still() -> None:
+    graph = made(lambda b, x: (b + x,), [Buffer(0, "b"), UserInput(1)])
+    b = torch.zeros(2)
+    for k in range(4):
+        b.add_(1)
+        assert graph([b, torch.ones(2)])[0][0].item() == k + 2
+    assert replays() == 3 and len(Tape.made) == 1
