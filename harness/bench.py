@@ -45,6 +45,7 @@ class Settings:
     rounds: int
     timeout_s: float
     steady_only: bool = False
+    precision: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def steady_request(subject: Subject, settings: Settings) -> Request:
     return Request(
         kind="steady", origin=subject.case.origin, case=subject.case.name, modes=subject.modes,
         backend=settings.backend, against=settings.against, size=subject.size, seed=settings.seed,
-        device=settings.device, rounds=settings.rounds,
+        device=settings.device, rounds=settings.rounds, precision=settings.precision,
     )  # fmt: skip
 
 

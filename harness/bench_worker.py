@@ -26,6 +26,7 @@ from harness.backends import ahead_of_time, resolve
 from harness.case import Case
 from harness.discover import discover
 from harness.outcome import Result
+from harness.precision import at_precision
 from harness.run import made_call, run_case
 from harness.steps import Wrap, make_step
 
@@ -53,6 +54,7 @@ class Request:
     seed: int
     device: str
     rounds: int
+    precision: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,10 @@ def rival(name: str) -> str:
     return "eager-none" if name == EAGER else name
 
 
-def find(request: Request) -> Case:
-    """The case that the request names, found again where it came from."""
-    return next(case for case in discover((request.origin,)) if case.name == request.case)
+def find(request: Request, mode: str) -> Case:
+    """The case that the request names, found again where it came from, at the request's precision."""
+    found = next(case for case in discover((request.origin,)) if case.name == request.case)
+    return at_precision(found, mode, request.precision)
 
 
 def steady(request: Request, case: Case, mode: str) -> dict[str, Any]:
@@ -187,10 +190,9 @@ def read_request(path: Path) -> Request:
 def main(request_path: str, answer_path: str) -> None:
     request = read_request(Path(request_path))
     measured = {"steady": steady, "cold": cold, "warm": cold}[request.kind]
-    case = find(request)
     with Path(answer_path).open("a") as answers:
         for mode in request.modes:
-            print(json.dumps(measured(request, case, mode)), file=answers, flush=True)
+            print(json.dumps(measured(request, find(request, mode), mode)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

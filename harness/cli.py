@@ -47,6 +47,7 @@ from harness.hunt_report import run_hunt
 from harness.isolate import run_isolated
 from harness.live_memory import Memory
 from harness.outcome import Result
+from harness.precision import PRECISIONS
 from harness.report import Row
 from harness.run import run_case
 
@@ -260,13 +261,15 @@ commands.command("show-environment", hidden=True)(show_environment)
               help="What to time against (default: inductor; see above); `eager` compiles nothing.")  # fmt: skip
 @click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
 @click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
+@click.option("--precision", type=click.Choice(PRECISIONS), default="float32", show_default=True,
+              help="bfloat16: inference in it, training under autocast to it.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
 @click.option("--steady-only", is_flag=True, help="Leave cold compile time and peak memory out.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
               show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
 def bench(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    against: str | None, backend: str, size: str, rounds: int, steady_only: bool, timeout_s: float,
+    against: str | None, backend: str, size: str, precision: str, rounds: int, steady_only: bool, timeout_s: float,
 ) -> None:  # fmt: skip
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
@@ -282,7 +285,7 @@ def bench(
     if names == ("scaling",):
         grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
         sys.exit(bench_scaling(grow, json_path))
-    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only)
+    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only, precision)
     if names[:1] == ("memory",):
         subject = one_subject(names[1:] or (DIALLED,), size)
         sys.exit(bench_memory(subject, settings, json_path))
@@ -295,7 +298,7 @@ def bench(
         sys.exit(bench_warm(subjects_of(pieces), settings, json_path))
     console = progress.terminal_beside(json_path)
     done = benching.run_bench(console, subjects_of(pieces), settings)
-    facts = environment(device) | {"size": size, "seed": seed, "rounds": rounds}
+    facts = environment(device) | {"size": size, "precision": precision, "seed": seed, "rounds": rounds}
     if json_path is not None:
         report.write_json(json_path, benching.document(done, facts))
     benching.show(console, done)

@@ -50,6 +50,9 @@ import torch
 from torch import inf, nan
 from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpret_tensor as reinterpret
 """
+ON_CUDA = """from torch._C import _cuda_getDevice as device_now
+from torch._C._dynamo.guards import _empty_strided_cuda as empty_cuda
+"""
 EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
 OWN = "torch.ops.assay."
 REPLACED = {
@@ -162,6 +165,7 @@ class _Emitter:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.bound: dict[str, str] = {}
+        self.device = _one_cuda_device(schedule)
         self.objects = {id(value): name for name, value in schedule.constants.items()}
         self.taken = {*schedule.inputs, *schedule.constants, *(name for step in schedule.steps for name in _made(step))}
 
@@ -171,12 +175,16 @@ class _Emitter:
         lines = [*self.prologue(), *body, f"return {result}"]
         bindings = "".join(self.binding(text, name) for text, name in self.bound.items())
         header = HEADER + EMPTY_LARGE * any(isinstance(s, Allocate) and _is_large(s) for s in self.schedule.steps)
+        header += ON_CUDA if self.device is not None else ""
         restride = RESTRIDE if any(isinstance(step, Expect) for step in self.schedule.steps) else ""
         function = "".join(f"    {line}\n" for line in lines)
         return f"{header}\n{bindings}{restride}\n\ndef graph(args):\n{function}"
 
     def prologue(self) -> Iterator[str]:
         inputs = self.schedule.inputs
+        if self.device is not None:
+            yield f"if device_now() != {self.device}:"
+            yield f"    with torch.cuda.device({self.device}): return graph(args)"
         if inputs:
             yield f"{', '.join(inputs)}{',' if len(inputs) == 1 else ''} = args"
         yield "args.clear()"
@@ -215,6 +223,8 @@ class _Emitter:
         if step.device.type == "cpu":
             empty = "empty_large" if _is_large(step) else "empty_cpu"
             return f"{step.name} = {empty}({size}, {stride}, {dtype})"
+        if self.device is not None:
+            return f"{step.name} = empty_cuda({size}, {stride}, {dtype})"
         device = self.bind(f"torch.device({str(step.device)!r})")
         return f"{step.name} = torch.empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
@@ -301,6 +311,12 @@ def _is_large(step: Allocate) -> bool:
     sizes = [size.value for size in step.size if isinstance(size, Int)]
     is_known = len(sizes) == len(step.size) and step.device.type == "cpu"
     return is_known and math.prod(sizes) * step.dtype.itemsize >= LARGE_BYTES
+
+
+def _one_cuda_device(schedule: Schedule) -> int | None:
+    """The GPU that all memory is taken from: torch takes it sooner from the current one than from one by its name."""
+    devices = {step.device for step in schedule.steps if isinstance(step, Allocate) and step.device.type != "cpu"}
+    return devices.pop().index if len(devices) == 1 and next(iter(devices)).type == "cuda" else None
 
 
 def _address(name: str, offset_bytes: int) -> str:

@@ -17,6 +17,7 @@ from compiler.passes.eliminate_dead_code import eliminate_dead_code
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.multiply_pixels import multiply_pixels
 from compiler.passes.multiply_vectors import multiply_vectors
+from compiler.passes.pad_products import pad_products
 from compiler.passes.remove_no_ops import remove_no_ops
 from compiler.passes.split_dropout import split_dropout
 from compiler.passes.split_log_softmax import split_log_softmax
@@ -56,6 +57,7 @@ CHOICES: tuple[Pass, ...] = (
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
     Pass(multiply_vectors, "rounding"),  # the library starts a product for each of a batch of vectors
     Pass(use_onednn, "rounding"),  # its products of matrices are nearer to the machine's peak
+    Pass(pad_products, "rounding"),  # a GPU's tensor cores read rows that begin at multiples of 16 bytes
     Pass(fold_constants, "exact"),  # tables of positions and angles are the same numbers at every call
 )
 """How a call is written, what of it is computed when compiling, and which library and layout it gets, for programs that

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
 from compiler.journal import count_recorded, count_unrecorded
@@ -140,11 +141,13 @@ class Replayed:
             return self._timed(state, args)
         if not self.wanted and not state.recordings and not all(map(_waits_for_host, state.timed)):
             state.is_plain = True
+            count_unrecorded("the device takes longer than its host", False)
             return self.plain(args)
         if state.stays != set(pointers) and state.calls <= PLAIN_CALLS + TIMED_CALLS + MOST_MISSES:
             return self.plain(args)  # forward is about to be recorded: what it saves will lie still
         if sum(args[k].untyped_storage().nbytes() for k in saved if k not in state.stays) > MOST_COPIED:
             state.is_plain = True
+            count_unrecorded("what forward saved would be copied", self.wanted)
             return self.plain(args)
         if not _lock.acquire(blocking=False):
             return self.plain(args)
@@ -235,12 +238,12 @@ def _is_symbolic(program: Program) -> bool:
 
 
 def _values(program: Program) -> list[Tensor]:
-    found = list[Tensor]()
-    for node in program.module.graph.nodes:
-        value = node.meta.get("val")
-        parts = value if isinstance(value, list | tuple) else (value,)
-        found += [part for part in parts if isinstance(part, Tensor)]
-    return found
+    return [value for node in program.module.graph.nodes for value in _tensors(node.meta.get("val"))]
+
+
+def _tensors(value: object) -> list[Tensor]:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    return [part for part in parts if isinstance(part, Tensor)]
 
 
 def reason_against(program: Program) -> str:
@@ -255,6 +258,8 @@ def reason_against(program: Program) -> str:
     for node in program.module.graph.nodes:
         if node.op == "call_function" and (why := _against(node.target)):
             return why
+        if any(free_unbacked_symbols(value) for value in _tensors(node.meta.get("val"))):
+            return f"{node.target} waits for a value"
     return ""
 
 
@@ -263,7 +268,7 @@ def _against(target: Any) -> str:
         return f"it runs {target.name()}"
     if not isinstance(target, torch._ops.OpOverload):
         return ""
-    if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(target.tags):
+    if torch.Tag.data_dependent_output in target.tags:
         return f"{target.name()} waits for a value"
     if target.namespace not in ("aten", "prims", "assay"):
         return f"{target.name()} is an operator of the user's own"

@@ -12,6 +12,7 @@ A result that is an input, or lies in the memory of one, is made of the input th
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -42,7 +43,7 @@ class Tape(Protocol):
 class CudaTape:
     """A CUDA graph, with the memory that all recordings of its device share."""
 
-    _pools: ClassVar[dict[int, Any]] = {}
+    _pools: ClassVar[dict[int, tuple[Any, torch.cuda.CUDAGraph]]] = {}
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -50,23 +51,50 @@ class CudaTape:
         self.replay = self.graph.replay
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
-        pool = self._pools.setdefault(self.device, torch.cuda.graph_pool_handle())
-        stream, current = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
-        stream.wait_stream(current)
-        collects = gc.isenabled()
-        gc.disable()  # what a collection frees may call what must not be called meanwhile
+        pool = self._pool()
         try:
-            with torch.cuda.stream(stream):
-                self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                try:
-                    results = run(inputs)
-                finally:
-                    self.graph.capture_end()
-        finally:
-            if collects:
-                gc.enable()
+            return _captured(self.graph, pool, self.device, lambda: run(inputs))
+        except BaseException:
+            self._nothing(pool)  # at whose end the generator of random numbers knows that nobody records
+            raise
+
+    def _pool(self) -> Any:
+        """The memory of the device's recordings, which lasts as long as some recording does: there always is one."""
+        if self.device not in self._pools:
+            pool = torch.cuda.graph_pool_handle()
+            self._pools[self.device] = pool, self._nothing(pool)
+        return self._pools[self.device][0]
+
+    def _nothing(self, pool: Any) -> torch.cuda.CUDAGraph:
+        """A recording that clears a byte."""
+        graph, byte = torch.cuda.CUDAGraph(), torch.empty(1, dtype=torch.uint8, device=f"cuda:{self.device}")
+        _captured(graph, pool, self.device, byte.zero_)
+        return graph
+
+
+def _captured(graph: torch.cuda.CUDAGraph, pool: Any, device: int, run: Callable[[], Any]) -> Any:
+    """What `run` returns, its launches being recorded."""
+    stream, current = _stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(current)
+    collects = gc.isenabled()
+    gc.disable()  # what a collection frees may call what must not be called meanwhile
+    try:
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                return run()
+            finally:
+                graph.capture_end()
+    finally:
+        if collects:
+            gc.enable()
         current.wait_stream(stream)
-        return results
+
+
+@functools.cache
+def _stream(device: int) -> torch.cuda.Stream:
+    """The stream that is recorded: always the same, as libraries keep workspace for each that they have seen."""
+    return torch.cuda.Stream(device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from compiler.journal import totals
 from harness.backends import resolve
 from harness.discover import discover
 from harness.measure import Step, batch_ms
+from harness.precision import PRECISIONS, at_precision
 from harness.steps import make_step
 
 STEPS = 4
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("case", help="as zoo.llama")
     parser.add_argument("--mode", choices=("infer", "train"), default="train")
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="small")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--against", default="inductor", help="backends, with commas between them")
     parser.add_argument("--most", type=int, default=25, help="rows of a table")
@@ -69,14 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     case = next((case for case in discover((suite,)) if case.name == given.case), None)
     if case is None:
         parser.error(f"{given.case} is no case of {suite}")
+    case = at_precision(case, given.mode, given.precision)
     for backend in ("assay", *filter(None, given.against.split(","))):
         torch._dynamo.reset()
         step = make_step(case, given.mode, resolve(backend).wrap, size=given.size, seed=0, device=given.device)
         for _ in range(WARM_UP):
             step()
         step_us = 1e3 * statistics.median(batch_ms(step, STEPS, given.device) for _ in range(ROUNDS))
-        print(f"{given.case} {given.mode} {given.size}, {backend}")
+        print(f"{given.case} {given.mode} {given.size} {given.precision}, {backend}")
         print(table(kernels(step, given.device), step_us, given.most), flush=True)
+        if given.device == "cuda" and backend == "assay":
+            print(f"recorded {totals()['recorded']}, not {totals()['unrecorded']}", flush=True)
 
 
 if __name__ == "__main__":
