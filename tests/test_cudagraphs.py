@@ -39,6 +39,7 @@ class Tape:
     """Does what a CUDA graph does: the same memory is read and written at each replay."""
 
     made: list[Tape] = []  # noqa: RUF012
+    bytes = 0
 
     def __init__(self, device: int = 0) -> None:
         self.replays = 0
@@ -205,6 +206,16 @@ def test_results_that_are_inputs_or_lie_in_them() -> None:
         w.add_(1)
         assert turned._version == before + 1 and torch.equal(turned, w.t())
         del y, again
+
+
+def test_a_result_that_is_a_view_of_what_nobody_gets_stays_one() -> None:
+    graph = made(lambda x: ((x * 2).view(2, 2).t(),), [UserInput(0)])
+    for _ in range(4):
+        (result,) = graph([torch.arange(4.0)])
+        assert result._base is not None and result._base.shape == (4,) and result.stride() == (1, 2)
+        assert torch.equal(result, torch.tensor([[0.0, 4.0], [2.0, 6.0]]))
+        del result
+    assert replays() == 3
 
 
 def test_what_forward_saved_lies_still_for_backward() -> None:

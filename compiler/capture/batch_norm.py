@@ -66,11 +66,12 @@ def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: 
     """`x * alpha + beta`, as eager's kernel has it."""
     scale = rstd if weight is None else rstd * wide(weight)
     shift = -mean * scale if bias is None else wide(bias) - mean * scale
-    return _laid_out((wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype), x)
+    y = (wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype)
+    return y if x.is_cuda else _laid_out(y, x)  # a GPU's kernel keeps any layout
 
 
 def _laid_out(value: Tensor, x: Tensor) -> Tensor:
-    """The value as eager's kernels lay out what has the shape of `x`: by channels if `x` is so, else in rows."""
+    """The value as eager's CPU kernels lay out what has the shape of `x`: by channels if `x` is so, else in rows."""
     return value if is_by_channels(x) else value.contiguous()
 
 

@@ -4,8 +4,8 @@
 
 Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
 where they lay. While anything still holds a result (a gradient that is accumulated into, the last call's loss) nothing
-is replayed: that call runs plainly, and from then on this result is copied out. What is recorded shares its memory with
-the other recordings of a device, which replay one after the other on one stream; on another one calls run plainly.
+is replayed: that call runs plainly, and from then on this result is copied out. On another stream than that of the
+recording calls run plainly.
 
 What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before it is
 recorded (`reason_against`), and the graph never is; nor is one that CUDA refuses to record. The reasons are counted,
@@ -48,7 +48,7 @@ MOST_OF_MEMORY = 1 / 8
 """The share of a device's memory that one recording may hold when nobody has asked for recordings."""
 
 _lock = threading.Lock()
-"""Held while a graph is recorded: recordings share their memory, so that there is one at a time."""
+"""Held while a graph is recorded: on one stream there is one recording at a time."""
 
 
 @dataclass(slots=True)
@@ -174,8 +174,8 @@ class Replayed:
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
             return self.plain(args)
-        if not self.wanted and recording.bytes() > MOST_OF_MEMORY * _memory_of(self.device):
-            self._refuse(f"a recording would hold {recording.bytes() >> 20} MB")
+        if not self.wanted and tape.bytes > MOST_OF_MEMORY * _memory_of(self.device):
+            self._refuse(f"a recording would hold {tape.bytes >> 20} MB")
             return self.plain(args)
         state.recording, self.stream = recording, here
         count_recorded()

@@ -5,7 +5,7 @@ A replay reads and writes the very memory of its recording. So
     an input   either has to lie where it lay, which `fits` checks, or is copied to where it lay
     a result   is memory of the recording, handed out under a tensor of its own; `is_free` says whether anything still
                holds what a replay would overwrite
-    the pool   what dies within a recording lends its memory to all recordings of its device
+    the rest   is memory of the recording too, and of no other: what one uses on its way another may have returned
 
 A result that is an input, or lies in the memory of one, is made of the input that a call passes.
 """
@@ -15,9 +15,10 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -28,7 +29,9 @@ use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[at
 
 
 class Tape(Protocol):
-    """The launches of one run, recorded."""
+    """The launches of one run, recorded. `bytes` are the memory that they use."""
+
+    bytes: int
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
         """What `run` returns for these inputs, which no later recording may overwrite. Nothing need be computed yet.
@@ -41,46 +44,41 @@ class Tape(Protocol):
 
 
 class CudaTape:
-    """A CUDA graph, with the memory that all recordings of its device share."""
+    """A CUDA graph, with memory of its own: what one recording uses on its way may not be what another one returned.
 
-    _pools: ClassVar[dict[int, tuple[Any, torch.cuda.CUDAGraph]]] = {}
+    `bytes` are what that memory takes of the device.
+    """
 
     def __init__(self, device: int) -> None:
-        self.device = device
+        self.device, self.bytes = device, 0
         self.graph = torch.cuda.CUDAGraph()
         self.replay = self.graph.replay
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
-        pool = self._pool()
+        before = torch.cuda.memory_reserved(self.device)
         try:
-            return _captured(self.graph, pool, self.device, lambda: run(inputs))
+            results = _captured(self.graph, self.device, lambda: run(inputs))
         except BaseException:
-            self._nothing(pool)  # at whose end the generator of random numbers knows that nobody records
+            self._record_nothing()  # at whose end the generator of random numbers knows that nobody records
             raise
+        self.bytes = torch.cuda.memory_reserved(self.device) - before
+        return results  # type: ignore[no-any-return]
 
-    def _pool(self) -> Any:
-        """The memory of the device's recordings, which lasts as long as some recording does: there always is one."""
-        if self.device not in self._pools:
-            pool = torch.cuda.graph_pool_handle()
-            self._pools[self.device] = pool, self._nothing(pool)
-        return self._pools[self.device][0]
-
-    def _nothing(self, pool: Any) -> torch.cuda.CUDAGraph:
-        """A recording that clears a byte."""
-        graph, byte = torch.cuda.CUDAGraph(), torch.empty(1, dtype=torch.uint8, device=f"cuda:{self.device}")
-        _captured(graph, pool, self.device, byte.zero_)
-        return graph
+    def _record_nothing(self) -> None:
+        byte = torch.empty(1, dtype=torch.uint8, device=f"cuda:{self.device}")
+        _captured(torch.cuda.CUDAGraph(), self.device, byte.zero_)
 
 
-def _captured(graph: torch.cuda.CUDAGraph, pool: Any, device: int, run: Callable[[], Any]) -> Any:
+def _captured(graph: torch.cuda.CUDAGraph, device: int, run: Callable[[], Any]) -> Any:
     """What `run` returns, its launches being recorded."""
     stream, current = _stream(device), torch.cuda.current_stream(device)
     stream.wait_stream(current)
     collects = gc.isenabled()
     gc.disable()  # what a collection frees may call what must not be called meanwhile
     try:
-        with torch.cuda.stream(stream):
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a recording that launches nothing
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 return run()
             finally:
@@ -135,7 +133,10 @@ class Held:
             return torch.empty_strided(
                 self.value.size(), self.value.stride(), dtype=self.value.dtype, device=self.value.device
             ).copy_(self.value)
-        return self.value.data
+        if self.value._base is None:
+            return self.value.data
+        base: Tensor = self.value._base.data
+        return base.as_strided(self.value.size(), self.value.stride(), self.value.storage_offset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +223,14 @@ class Recording:
         args.clear()
         return tuple(handed)
 
-    def bytes(self) -> int:
-        """The memory that the recording holds beside the pool's."""
-        tensors = [*(one.to for one in self.copied), *(held.value for held in self.held)]
-        return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-
 
 def _copy(into: list[Tensor], values: list[Tensor]) -> None:
     with torch.no_grad():
-        torch._foreach_copy_(into, values)
+        if any(value.is_conj() or value.is_neg() for value in into):  # which no list of tensors may hold
+            for one, value in zip(into, values, strict=True):
+                one.copy_(value)
+        else:
+            torch._foreach_copy_(into, values)
 
 
 def record(
@@ -273,6 +273,8 @@ def _copied(position: int, value: Tensor) -> tuple[Tensor, Copied]:
     pairs = enumerate(zip(value.size(), value.stride(), strict=True))
     narrowed = tuple(dim for dim, (size, stride) in pairs if size > 1 and not stride)
     own = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+    own = torch._conj(own) if value.is_conj() else own
+    own = torch._neg_view(own) if value.is_neg() else own
     each = Copied(position, own, narrowed).source(own)
     if each.numel() and torch._debug_has_internal_overlap(each) != 0:
         raise RuntimeError("an input overlaps itself")
