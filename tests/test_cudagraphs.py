@@ -31,7 +31,7 @@ def _at(value: Tensor) -> Tensor:
     if not value.numel():
         return value
     last = sum((size - 1) * stride for size, stride in zip(value.size(), value.stride(), strict=True))
-    memory = (ctypes.c_float * (last + 1)).from_address(value.data_ptr())
+    memory = (ctypes.c_ubyte * ((last + 1) * value.itemsize)).from_address(value.data_ptr())
     return torch.frombuffer(memory, dtype=value.dtype).as_strided(value.size(), value.stride(), 0)
 
 
@@ -273,6 +273,27 @@ def test_an_input_that_overlaps_itself_is_not_recorded() -> None:
         assert torch.equal(graph([x])[0], x * 2)
     assert graph.reason == "it cannot be recorded: an input overlaps itself"
     assert totals()["unrecorded"] == {graph.reason: 1}
+
+
+def test_a_result_that_is_a_view_in_another_dtype_is_not_recorded() -> None:
+    for function in (lambda x: (x.view(torch.int32),), lambda x: ((y := x * 2), y.view(torch.int32))):
+        graph = made(function, [UserInput(0)], 2)
+        x = torch.randn(3)
+        for _ in range(3):
+            assert torch.equal(graph([x])[-1], function(x)[-1])
+        assert graph.reason == "it cannot be recorded: a result is a view in another dtype"
+
+
+def test_inputs_and_results_that_are_conjugated_by_a_bit() -> None:
+    graph = made(lambda x: (x.resolve_conj() + 1,), [UserInput(0)])
+    lazy = made(lambda x: ((x + 1).conj(),), [UserInput(0)])
+    for number in range(6):
+        x = torch.randn(3, dtype=torch.complex64)
+        given = x.conj() if number % 2 else x
+        assert torch.equal(graph([given])[0], given.resolve_conj() + 1)
+        (result,) = lazy([x])
+        assert result.is_conj() and torch.equal(result.resolve_conj(), (x + 1).conj().resolve_conj())
+    assert replays() == 4 and lazy.reason == "it cannot be recorded: a result is conjugated or negated by a bit"
 
 
 def test_each_size_has_a_recording() -> None:

@@ -29,7 +29,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
 from compiler.journal import count_recorded, count_unrecorded
-from compiler.runtime.recording import CudaTape, Recording, Tape, record
+from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, record
 
 PLAIN_CALLS = 1
 """Calls before any is timed or recorded: libraries choose their kernels and take their workspace in the first."""
@@ -135,7 +135,7 @@ class Replayed:
         pointers = {k: args[k].data_ptr() for k in saved}
         state.stays = {k for k, pointer in pointers.items() if state.pointers.get(k) == pointer}
         state.pointers = pointers
-        if state.calls <= PLAIN_CALLS:
+        if state.calls <= PLAIN_CALLS or any(isinstance(value, Tensor) and is_lazy(value) for value in args):
             return self.plain(args)
         if not self.wanted and len(state.timed) < TIMED_CALLS:
             return self._timed(state, args)

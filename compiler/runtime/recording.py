@@ -133,7 +133,7 @@ class Held:
             return torch.empty_strided(
                 self.value.size(), self.value.stride(), dtype=self.value.dtype, device=self.value.device
             ).copy_(self.value)
-        if self.value._base is None:
+        if self.value._base is None or self.value._base.dtype is not self.value.dtype:
             return self.value.data
         base: Tensor = self.value._base.data
         return base.as_strided(self.value.size(), self.value.stride(), self.value.storage_offset())
@@ -226,11 +226,7 @@ class Recording:
 
 def _copy(into: list[Tensor], values: list[Tensor]) -> None:
     with torch.no_grad():
-        if any(value.is_conj() or value.is_neg() for value in into):  # which no list of tensors may hold
-            for one, value in zip(into, values, strict=True):
-                one.copy_(value)
-        else:
-            torch._foreach_copy_(into, values)
+        torch._foreach_copy_(into, values)
 
 
 def record(
@@ -273,12 +269,15 @@ def _copied(position: int, value: Tensor) -> tuple[Tensor, Copied]:
     pairs = enumerate(zip(value.size(), value.stride(), strict=True))
     narrowed = tuple(dim for dim, (size, stride) in pairs if size > 1 and not stride)
     own = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
-    own = torch._conj(own) if value.is_conj() else own
-    own = torch._neg_view(own) if value.is_neg() else own
     each = Copied(position, own, narrowed).source(own)
     if each.numel() and torch._debug_has_internal_overlap(each) != 0:
         raise RuntimeError("an input overlaps itself")
     return own, Copied(position, each, narrowed)
+
+
+def is_lazy(value: Tensor) -> bool:
+    """Whether a bit says that the numbers in memory are to be conjugated or negated."""
+    return value.is_conj() or value.is_neg()
 
 
 class _Placing:
@@ -289,6 +288,7 @@ class _Placing:
         tensors = [(position, value) for position, value in enumerate(inputs) if isinstance(value, Tensor)]
         self.inputs = {id(value): position for position, value in tensors}
         self.memory = {value.untyped_storage()._cdata: position for position, value in tensors}
+        self.dtypes = {position: value.dtype for position, value in tensors}
         self.offsets = {position: int(value.storage_offset()) for position, value in tensors}
         self.seen: dict[int, int] = {}
         self.leaders: dict[int, tuple[int, Held]] = {}
@@ -298,6 +298,10 @@ class _Placing:
     def place(self, values: Sequence[Any]) -> None:
         for index, value in enumerate(values):
             self.results.append(self._result(index, value))
+
+    def _check_alike(self, value: Tensor, dtype: torch.dtype) -> None:
+        if value.dtype is not dtype:
+            raise RuntimeError("a result is a view in another dtype")
 
     def _result(self, index: int, value: Any) -> Result:
         if not isinstance(value, Tensor):
@@ -309,12 +313,16 @@ class _Placing:
         self.seen[id(value)] = index
         storage, size, stride = value.untyped_storage()._cdata, tuple(value.size()), tuple(value.stride())
         offset = int(value.storage_offset())
+        if is_lazy(value):
+            raise RuntimeError("a result is conjugated or negated by a bit")
         if storage in self.memory:
             of = self.memory[storage]
+            self._check_alike(value, self.dtypes[of])
             return Part(of, True, size, stride, offset - self.offsets[of])
         if storage in self.leaders:
             of, leader = self.leaders[storage]
             leader.may_copy = False
+            self._check_alike(value, leader.value.dtype)
             return Part(of, False, size, stride, offset - int(leader.value.storage_offset()))
         held = Held(
             value, value.untyped_storage(), index not in self.keeps and torch._debug_has_internal_overlap(value) == 0
