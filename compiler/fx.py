@@ -21,6 +21,7 @@ from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
+from compiler.capture.masks import has_true_mask, without_mask
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
@@ -73,7 +74,7 @@ def compile_fx(
         return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
-    call, spec = _call(model_, example_inputs_)
+    call, spec = _call(model_, example_inputs_, may_round=options.numerics == "fast")
     table = (EXACT if options.numerics == "exact" else DECOMPOSITIONS) if decompositions is None else decompositions
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
     compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
@@ -117,7 +118,7 @@ def compile_graph(
     """Compiles a Dynamo graph. What the compiler cannot take runs in eager, counted and said once."""
     journal = Journal.open(options)
     try:
-        call, spec = _call(gm, example_inputs)
+        call, spec = _call(gm, example_inputs, may_round=options.numerics == "fast")
         keeper = warm.keeper(gm, call, options, load_kernels is launch.load_kernels)
         compilers = _compilers(options, journal, load_kernels, keeper, spec)
         with journal.stage("restore"):
@@ -185,8 +186,11 @@ def _unboxed(run: GraphCall, spec: list[pytree.TreeSpec]) -> Compiled:
     return lambda *args: pytree.tree_unflatten(list(run(list(args))), structure)
 
 
-def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, list[pytree.TreeSpec]]:
-    """A graph as a call to record, and a list that will hold the structure of what it returns."""
+def _call(
+    gm: fx.GraphModule, example_inputs: Sequence[object], may_round: bool = False
+) -> tuple[Call, list[pytree.TreeSpec]]:
+    """A graph as a call to record, and a list that will hold the structure of what it returns. Where it `may_round`
+    otherwise than eager, calls of the user's are written as faster ones."""
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     own = _held_tensors(gm)
     fake_mode = _fake_mode(example_inputs)
@@ -202,7 +206,7 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
     def run(args: list[object]) -> Sequence[object]:
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
-            results, structure = pytree.tree_flatten(_Recorded(gm, state).run(*args[: len(placeholders)]))
+            results, structure = pytree.tree_flatten(_Recorded(gm, state, may_round).run(*args[: len(placeholders)]))
         spec[:] = [structure]
         return results
 
@@ -212,9 +216,9 @@ def _call(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple[Call, l
 class _Recorded(fx.Interpreter):
     """Runs a graph on what is recorded, its own tensors too."""
 
-    def __init__(self, gm: fx.GraphModule, state: Mapping[str, object]) -> None:
+    def __init__(self, gm: fx.GraphModule, state: Mapping[str, object], may_round: bool = False) -> None:
         super().__init__(gm)
-        self._state = state
+        self._state, self._may_round = state, may_round
         self._named: set[Any] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -222,6 +226,10 @@ class _Recorded(fx.Interpreter):
         if torch.is_anomaly_enabled() and n.stack_trace:
             self._name(result, n.stack_trace)
         return result
+
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return without_mask(args, kwargs) if self._may_round and has_true_mask(n) else (args, kwargs)
 
     def _name(self, result: Any, lines: str) -> None:
         """Has anomaly mode say which lines of the user's made the nodes of a result that autograd has made just now."""

@@ -13,11 +13,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, fx
 
 from compiler.capture.functionalize import capture
 from compiler.fx import _call
-from compiler.ir.roles import Buffer, Gradient, GraphCall, InputRole, Parameter, Saved, Tangent, UserInput, UserOutput
+from compiler.ir.roles import (
+    Buffer,
+    Gradient,
+    GraphCall,
+    InputRole,
+    Parameter,
+    Program,
+    Saved,
+    Signature,
+    Tangent,
+    UserInput,
+    UserOutput,
+)
 from compiler.journal import reset, totals
 from compiler.options import Options
 from compiler.runtime.cudagraphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
@@ -368,6 +380,16 @@ def test_a_graph_that_waits_for_a_value_is_refused() -> None:
     (node,) = program.module.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
     node.target = torch.ops.aten.equal.default
     assert reason_against(program) == "aten::equal waits for a value"
+
+
+@pytest.mark.parametrize(("share", "reason"), [(0.0, ""), (0.5, "keeps its random state on the host or the device")])
+def test_attention_with_dropout_is_not_recorded(share: float, reason: str) -> None:
+    graph = fx.Graph()
+    q = graph.placeholder("q")
+    target = torch.ops.aten._scaled_dot_product_flash_attention.default
+    graph.output([graph.call_function(target, (q, q, q, share))])
+    program = Program(fx.GraphModule({}, graph), Signature((UserInput(0),), (UserOutput(0),)))
+    assert reason in reason_against(program) and bool(reason) == bool(reason_against(program))
 
 
 @pytest.mark.parametrize("name", REASONS)

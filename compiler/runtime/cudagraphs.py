@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
@@ -258,6 +258,8 @@ def reason_against(program: Program) -> str:
     for node in program.module.graph.nodes:
         if node.op == "call_function" and (why := _against(node.target)):
             return why
+        if isinstance(node.target, torch._ops.OpOverload) and _drops_in_attention(node):
+            return f"{node.target.name()} keeps its random state on the host or the device, as it is recorded or not"
         if any(free_unbacked_symbols(value) for value in _tensors(node.meta.get("val"))):
             return f"{node.target} waits for a value"
     return ""
@@ -273,6 +275,15 @@ def _against(target: Any) -> str:
     if target.namespace not in ("aten", "prims", "assay"):
         return f"{target.name()} is an operator of the user's own"
     return f"{target.name()} runs on the host" if target.name() in ON_HOST else ""
+
+
+def _drops_in_attention(node: fx.Node) -> bool:
+    """Whether a call is one of the library's attentions, or its gradient, with dropout in it."""
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    if "scaled_dot_product" not in node.target.name() or "dropout_p" not in names:  # type: ignore[union-attr]
+        return False
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return given.get("dropout_p", 0.0) != 0.0
 
 
 ON_HOST = frozenset(("assay::generator_state", "assay::exchange_generator_state", "assay::offload", "assay::reload"))

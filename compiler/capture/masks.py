@@ -1,0 +1,98 @@
+"""Masks of attention that a program computes of nothing but numbers, and that are true everywhere.
+
+    positions = arange(197); mask = (positions[None, None, :, None] >= 0).expand(8, 1, 197, 197)
+    scaled_dot_product_attention(q, k, v, attn_mask=mask)      ->     scaled_dot_product_attention(q, k, v)
+
+Libraries build such masks only for programs that are recorded. With a mask torch's fastest kernels are out of the
+question, and where its rows begin off 16 bytes there is none but products and a softmax in float32.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional as F
+
+ATTENTION = F.scaled_dot_product_attention
+MASK = 3
+"""Where among the arguments of attention the mask is."""
+MOST_ELEMENTS = 1 << 24
+"""Of a mask that is computed while compiling: 10 ms."""
+MOST_CALLS = 64
+MAKERS: frozenset[Callable[..., Any]] = frozenset((torch.arange, torch.ones, torch.zeros, torch.full))
+FUNCTIONS: frozenset[Callable[..., Any]] = frozenset((
+    *MAKERS, torch.logical_and, torch.logical_or, torch.logical_not,
+    operator.add, operator.sub, operator.mul, operator.getitem, operator.and_, operator.or_, operator.invert,
+    operator.ge, operator.gt, operator.le, operator.lt, operator.eq, operator.ne,
+))  # fmt: skip
+METHODS = frozenset(
+    "expand unsqueeze view reshape to bool add sub mul ge gt le lt eq ne logical_and logical_or".split()
+)
+
+
+def has_true_mask(node: fx.Node) -> bool:
+    """Whether a node is a call of attention with a mask that is true everywhere, at every call of the program."""
+    if node.op != "call_function" or node.target is not ATTENTION:
+        return False
+    mask = node.args[MASK] if len(node.args) > MASK else node.kwargs.get("attn_mask")
+    return isinstance(mask, fx.Node) and _is_true(mask)
+
+
+def without_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of attention without the mask among them."""
+    if len(args) > MASK:
+        return (*args[:MASK], None, *args[MASK + 1 :]), dict(kwargs)
+    return tuple(args), {**kwargs, "attn_mask": None}
+
+
+def _is_true(mask: fx.Node) -> bool:
+    example = mask.meta.get("example_value")
+    if not isinstance(example, Tensor) or example.dtype is not torch.bool or not _is_small(example):
+        return False
+    calls = _calls_behind(mask)
+    return calls is not None and bool(_computed(calls)[mask].all())
+
+
+def _is_small(value: Tensor) -> bool:
+    return all(isinstance(size, int) for size in value.shape) and math.prod(value.shape) <= MOST_ELEMENTS
+
+
+def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
+    """The calls that a value is made by, in order; None where one is made of more than numbers, or is no pure one."""
+    found: dict[fx.Node, None] = {}
+    pending = [node]
+    while pending:
+        call = pending.pop()
+        if call in found:
+            continue
+        is_known = call.target in (FUNCTIONS if call.op == "call_function" else METHODS)
+        if call.op not in ("call_function", "call_method") or not is_known or len(found) == MOST_CALLS:
+            return None
+        found[call] = None
+        pending += call.all_input_nodes
+    order = {each: position for position, each in enumerate(node.graph.nodes)}
+    return sorted(found, key=order.__getitem__)
+
+
+def _computed(calls: Sequence[fx.Node]) -> dict[fx.Node, Any]:
+    """The values of calls, on the CPU."""
+    values: dict[fx.Node, Any] = {}
+    for call in calls:
+        args, kwargs = fx.node.map_arg((call.args, dict(call.kwargs)), values.__getitem__)
+        args, kwargs = fx.node.map_aggregate((args, kwargs), _on_cpu)  # type: ignore[misc]
+        if call.op == "call_method":
+            values[call] = getattr(args[0], str(call.target))(*args[1:], **kwargs)
+        else:
+            if call.target in MAKERS:
+                kwargs = {**kwargs, "device": "cpu"}
+            values[call] = call.target(*args, **kwargs)  # type: ignore[operator]
+    return values
+
+
+def _on_cpu(value: Any) -> Any:
+    return torch.device("cpu") if isinstance(value, torch.device) else value
