@@ -201,12 +201,13 @@ def _call(
     for node, leaf in zip(placeholders, leaves, strict=False):
         _remember_number(node.meta.get("example_value"), leaf.fake)
 
+    unmasked = frozenset(filter(has_true_mask, gm.graph.nodes)) if may_round else frozenset[fx.Node]()
     spec: list[pytree.TreeSpec] = []
 
     def run(args: list[object]) -> Sequence[object]:
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
-            results, structure = pytree.tree_flatten(_Recorded(gm, state, may_round).run(*args[: len(placeholders)]))
+            results, structure = pytree.tree_flatten(_Recorded(gm, state, unmasked).run(*args[: len(placeholders)]))
         spec[:] = [structure]
         return results
 
@@ -216,9 +217,11 @@ def _call(
 class _Recorded(fx.Interpreter):
     """Runs a graph on what is recorded, its own tensors too."""
 
-    def __init__(self, gm: fx.GraphModule, state: Mapping[str, object], may_round: bool = False) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, state: Mapping[str, object], unmasked: frozenset[fx.Node] = frozenset()
+    ) -> None:
         super().__init__(gm)
-        self._state, self._may_round = state, may_round
+        self._state, self._unmasked = state, unmasked
         self._named: set[Any] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -229,7 +232,7 @@ class _Recorded(fx.Interpreter):
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
-        return without_mask(args, kwargs) if self._may_round and has_true_mask(n) else (args, kwargs)
+        return without_mask(args, kwargs) if n in self._unmasked else (args, kwargs)
 
     def _name(self, result: Any, lines: str) -> None:
         """Has anomaly mode say which lines of the user's made the nodes of a result that autograd has made just now."""

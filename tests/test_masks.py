@@ -72,7 +72,10 @@ def test_has_true_mask(function: Attention) -> None:
 def test_attention_is_eagers(function: Attention, dynamic: bool) -> None:
     torch._dynamo.reset()
     given, others = inputs(), inputs()
-    got, want = torch.compile(function, backend=assay, dynamic=dynamic)(*given), function(*others)
+    got, want = (
+        torch.compile(function, backend=assay, dynamic=dynamic, options={"fallback": "error"})(*given),
+        function(*others),
+    )
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
     got.sum().backward()
     want.sum().backward()

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import functional as F
 
 ATTENTION = F.scaled_dot_product_attention
@@ -55,7 +56,10 @@ def _is_true(mask: fx.Node) -> bool:
     if not isinstance(example, Tensor) or example.dtype is not torch.bool or not _is_small(example):
         return False
     calls = _calls_behind(mask)
-    return calls is not None and bool(_computed(calls)[mask].all())
+    if calls is None:
+        return False
+    with unset_fake_temporarily():
+        return bool(_computed(calls)[mask].all())
 
 
 def _is_small(value: Tensor) -> bool:
