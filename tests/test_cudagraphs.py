@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, fx
 
 from compiler.capture.functionalize import capture
+from compiler.errors import OptionError
 from compiler.fx import _call
 from compiler.ir.roles import (
     Buffer,
@@ -402,6 +403,8 @@ def test_modes() -> None:
     assert Options.of(None, "reduce-overhead").cudagraphs is True
     assert Options.of(None, "default").cudagraphs is None
     assert Options.of(None, "max-autotune-no-cudagraphs").cudagraphs is False
+    with pytest.raises(OptionError, match="cudagraphs is 'yes'; it takes True, False or None"):
+        Options.of({"cudagraphs": "yes"}, None)
 
 
 def test_buffers_lie_still() -> None:

@@ -76,7 +76,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
     trace = Trace(call.fake_mode, decompositions)
-    with preserved(), trace.recording(), interpolation_whole(call.fake_mode):
+    with preserved(), trace.recording(), interpolation_whole(call.fake_mode, [leaf.fake for leaf in call.leaves]):
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]

@@ -4,13 +4,14 @@ a recording sees it.
     interpolate(x, scale_factor=2, mode="bilinear")   ->   upsample_bilinear2d(x, ...), not 40 calls of index and mul
 
 The operators' own records and ATen's kernels are faster than the pieces and round as eager does. Where sizes are
-symbols the pieces stay: the operators would guard on the sizes.
+symbols the pieces stay, as the operators would guard on the sizes; but not where images are bytes, which the pieces
+round otherwise than the operators, by as much as one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -32,9 +33,11 @@ _lock = threading.RLock()
 
 
 @contextmanager
-def interpolation_whole(fake_mode: FakeTensorMode) -> Iterator[None]:
-    """While it is open, and no size is a symbol, these operators go to ATen. One recording at a time."""
-    if fake_mode.shape_env is None or fake_mode.shape_env.var_to_range:
+def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> Iterator[None]:
+    """While it is open, these operators go to ATen, if no size is a symbol or an input has bytes. One recording at a
+    time."""
+    has_bytes = any(isinstance(value, torch.Tensor) and value.dtype is torch.uint8 for value in inputs)
+    if (fake_mode.shape_env is None or fake_mode.shape_env.var_to_range) and not has_bytes:
         yield
         return
     with _lock:
