@@ -6,6 +6,7 @@ On the CPU, where a tape runs the graph again and writes its results over those 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -340,6 +341,24 @@ def test_another_stream_runs_plainly() -> None:
         here[0] = stream  # type: ignore[call-overload]
         assert graph([torch.tensor(3.0)])[0].item() == 6
     assert replays() == 2
+
+
+def test_threads_do_not_share_results() -> None:
+    graph = made(lambda x: (x * 2,), [UserInput(0)])
+    wrong: list[float] = []
+
+    def calls(start: int) -> None:
+        for number in range(start, start + 200):
+            (result,) = graph([torch.full((64,), float(number))])
+            if not torch.equal(result, torch.full((64,), 2.0 * number)):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=calls, args=(1000 * k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and replays() > 0
 
 
 def test_what_is_held_when_a_recording_is_made_counts() -> None:

@@ -91,10 +91,17 @@ class Replayed:
         self.stream: object = None
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
+        self.in_use = threading.Lock()
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
-        if self.reason:
+        if self.reason or not self.in_use.acquire(blocking=False):  # another thread may be about to take the results
             return self.plain(args)
+        try:
+            return self._called(args)
+        finally:
+            self.in_use.release()
+
+    def _called(self, args: list[Any]) -> Sequence[Any]:
         key = _sizes_of(args) if self.is_symbolic else None
         state = self.sizes.get(key)
         if state is None:
@@ -127,6 +134,8 @@ class Replayed:
             state.copies |= recording.copies()
             state.recording = None
             state.is_plain = state.recordings == MOST_RECORDINGS
+            if state.is_plain:
+                count_unrecorded("its inputs move, or its results are held, time and again", self.wanted)
 
     def _prepared(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
         """A call before the recording, or the recording itself."""
