@@ -13,8 +13,9 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
@@ -391,8 +392,9 @@ def _emit_effect(source: Source, effect: Effect) -> None:
     """A change of an input beside its values. The grad mode that a program leaves comes last, with the results."""
     match effect:
         case Restride(of, how):
+            off = source.bind("leaf_grad_off", leaf_grad_off)
             for step in how:
-                source.line(1, _step_text(source, f"keep_{of.index}", step))
+                source.line(1, f"with {off}(keep_{of.index}): {_step_text(source, f'keep_{of.index}', step)}")
         case Detach(of):
             source.line(1, f"keep_{of.index}.detach_()")
         case Bump(of, Size() as size, less):
@@ -400,6 +402,11 @@ def _emit_effect(source: Source, effect: Effect) -> None:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {grown})")
         case Written(of, by) if by:
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{of.index}, {by})")
+
+
+def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
+    """Gradients off for a leaf that requires one: nobody changes its shape in place otherwise."""
+    return GradOff() if value.requires_grad and value.is_leaf else nullcontext()
 
 
 def _emit_writes(source: Source, signature: Signature) -> None:

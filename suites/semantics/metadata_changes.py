@@ -102,6 +102,17 @@ def data_and_metadata_of_an_inner_input() -> Made:
 
 
 @program(metadata)
+def leaf_with_metadata_changed_without_gradients() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        same = x.conj()  # x itself, as it is real
+        with torch.no_grad():
+            same.squeeze_()
+        return w * 2
+
+    return f, (leaf(3, 1, 4), leaf(2)), {}
+
+
+@program(metadata)
 def metadata_changed_and_a_view_of_before_returned() -> Made:
     def f(x: Tensor) -> Tensor:
         early = x[1:]
