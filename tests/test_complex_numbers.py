@@ -224,3 +224,16 @@ def test_complex_lookup_out_of_range_raises_as_eager() -> None:
     for wrong in (torch.tensor([0, 9]), torch.tensor([-8, 0])):
         with pytest.raises(IndexError):
             function(numbers(4, 6), wrong)
+
+
+def test_a_lookup_of_complex_numbers_copied_onto_itself() -> None:
+    """Which part is read is known when the kernel is written, and a lookup is all that is left of the choice."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        found = x[torch.tensor([5, 3, 5])]
+        found.copy_(found)
+        return found
+
+    x = torch.randn(6, dtype=torch.complex64)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(program, backend=assay)(x), program(x))

@@ -106,9 +106,11 @@ def is_scattered(store: Store) -> bool:
 
 
 def renamed_at_root(old: Expr, new: Expr) -> dict[str, Index]:
-    """What became of the variables that an expression begins with, in the expression made from it."""
-    pairs = zip(bound_at_root(old), bound_at_root(new), strict=True)
-    return {before.loop.var: Symbol(after.loop.var) for before, after in pairs}
+    """What became of the variables that an expression begins with, in the expression made from it, which may begin
+    with more of them."""
+    before, after = list(bound_at_root(old)), list(bound_at_root(new))
+    assert len(before) <= len(after)
+    return {was.loop.var: Symbol(now.loop.var) for was, now in zip(before, after, strict=False)}
 
 
 def indices(expr: Expr) -> tuple[Index, ...]:
