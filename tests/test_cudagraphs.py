@@ -34,6 +34,7 @@ from compiler.ir.roles import (
 )
 from compiler.journal import reset, totals
 from compiler.options import Options
+from compiler.runtime import cudagraphs
 from compiler.runtime.cudagraphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
 from compiler.runtime.recording import record
 
@@ -53,7 +54,6 @@ class Tape:
     """Does what a CUDA graph does: the same memory is read and written at each replay."""
 
     made: list[Tape] = []  # noqa: RUF012
-    bytes = 0
 
     def __init__(self, device: int = 0) -> None:
         self.replays = 0
@@ -330,6 +330,20 @@ def test_what_cannot_be_recorded_runs_plainly() -> None:
     for k in range(3):
         assert graph([torch.tensor(float(k))])[0].item() == 2 * k
     assert totals()["unrecorded"] == {"it cannot be recorded: operation not permitted when stream is capturing": 1}
+
+
+def test_without_being_asked_recordings_take_no_more_than_a_share_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cudagraphs, "_memory_of", lambda device: 1 << 30)
+    monkeypatch.setattr(cudagraphs, "recorded_bytes", lambda device: 100 << 20 if len(Tape.made) == 1 else 200 << 20)
+    monkeypatch.setattr(cudagraphs, "TIMED_CALLS", 0)
+    first, second = (made(lambda x: (x * 2,), [UserInput(0)]) for _ in range(2))
+    first.wanted = second.wanted = False
+    for graph in (first, second):
+        for k in range(3):
+            assert graph([torch.tensor(float(k))])[0].item() == 2 * k
+    assert first.reason == "" and second.reason == "with it recordings would hold 200 MB of the device"
 
 
 def test_another_stream_runs_plainly() -> None:

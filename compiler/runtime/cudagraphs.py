@@ -29,7 +29,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
 from compiler.journal import count_recorded, count_unrecorded
-from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, record
+from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, record, recorded_bytes
 
 PLAIN_CALLS = 1
 """Calls before any is timed or recorded: libraries choose their kernels and take their workspace in the first."""
@@ -45,7 +45,7 @@ MOST_SIZES = 8
 MOST_COPIED = 1 << 26
 """Bytes of what forward saved, where it is not recorded, that are worth copying at each call: 30 us on an H200."""
 MOST_OF_MEMORY = 1 / 8
-"""The share of a device's memory that one recording may hold when nobody has asked for recordings."""
+"""The share of a device's memory that recordings may hold together when nobody has asked for them."""
 
 _lock = threading.Lock()
 """Held while a graph is recorded: on one stream there is one recording at a time."""
@@ -183,8 +183,8 @@ class Replayed:
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
             return self.plain(args)
-        if not self.wanted and tape.bytes > MOST_OF_MEMORY * _memory_of(self.device):
-            self._refuse(f"a recording would hold {tape.bytes >> 20} MB")
+        if not self.wanted and recorded_bytes(self.device) > MOST_OF_MEMORY * _memory_of(self.device):
+            self._refuse(f"with it recordings would hold {recorded_bytes(self.device) >> 20} MB of the device")
             return self.plain(args)
         state.recording, self.stream = recording, here
         count_recorded()

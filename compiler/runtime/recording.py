@@ -16,6 +16,8 @@ import functools
 import gc
 import sys
 import warnings
+import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -29,9 +31,7 @@ use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[at
 
 
 class Tape(Protocol):
-    """The launches of one run, recorded. `bytes` are the memory that they use."""
-
-    bytes: int
+    """The launches of one run, recorded."""
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
         """What `run` returns for these inputs, which no later recording may overwrite. Nothing need be computed yet.
@@ -43,14 +43,23 @@ class Tape(Protocol):
     def replay(self) -> None: ...
 
 
-class CudaTape:
-    """A CUDA graph, with memory of its own: what one recording uses on its way may not be what another one returned.
+_taken: Counter[int] = Counter()
 
-    `bytes` are what that memory takes of the device.
-    """
+
+def recorded_bytes(device: int) -> int:
+    """The memory of a device that all recordings take which are still there."""
+    return _taken[device]
+
+
+def _give_back(device: int, taken: int) -> None:
+    _taken[device] -= taken
+
+
+class CudaTape:
+    """A CUDA graph, with memory of its own: what one recording uses on its way may not be what another one returned."""
 
     def __init__(self, device: int) -> None:
-        self.device, self.bytes = device, 0
+        self.device = device
         self.graph = torch.cuda.CUDAGraph()
         self.replay = self.graph.replay
 
@@ -61,7 +70,9 @@ class CudaTape:
         except BaseException:
             self._record_nothing()  # at whose end the generator of random numbers knows that nobody records
             raise
-        self.bytes = torch.cuda.memory_reserved(self.device) - before
+        taken = torch.cuda.memory_reserved(self.device) - before
+        _taken[self.device] += taken
+        weakref.finalize(self, _give_back, self.device, taken)
         return results  # type: ignore[no-any-return]
 
     def _record_nothing(self) -> None:
