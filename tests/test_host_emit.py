@@ -160,7 +160,8 @@ def test_launches_name_their_origins() -> None:
     assert launch.origins == ("add",)
 
 
-def test_large_results_are_asked_for_in_pages() -> None:
+def test_large_results_are_asked_for_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MOST_FROM_HEAP", 0)
     width = 1024
     enough = LARGE_BYTES // (4 * width)
     compiled = torch.compile(lambda x: x * 2, backend="assay", dynamic=False)
@@ -197,14 +198,35 @@ print((faults() - before) // 10)
 """
 
 
+LARGE_FAULTS = """
+import resource, torch
+f = torch.compile(lambda x: x * 2, backend="assay", dynamic=False)
+x = torch.ones(4096, 4096)
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(6):
+    f(x)
+before = faults()
+for _ in range(10):
+    f(x)
+print((faults() - before) // 10)
+"""
+
+
+def faults_of_a_call(program: str, **variables: str) -> int:
+    run = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **variables}, capture_output=True, text=True, check=True
+    )
+    return int(run.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps what it likes")
+def test_large_results_come_from_where_the_last_ones_were_freed() -> None:
+    """64 MB: 32 huge pages, or 16,384 small ones."""
+    assert faults_of_a_call(LARGE_FAULTS) < 16 < faults_of_a_call(LARGE_FAULTS, ASSAY_KEEP_MEMORY="0")
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps what it likes")
 def test_what_a_call_frees_stays_with_the_process() -> None:
     """Temporaries of 0.36 MB, 24 at a time: 2,100 pages of 4 KB."""
-
-    def faults_of_a_call(**variables: str) -> int:
-        run = subprocess.run(
-            [sys.executable, "-c", FAULTS], env={**os.environ, **variables}, capture_output=True, text=True, check=True
-        )
-        return int(run.stdout)
-
-    assert faults_of_a_call() < 100 < faults_of_a_call(ASSAY_KEEP_MEMORY="0")
+    assert faults_of_a_call(FAULTS) < 100 < faults_of_a_call(FAULTS, ASSAY_KEEP_MEMORY="0")
