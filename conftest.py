@@ -19,7 +19,14 @@ os.environ.setdefault("ASSAY_WARM", "0")
 if "assay" not in list_backends():  # run from a checkout, with nothing installed
     register_backend(assay, "assay")
 
+
+def environment_variables() -> dict[str, str]:
+    """All but pytest's own, which change with each test."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
 AMBIENT = (
+    environment_variables,
     torch.get_num_threads,
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,

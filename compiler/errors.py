@@ -6,6 +6,7 @@ AssayError
 │   └── ExportError                      a program that an exported graph cannot say; each ban has its message in BANS
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
 ├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
+├── HookError (also RuntimeError)        a hook on saved tensors that is a graph and does what no such hook may
 ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
 ├── CacheError (also RuntimeError)       the cache directory cannot be used
 └── Unkeyed (also ValueError)            a compile that the cache cannot tell from all others; it is done afresh
@@ -121,6 +122,10 @@ class BuildError(AssayError, RuntimeError):
 
 class InputMismatch(AssayError, RuntimeError):
     """A compiled graph was called with inputs that it was not compiled for."""
+
+
+class HookError(AssayError, RuntimeError):
+    """A hook on saved tensors that is a graph, and that writes what it is given or gives back something else."""
 
 
 class VerifyError(AssayError, AssertionError):

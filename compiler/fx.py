@@ -17,16 +17,19 @@ from compiler.autograd.budget import budget_split
 from compiler.autograd.offload import offloaded
 from compiler.autograd.partition import Split, default_split
 from compiler.autograd.rematerialize import cheapest_split
+from compiler.autograd.saved_hooks import GraphHooks
 from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
 from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
+from compiler.capture.lists import has_lists, without_lists
 from compiler.capture.masks import has_true_mask, without_mask
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
-from compiler.passes import CHOICES, PASSES
+from compiler.passes import CHOICES, FUNCTIONAL, PASSES
+from compiler.passes.give_key import give_key
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime import launch
@@ -118,6 +121,10 @@ def compile_graph(
     """Compiles a Dynamo graph. What the compiler cannot take runs in eager, counted and said once."""
     journal = Journal.open(options)
     try:
+        if has_lists(example_inputs):
+            flat, spread = without_lists(gm, example_inputs)
+            run = compile_graph(flat, spread(_copied(example_inputs)), options, load_kernels)
+            return lambda *args: run(*spread(args))
         call, spec = _call(gm, example_inputs, may_round=options.numerics == "fast")
         keeper = warm.keeper(gm, call, options, load_kernels is launch.load_kernels)
         compilers = _compilers(options, journal, load_kernels, keeper, spec)
@@ -133,6 +140,11 @@ def compile_graph(
         return lambda *args: (_Recorded(gm, {}).run if torch.is_anomaly_enabled() else gm.forward)(*args)
 
 
+def _copied(inputs: Sequence[object]) -> list[object]:
+    """The inputs, with lists that may be emptied."""
+    return [list(value) if isinstance(value, (list, tuple)) else value for value in inputs]
+
+
 def _compilers(
     options: Options,
     journal: Journal,
@@ -142,15 +154,30 @@ def _compilers(
 ) -> Compilers:
     """Our own compiler for all graphs; what it makes is kept where the results are flat, as those of Dynamo are."""
     generate, is_exact = target_of(options) != "aten", options.numerics == "exact"
-    passes = tuple(step for step in (*PASSES, *CHOICES) if step.kind == "exact" or options.numerics == "fast")
+    chosen = (*PASSES, FUNCTIONAL) if options.functionalize_rng else PASSES
+    if generate:
+        chosen += tuple(step for step in CHOICES if step.kind == "exact" or options.numerics == "fast")
 
     def build_graph(program: Program) -> GraphCall:
-        host = build(program, options, journal, load_kernels)
+        given, reserve = give_key(program)
+        if reserve is not None:
+            keeper.forget("its random numbers are an input")
+        host = build(given, options, journal, load_kernels)
         graph = host.load()
         keeper.built(program, host, graph)
-        return replayed(graph, program, options.cudagraphs)
+        run = replayed(graph, given, options.cudagraphs)
+        if reserve is None:
+            return run
+
+        def with_key(args: list[Any]) -> Sequence[object]:
+            args.append(reserve())
+            return run(args)
+
+        return with_key
 
     def keep(linked: Linked, programs: Mapping[str, Program]) -> None:
+        if GraphHooks.now(options.saved_tensors_hooks) is not None:
+            keeper.forget("hooks on saved tensors are part of it")
         if not _is_flat(spec[0]):
             keeper.forget("it returns a structure")
         keeper.linked(linked, programs)
@@ -161,7 +188,7 @@ def _compilers(
         decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
         write=functools.partial(write_in_place, generate=generate),
         keep=keep,
-        passes=passes if generate else PASSES,
+        passes=chosen,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from compiler.errors import OptionError
 
 TARGETS = ("cpp", "aten")
 NUMERICS = ("fast", "cast", "exact")
+PACKED = ("all", "no_static", "donated")
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
@@ -75,6 +76,12 @@ class Options:
     computing values again can reach."""
     offload: bool = False
     """Whether what forward keeps of a GPU's memory for backward waits in pinned memory of the host."""
+    saved_tensors_hooks: str = "all"
+    """What hooks on saved tensors that are graphs, and so become parts of the compiled ones, are for: `all` that
+    forward keeps, as in eager; `no_static`: but parameters and buffers; `donated`: but what the caller sees."""
+    functionalize_rng: bool = False
+    """Whether random numbers on the CPU are functions of a seed that is an input of the graph: they follow from the
+    generator, but are not eager's."""
     cudagraphs: bool | None = None
     """Whether a graph of a GPU's is recorded and replayed as a CUDA graph: True wherever that is exact, None where
     calls also wait for the host, False nowhere."""
@@ -106,11 +113,14 @@ class Options:
             raise OptionError(f"assay: option target is {self.target!r}; it takes one of {', '.join(TARGETS)}")
         if self.numerics not in NUMERICS:
             raise OptionError(f"assay: option numerics is {self.numerics!r}; it takes one of {', '.join(NUMERICS)}")
+        if self.saved_tensors_hooks not in PACKED:
+            found, known = self.saved_tensors_hooks, ", ".join(PACKED)
+            raise OptionError(f"assay: option saved_tensors_hooks is {found!r}; it takes one of {known}")
         if isinstance(self.memory_budget, bool) or not isinstance(self.memory_budget, int | float):
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not 0 <= self.memory_budget <= 1:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
-        for name in ("warm", "offload"):
+        for name in ("warm", "offload", "functionalize_rng"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
         if not isinstance(self.cudagraphs, bool | None):

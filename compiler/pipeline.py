@@ -21,6 +21,7 @@ from torch.fx import Node
 from compiler.autograd.higher import as_recorded, gradients_again
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import Split, default_split
+from compiler.autograd.saved_hooks import GraphHooks, packed
 from compiler.autograd.undefined import copied, unwritten, without
 from compiler.capture.ambient import Ambient, transforms_left
 from compiler.capture.decompositions import DECOMPOSITIONS
@@ -38,7 +39,7 @@ from compiler.codegen.convention import (
 )
 from compiler.codegen.cpp import emit_kernel
 from compiler.codegen.host import emit, load
-from compiler.codegen.orders import kept_by, order_of
+from compiler.codegen.orders import kept_by, order_of, unpacking_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.ir.again import Path
 from compiler.ir.captured import Captured
@@ -50,7 +51,7 @@ from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.ops.lower import ON_CPU, Target
 from compiler.options import Options
-from compiler.passes import DRAWN, PASSES, Pass
+from compiler.passes import DRAWN, FUNCTIONAL, PASSES, Pass
 from compiler.runtime.build import find_compiler
 from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
 from compiler.runtime.kept import Host, Linked
@@ -132,7 +133,13 @@ def _split(captured: Captured, compilers: Compilers, journal: Journal) -> Split:
 
 
 def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal) -> Halves:
-    split = _split(captured, compilers, journal)
+    hooks = GraphHooks.now(journal.options.saved_tensors_hooks)
+    split = plain = _split(captured, compilers, journal)
+    unpack = None
+    if hooks is not None:
+        plain = Split(copied(split.forward), split.backward)
+        split, made = packed(split, hooks, compilers.decompositions)
+        unpack = unpacking_of(plain.forward, split.forward, made, hooks.unpack)
     functional = unwritten(split.backward)
     split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
 
@@ -142,12 +149,17 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
 
     partial = partial_backward(split.forward, split.backward, build_without)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
-    higher = higher_order(roots, call, compilers, lambda: split.forward, journal)
-    recorded = recorded_backward(call, compilers, journal)
-    return Halves(split, partial, higher, recorded, _link_differentiable(split, partial, higher, call))
+    forward = split.forward if hooks is None else plain.forward
+    higher = higher_order(roots, call, compilers, lambda: forward, journal)
+    higher.unpack = unpack
+    recorded = recorded_backward(call, compilers, journal, hooks)
+    linked = _link_differentiable(split, partial, higher, call, hooks_off=hooks is not None)
+    return Halves(split, partial, higher, recorded, linked)
 
 
-def recorded_backward(call: Call, compilers: Compilers, journal: Journal) -> Callable[..., Sequence[object]]:
+def recorded_backward(
+    call: Call, compilers: Compilers, journal: Journal, hooks: GraphHooks | None = None
+) -> Callable[..., Sequence[object]]:
     """The backward operator by operator, for tangents that no kernel takes, as those of a batch are. It is recorded
     when it is first asked for."""
     ambient = Ambient.now()
@@ -155,6 +167,8 @@ def recorded_backward(call: Call, compilers: Compilers, journal: Journal) -> Cal
     def make() -> PartialBackward:
         with ambient.restored(), transforms_left():
             split = _split(capture(call, compilers.decompositions), compilers, journal)
+            if hooks is not None:
+                split, _ = packed(split, hooks, compilers.decompositions)
             split = Split(_written(split.forward, compilers, journal), split.backward)
 
         def build(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
@@ -181,7 +195,7 @@ def higher_order(
     then it is too late for guards.
     """
     ambient = Ambient.now()
-    drawn = [step for step in compilers.passes if step in DRAWN]
+    drawn = [step for step in compilers.passes if step in (FUNCTIONAL, *DRAWN)]
 
     def as_drawn(program: Program) -> Program:
         return optimize(program, drawn, journal, "recorded again")
@@ -336,12 +350,14 @@ def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[...,
     return run
 
 
-def _link_differentiable(split: Split, partial: PartialBackward, higher: HigherOrder, call: Call) -> Linked:
+def _link_differentiable(
+    split: Split, partial: PartialBackward, higher: HigherOrder, call: Call, *, hooks_off: bool = False
+) -> Linked:
     """The text of the calling convention around a forward, a backward, and the backwards without some tangents."""
     signature = split.forward.signature
     reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
     apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
-    needs, apart = _needs(call, signature), apart if reached else set()
+    needs, apart = replace(_needs(call, signature), hooks_off=hooks_off), apart if reached else set()
     source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart)
     return Linked(source.text, source.namespace, written_positions(signature), True, partial, higher)
 

@@ -8,6 +8,7 @@
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
+    SPEC,compiled_autograd    any of these with each whole backward compiled too, as torch's compiled autograd traces it
     SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,memory_budget=0.5
 
 A backend whose random streams cannot be eager's declares it: its callable has a true attribute
@@ -41,6 +42,8 @@ WITHOUT_DYNAMO = "assay-aot"
 
 FLAGS = ("dynamic", "fullgraph")
 """What torch.compile itself can be asked for behind a backend's name."""
+
+WHOLE_BACKWARD = "compiled_autograd"
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -79,9 +82,12 @@ def resolve(name: str) -> Backend:
     if bare == WITHOUT_DYNAMO:
         return Backend(name, functools.partial(_ahead_of_time, settings=_settings(name, settings)))
     target = _target(bare)
-    own = bool(getattr(target, "has_own_random_stream", False))
-    ambient = _streams_of_eager if bare == "inductor" else contextlib.nullcontext
     given = _settings(name, settings)
+    is_whole = given.pop(WHOLE_BACKWARD, False)
+    whole = functools.partial(_whole_backward, torch.compile(backend=target, **given)) if is_whole else None
+    ambient = _ambient(whole, _streams_of_eager if bare == "inductor" else None)
+    asked = given.get("options", {}).get("functionalize_rng", False)
+    own = bool(asked or getattr(target, "has_own_random_stream", False))
     return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
 
 
@@ -92,6 +98,8 @@ def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
     """
     bare, *settings = name.split(",")
     target, given = _target(bare), _settings(name, settings)
+    if WHOLE_BACKWARD in given:
+        raise BackendError(f"backend {name!r}: {WHOLE_BACKWARD} is about a backward, and there is only a graph here")
     compiler: Callable[..., Any] = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
     if "options" in given:
         compiler = functools.partial(compiler, options=given["options"])
@@ -100,11 +108,12 @@ def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
 
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
-    given: dict[str, Any] = {setting: True for setting in settings if setting in FLAGS}
+    flags = (*FLAGS, WHOLE_BACKWARD)
+    given: dict[str, Any] = {setting: True for setting in settings if setting in flags}
     options = {name: _value(text) for name, text in (s.split("=", 1) for s in settings if "=" in s)}
     for setting in settings:
-        if setting not in FLAGS and "=" not in setting:
-            raise BackendError(f"backend {name!r}: {setting!r} is neither {' nor '.join(FLAGS)} nor key=value")
+        if setting not in flags and "=" not in setting:
+            raise BackendError(f"backend {name!r}: {setting!r} is neither {' nor '.join(flags)} nor key=value")
     return given | ({"options": options} if options else {})
 
 
@@ -206,6 +215,25 @@ def _compilable(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return call
+
+
+def _ambient(*contexts: Callable[[], AbstractContextManager[Any]] | None) -> Callable[[], AbstractContextManager[Any]]:
+    """Those of the contexts that there are, each within the one before."""
+
+    @contextlib.contextmanager
+    def all_of_them() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for context in contexts:
+                if context is not None:
+                    stack.enter_context(context())
+            yield
+
+    return all_of_them
+
+
+def _whole_backward(compiler: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """Every backward as one graph that `compiler` is given."""
+    return importlib.import_module("torch._dynamo.compiled_autograd")._enable(compiler)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

@@ -33,6 +33,9 @@ UNITS = 400
 START_S = 180.0
 TIMEOUT_S = 300.0
 LAST_LINES = 12
+WAITING = {"OMP_WAIT_POLICY": "passive"}
+"""Threads that wait for work sleep: those of several children, and of their C++ compilers, share the processors, and
+one that spins takes its processor from the one that it waits for."""
 Event = dict[str, Any]
 
 
@@ -204,7 +207,7 @@ class _Child:
     def __post_init__(self) -> None:
         self.said = tempfile.TemporaryFile("w+")
         given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed")}
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+        environment = WAITING | os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
         self.process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "harness.batch_worker", json.dumps(given)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, env=environment,

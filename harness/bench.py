@@ -10,6 +10,7 @@ with empty caches, where peak memory is measured too.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -206,12 +207,15 @@ def asked(shown: progress.Progress, request: Request, timeout_s: float) -> Answe
 
 
 def ask(request: Request, timeout_s: float) -> Answer:
-    """Runs one worker to its end, or to the limit; a cold one with empty caches."""
-    environment: AbstractContextManager[dict[str, str]] = nullcontext({})
-    if request.kind == "cold":
-        environment = worker.cold_environment()
+    """Runs one worker to its end, or to the limit; a cold one with empty caches.
+
+    A cold one's peak memory is measured with each large block mapped by itself: our compiler is not to ask the heap.
+    """
+    is_cold = request.kind == "cold"
+    environment: AbstractContextManager[dict[str, str]] = worker.cold_environment() if is_cold else nullcontext({})
     with environment as extra:
-        said = worker.ask("harness.bench_worker", dataclasses.asdict(request), timeout_s, extra)
+        heap = {"ASSAY_KEEP_MEMORY": os.environ.get("ASSAY_KEEP_MEMORY", "0")} if is_cold else {}
+        said = worker.ask("harness.bench_worker", dataclasses.asdict(request), timeout_s, {**extra, **heap})
     return Answer({answer["mode"]: answer for answer in said.lines}, said.failure)
 
 

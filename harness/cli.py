@@ -36,7 +36,7 @@ from harness import (
     warm,
     worker,
 )  # fmt: skip
-from harness.backends import OWN, BackendError, is_given_shapes, resolve
+from harness.backends import OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
 from harness.batch_options import BATCHES, Batches, batches_table
 from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
@@ -153,7 +153,7 @@ def run(
     """
     check_writable(json_path, html_directory)
     check_device(device)
-    check_backends(backends)
+    check_backends(backends, takes_backwards=True)
     if names == ("machine",):
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     if (module := alone(names, discover_batches)) is not None:
@@ -528,9 +528,11 @@ def size_for(case: Case, size: str) -> str:
     return smaller[-1] if smaller else has[0]
 
 
-def check_backends(names: Sequence[str]) -> None:
-    """Raises: click.UsageError for a backend that does not exist."""
+def check_backends(names: Sequence[str], takes_backwards: bool = False) -> None:
+    """Raises: click.UsageError for a backend that does not exist, or for whole backwards where those are not taken."""
     for name in names:
+        if WHOLE_BACKWARD in name.split(",") and not takes_backwards:
+            raise click.UsageError(f"backend {name!r}: {WHOLE_BACKWARD} is for `assay run` of suites and programs")
         try:
             resolve(name)
         except BackendError as error:

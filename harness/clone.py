@@ -70,8 +70,14 @@ def widened(flat: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
 
 
 def narrowed(seed: int) -> Convert:
-    """The numbers of float64 (complex128) moved by up to `NEARBY` of themselves, at random, and rounded to float32
-    (complex64): others on which the same is computed, with other roundings. Whole numbers stay.
+    """The numbers of float64 (complex128) `nearby`, rounded to float32 (complex64)."""
+    move = nearby(seed)
+    return lambda flat: move(flat).to(SINGLE.get(flat.dtype, flat.dtype))
+
+
+def nearby(seed: int) -> Convert:
+    """The numbers of float64 (complex128) moved by up to `NEARBY` of themselves, at random: others on which the same is
+    computed, with other roundings. Whole numbers stay.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -81,7 +87,7 @@ def narrowed(seed: int) -> Convert:
         if flat.dtype not in SINGLE:
             return flat.clone()
         step = (2 * torch.rand(flat.shape, generator=generator, dtype=flat.dtype) - 1).to(flat.device) * NEARBY
-        return torch.where(flat == flat.trunc(), flat, flat + flat * step).to(SINGLE[flat.dtype])
+        return torch.where(flat == flat.trunc(), flat, flat + flat * step)
 
     return convert
 

@@ -1,7 +1,8 @@
 """Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
 
-Six comparisons are not equality, each for a reason:
+Seven comparisons are not equality, each for a reason:
 - *stride*: not along a dimension that has no two elements, where a stride addresses nothing.
+- *offset*: not of a tensor without elements, for it may follow from such a stride.
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
   still the same; a mutation written back once counts as the many that eager made. A tensor that eager changes
   without its version growing (the running statistics of batch norm) is not compared.
@@ -13,9 +14,9 @@ Six comparisons are not equality, each for a reason:
   out one buffer twice changes them.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
-Cases with the tag `bookkeeping` are compared to the letter in all strides, by how much versions grew, and whether an
-output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag `hooks`,
-and noted for the others.
+Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
+whether an output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag
+`hooks`, and noted for the others.
 """
 
 from __future__ import annotations
@@ -262,9 +263,11 @@ class _Pair:
         yield from self._view(path, eager, ours)
 
     def _flag(self, name: str, facts: Facts) -> object:
+        is_empty = 0 in facts.shape
+        if name == "offset" and is_empty and not self.asked.with_bookkeeping:
+            return 0
         if name != "stride" or self.asked.with_bookkeeping:
             return getattr(facts, name)
-        is_empty = 0 in facts.shape
         return tuple(
             0 if is_empty or size == 1 else step for size, step in zip(facts.shape, facts.stride, strict=False)
         )

@@ -5,6 +5,9 @@ nothing wider could tell.
 A dispatch mode replaces every floating dtype that an operator is asked for by the other one, and recasts what is
 created in its own all the same. Random numbers are drawn in the program's own dtype and then recast, so that dropout
 and noise are those of the eager run; a run whose random state ends elsewhere than eager's is no anchor.
+
+What float32 cannot hold is rounded to its precision in float64, after each operator: that leaves out what operators
+round inside, but neither overflows nor vanishes.
 """
 
 from __future__ import annotations
@@ -67,3 +70,27 @@ class Recast(TorchDispatchMode):
 
     def _recast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._others[tensor.dtype]) if tensor.dtype in self._others else tensor
+
+
+class Coarse(TorchDispatchMode):
+    """Every result in float64 has the precision of float32, in the range of float64."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            tree_map_only(Tensor, _coarsen, result)
+        return result
+
+
+LOST_BITS = 29
+"""Of the 52 bits behind the point of a float64, those that a float32 has not."""
+
+
+def _coarsen(tensor: Tensor) -> None:
+    """Rounds the numbers where they lie, to the nearest."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
+    if tensor.dtype == torch.float64:
+        bits = tensor.view(torch.int64)
+        rounded = (bits + (1 << LOST_BITS - 1) >> LOST_BITS) << LOST_BITS
+        bits.copy_(torch.where(torch.isfinite(tensor), rounded, bits))

@@ -28,6 +28,9 @@ SAMPLE_S = 0.02
 BATCH_S = 0.001
 """The least that one batch of a sample lasts on the CPU: shorter than the slices that other processes take away, so
 that a slice spoils one batch and not the median of them. On a GPU a sample is one batch, as waiting for it costs."""
+WARM_UP_CALLS, WARM_UP_S = 12, 1.0
+"""A step is called so often, or for so long, before it is timed: the C library's heap comes to rest after about eight
+results of 64 MB, each of which takes three times as long in fresh memory."""
 MEMORY_BOUND = "memory-bound"
 """The tag of a case that nothing but moving its inputs and outputs should take time of."""
 LARGE_BLOCK = 1 << 16
@@ -117,8 +120,18 @@ def sample_ms(step: Step, sampling: Sampling, device: str = "cpu") -> float:
             gc.enable()
 
 
+def warm_up(step: Step, device: str = "cpu") -> None:
+    """Calls the step until its memory is at rest: `WARM_UP_CALLS` times, or for `WARM_UP_S` seconds."""
+    start = time.perf_counter()
+    for _ in range(WARM_UP_CALLS):
+        batch_ms(step, 1, device)
+        if time.perf_counter() - start > WARM_UP_S:
+            break
+
+
 def calibrate(step: Step, device: str = "cpu", sample_s: float = SAMPLE_S) -> Sampling:
-    """How to make a sample last at least `sample_s`; the calls made here warm the step up."""
+    """How to make a sample last at least `sample_s`, of a step that was warmed up."""
+    warm_up(step, device)
     batch_s = min(BATCH_S, sample_s) if device == "cpu" else sample_s
     calls = 1
     while (elapsed_s := batch_ms(step, calls, device) * calls / 1e3) < batch_s:

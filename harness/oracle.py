@@ -31,15 +31,16 @@ SINGLE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).e
 class Oracle:
     """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype, moves_whole)`
     makes run k with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
-    computed; whole numbers may stay. `narrowed(k)` makes run k in float32, and in float64 on the same numbers."""
+    computed; whole numbers may stay. `narrowed(k, is_held)` makes run k in float32, and in float64 on the same numbers;
+    or, where float32 does not hold them, both in float64, one of them in the precision of float32."""
 
     eager: Run
     again: Run
     wide: Run | str
     nudged: Callable[[int, torch.dtype | None, bool], Run]
-    narrowed: Callable[[int], tuple[Run, Run]]
+    narrowed: Callable[[int, bool], tuple[Run, Run]]
     _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
-    _pairs: list[tuple[Run, Run]] | None = field(default=None, init=False)
+    _pairs: dict[bool, list[tuple[Run, Run]]] = field(default_factory=dict, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
     def evidence(self, step: int, kind: str, path: str) -> Evidence:
@@ -55,6 +56,7 @@ class Oracle:
             scale=self._scale(step, kind),
             beyond=max(self._scale(step, other) for other in KINDS),
             fan_in=self._fan_in(step, seen[path]),
+            precision=self._precision(step),
         )
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
@@ -78,6 +80,12 @@ class Oracle:
             self._scales[step, kind] = max((largest(one.value) for one in seen if one is not None), default=0.0)
         return self._scales[step, kind]
 
+    def _precision(self, step: int) -> float:
+        """That of the narrowest dtype among the numbers that the program takes and returns."""
+        seen = (*self.eager[step].state.values(), *self.eager[step].outputs.values())
+        dtypes = {one.value.dtype for one in seen if one.value.is_floating_point() or one.value.is_complex()}
+        return max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+
     def _truth(self, step: int, kind: str, path: str) -> tuple[Tensor | None, str]:
         if isinstance(self.wide, str):
             return None, self.wide
@@ -94,25 +102,31 @@ class Oracle:
     def _scaled(self, step: int, kind: str, path: str, eager: Tensor) -> Iterator[Tensor]:
         """Eager's value with what float32 loses to roundings added to it, in float64's measure."""
         reach = math.sqrt(torch.finfo(torch.float32).eps) * max(self._scale(step, kind), largest(eager))
-        for single, exact in self._narrowed_runs():
-            seen = _of_kind(single[step], kind).get(path), _of_kind(exact[step], kind).get(path)
-            if seen[0] is None or seen[1] is None or seen[0].value.shape != eager.shape:
-                continue
-            error = seen[0].value.to(eager.dtype) - seen[1].value
+        errors = list(self._errors(step, kind, path, eager, is_held=True))
+        if not all(bool(torch.isfinite(error).all()) for error in errors):
+            errors = list(self._errors(step, kind, path, eager, is_held=False))
+        for error in errors:
             if largest(error) <= reach and bool(torch.isfinite(error).all()):
                 yield eager + error * SINGLE_TO_DOUBLE
 
-    def _narrowed_runs(self) -> Sequence[tuple[Run, Run]]:
-        """The runs in float32, each with its own in float64, that took eager's path; made when first asked for."""
-        if self._pairs is None:
-            made = list(self._made_pairs())
-            self._pairs = [pair for pair in made if all(takes_path_of(run, self.eager) for run in pair)]
-        return self._pairs
+    def _errors(self, step: int, kind: str, path: str, eager: Tensor, is_held: bool) -> Iterator[Tensor]:
+        """What each pair of runs differs by; not finite where a number in float32 is none."""
+        for single, exact in self._narrowed_runs(is_held):
+            seen = _of_kind(single[step], kind).get(path), _of_kind(exact[step], kind).get(path)
+            if seen[0] is not None and seen[1] is not None and seen[0].value.shape == eager.shape:
+                yield seen[0].value.to(eager.dtype) - seen[1].value
 
-    def _made_pairs(self) -> Iterator[tuple[Run, Run]]:
+    def _narrowed_runs(self, is_held: bool) -> Sequence[tuple[Run, Run]]:
+        """The runs in float32, each with its own in float64, that took eager's path; made when first asked for."""
+        if is_held not in self._pairs:
+            made = list(self._made_pairs(is_held))
+            self._pairs[is_held] = [pair for pair in made if all(takes_path_of(run, self.eager) for run in pair)]
+        return self._pairs[is_held]
+
+    def _made_pairs(self, is_held: bool) -> Iterator[tuple[Run, Run]]:
         for index in range(PAIRS):
             try:
-                yield self.narrowed(index)
+                yield self.narrowed(index, is_held)
             except CloneError:  # what float32 cannot hold: no such runs, and the bound stays as it is
                 return
 

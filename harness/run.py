@@ -8,7 +8,8 @@ What follows from the comparison is one verdict, the first of these that applies
     crash                the backend raised where eager did not
     diverged             a field differs; `differences` names it; not where a step of the gradient lies between two
                          right programs (harness/beside.py), and a neighbouring call is judged instead
-    reference-unstable   eager differs from itself in a field; the rest is the same
+    reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/placed.py) does
+                         what the backend did; the rest is the same
     no-oracle            a field cannot be judged because the backend draws its own random numbers; the rest is the same
     same
 
@@ -33,14 +34,15 @@ from torch._dynamo.utils import counters
 from harness import backends, beside
 from harness.backends import Backend
 from harness.case import Case
-from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nudged, widened
+from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
-from harness.float64 import NARROW, SINGLE, WIDER, Recast
+from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Recast
 from harness.measure import alternate
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
 from harness.outcome import Difference, Result
+from harness.placed import PLACES, Placed
 from harness.tree import walk_call
 
 BOTH_RAISE = "both raise"
@@ -159,19 +161,34 @@ class _Trial:
         if quick and is_identical(eager, ours):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         oracle = oracle or self._oracle(eager)
-        comparison = compare(
+        comparison = self._comparison(oracle, ours)
+        verdict, detail = _verdict(oracle.eager, ours, comparison)
+        if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
+            verdict, detail = "reference-unstable", f"eager does the same where it computes {place}"
+        row = self._row(verdict, detail, comparison, ours, timing, before)
+        if verdict == "diverged" and not quick and not self.is_beside:
+            if self._is_same_beside(oracle, ours, comparison):
+                return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
+        return row
+
+    def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
+        return compare(
             oracle,
             ours,
             own_random_stream=self.backend.has_own_random_stream,
             with_hooks="hooks" in self.case.tags,
             with_bookkeeping="bookkeeping" in self.case.tags,
         )
-        verdict, detail = _verdict(oracle.eager, ours, comparison)
-        row = self._row(verdict, detail, comparison, ours, timing, before)
-        if verdict == "diverged" and not quick and not self.is_beside:
-            if self._is_same_beside(oracle, ours, comparison):
-                return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
-        return row
+
+    def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
+        """At which other place in a vector eager does what the backend did."""
+        for name, place in PLACES.items():
+            with Placed(place):
+                eager = self._observed(self._copies())
+            elsewhere = Oracle(eager, eager, oracle.wide, oracle.nudged, oracle.narrowed)
+            if not is_identical(oracle.eager, eager) and not self._comparison(elsewhere, ours).different:
+                return name
+        return None
 
     def _is_same_beside(self, oracle: Oracle, ours: Run, comparison: Comparison) -> bool:
         """Whether the backend does what eager does on neighbouring numbers, where only a step of the gradient is
@@ -245,11 +262,17 @@ class _Trial:
         mode = Recast(_own_dtype(self.call, NARROW), wide, WIDER[wide])
         return self._recast(self._copies(convert), mode, wide, move)
 
-    def _narrowed(self, index: int) -> tuple[Run, Run]:
-        """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds.
+    def _narrowed(self, index: int, is_held: bool) -> tuple[Run, Run]:
+        """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds. Where
+        float32 does not hold the numbers, all is rounded to its precision in float64.
 
         Raises: CloneError for a call that cannot be copied into float32.
         """
+        if not is_held:
+            calls = [self._copies(nearby(self.seed + index + 1)) for _ in range(2)]
+            with Coarse():
+                coarse = self._observed(calls[0], is_poked=False)
+            return coarse, self._observed(calls[1], is_poked=False)
         mode = Recast(torch.float64, torch.float32, SINGLE)
         seed = self.seed + index + 1
         single, exact = narrowed(seed), narrowed(seed)  # each draws the same moves in the same order

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from harness.backends import FLAGS, OWN
+from harness.backends import FLAGS, OWN, WHOLE_BACKWARD
 
 CHECK = '''
 
 BACKEND, SETTINGS, MODE, TOLERANCE = {backend!r}, {settings!r}, {mode!r}, {tolerance!r}
+IS_WHOLE = SETTINGS.pop("compiled_autograd", False)
 
 
 def resolved(name):
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute) if attribute else name
+
+
+def whole_backward():
+    if not IS_WHOLE:
+        return contextlib.nullcontext()
+    from torch._dynamo import compiled_autograd
+
+    return compiled_autograd._enable(torch.compile(backend=resolved(BACKEND), **SETTINGS))
 
 
 def tensors(value, path):
@@ -110,7 +119,8 @@ def same(one, other):
 
 def main():
     eager = observed(program)
-    ours = observed(torch.compile(program, backend=resolved(BACKEND), **SETTINGS))
+    with whole_backward():
+        ours = observed(torch.compile(program, backend=resolved(BACKEND), **SETTINGS))
     differing = [key for key in dict.fromkeys([*eager, *ours]) if not same(eager.get(key), ours.get(key))]
     told = f"{{len(differing)}} of {{len(eager)}} observations differ"
     print(f"torch {{torch.__version__}}, {{BACKEND}}, {{MODE}}: {{told}}")
@@ -128,7 +138,9 @@ def stored(source: str, told: str, backend: str, mode: str, tolerance: float) ->
     """The file's text. `told` says what differs; `tolerance` is for values, 0 where they must be equal."""
     bare, *settings = backend.split(",")
     options = dict(setting.split("=", 1) for setting in settings if "=" in setting)
-    given = {name: True for name in settings if name in FLAGS} | ({"options": options} if options else {})
+    given = {name: True for name in settings if name in (*FLAGS, WHOLE_BACKWARD)} | (
+        {"options": options} if options else {}
+    )
     check = CHECK.format(backend=OWN.get(bare, bare), settings=given, mode=mode, tolerance=tolerance)
     heading = "\n".join(f"# {line}".rstrip() for line in told.strip().splitlines())
-    return f"{heading}\nimport importlib\nimport sys\n\n{source.rstrip()}\n{check}"
+    return f"{heading}\nimport contextlib\nimport importlib\nimport sys\n\n{source.rstrip()}\n{check}"

@@ -43,7 +43,8 @@ than a rounding of that, and so nothing but a rest of what cancelled). Then eage
 `A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
 each element. Where every sample strays too, eager itself is ill-conditioned here (a ReLU that flips moves a gradient):
 how far its neighbouring inputs move it is then the only measure of its own error, and samples count up to the fourth
-root of the precision. Further than that is another result, not rounding.
+root of the precision. Further than that is another result, not rounding. A result in float64 may hold what was rounded
+to float32 on the way: without an anchor, the reach is that of the narrowest dtype among inputs and results.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Evidence:
     eager runs, `kept` those of such in which whole numbers stay, `between` those of runs in the dtype between its
     roundings; all are asked for only when needed. `scale` is the largest magnitude among tensors of the same kind,
     `beyond` among those of all kinds, `fan_in` how many input elements there are for each element of this tensor.
+    `precision` is that of the narrowest dtype that the program is seen to compute in.
     """
 
     truth: Tensor | None = None
@@ -83,6 +85,7 @@ class Evidence:
     scale: float = 0.0
     beyond: float = 0.0
     fan_in: float = 1.0
+    precision: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def explain_reals(
     rule = _Rule(evidence, why_not, epsilon, smallest)
     if bool(((ours - (made := rule.bound(eager, truth, ())).centre).abs() <= made.bound).all()):
         return None
-    reach = _reach(eager, scale, epsilon)
+    reach = _reach(eager, scale, epsilon if truth is not None else max(epsilon, evidence.precision))
     samples = _numbers(evidence.samples, finite)
     near = [sample for sample in samples if _distance(sample, eager) <= reach]
     near = near or [sample for sample in _numbers(evidence.kept, finite) if _distance(sample, eager) <= reach]

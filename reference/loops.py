@@ -51,6 +51,20 @@ def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
     return lambda x: type(x)(function(float(x)))
 
 
+def _philox(seed: Any, start: Any, position: Any, threads: Any, width: Any) -> int:
+    """The word of an element by Philox with ten rounds, less 2^31: each of the threads takes so many elements a turn,
+    and begins each turn with a new call but where it takes them one by one."""
+    turn, thread = divmod(int(position) // int(width), int(threads))
+    drawn = turn * (1 if width == 1 else max(4, int(width))) + int(position) % int(width)
+    call, keys = int(start) + drawn // 4, [int(seed) % 2**32, int(seed) % 2**64 >> 32]
+    a, b, c, d = call % 2**32, call % 2**64 >> 32, thread, 0
+    for _ in range(10):
+        left, right = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (right >> 32) ^ b ^ keys[0], right % 2**32, (left >> 32) ^ d ^ keys[1], left % 2**32
+        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    return (a, b, c, d)[drawn % 4] - 2**31
+
+
 def _normal_cdf(x: float) -> float:
     return math.erfc(-x / math.sqrt(2)) / 2
 
@@ -90,7 +104,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "i0e": _from_torch(torch.special.i0e), "i1": _from_torch(torch.special.i1), "i1e": _from_torch(torch.special.i1e),
     "lgamma": _from_torch(torch.lgamma), "digamma": _from_torch(torch.digamma),
     "trigamma": _from_torch(lambda x: torch.polygamma(1, x)), "zeta": _from_torch(torch.special.zeta),
-    "rounded": lambda x: x,
+    "rounded": lambda x: x, "philox": _philox,
 }  # fmt: skip
 START: dict[str, Any] = {
     "sum": 0,

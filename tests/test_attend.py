@@ -32,7 +32,7 @@ LOWEST = torch.finfo(torch.float32).min
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many attentions the pass rewrote, by program, from 16 KB of scores on."""
     found: list[int] = []
-    for least in ("LEAST_BYTES", "LEAST_BYTES_TRAINED"):
+    for least in ("LEAST_BYTES", "LEAST_BYTES_OF_ATEN", "LEAST_BYTES_TRAINED"):
         monkeypatch.setattr(MODULE, least, 1 << 14)
 
     def run(program: Program) -> int:
@@ -175,9 +175,11 @@ def test_attend_leaves_other_dtypes(counts: list[int], dtype: torch.dtype) -> No
 
 
 def test_attend_leaves_scores_that_fit_the_caches() -> None:
-    """Three shapes whose scores take 16, 32 and 64 MB."""
-    for heads, expected in ((4, (0, 0)), (8, (1, 0)), (16, (1, 1))):
-        inputs = [torch.empty(1, heads, 1024, 8, device="meta") for _ in range(3)]
+    """Scores of 16, 32 and 64 MB for ATen's kernel; of half a megabyte, one, 32 and 64 for ours."""
+    sizes = [(4, 1024, 8, (0, 0)), (8, 1024, 8, (1, 0)), (16, 1024, 8, (1, 1))]
+    sizes += [(2, 256, 16, (0, 0)), (4, 256, 16, (1, 0)), (8, 1024, 16, (1, 0)), (16, 1024, 16, (1, 1))]
+    for heads, length, depth, expected in sizes:
+        inputs = [torch.empty(1, heads, length, depth, device="meta") for _ in range(3)]
         assert tuple(rewritten(inputs, is_training) for is_training in (False, True)) == expected
 
 

@@ -7,27 +7,34 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from compiler.errors import BuildError
-from compiler.ir.loops import Kernel
+from compiler.ir.loops import Expr, Kernel
 from compiler.options import Options
-from compiler.runtime import build, cache
+from compiler.runtime import build, cache, launch
 from compiler.runtime.launch import load_kernels
 from tests import kernel_ir as ir
 
 
 def doubling(factor: float = 2.0) -> Kernel:
     """y = factor * x over eight elements; the factor makes its source, and so its cache entry, its own."""
+    return pointwise("doubling", ir.call("mul", ir.load("x", ir.i), ir.const(factor)))
+
+
+def pointwise(name: str, value: Expr) -> Kernel:
+    """y = value over eight elements."""
     x = torch.zeros(8)
-    stores = [ir.store("y", ir.i, ir.call("mul", ir.load("x", ir.i), ir.const(factor)))]
-    return Kernel("doubling", ir.loops(i=8), tuple(stores), (ir.buffer("x", x), ir.buffer("y", x)), (), ())
+    return Kernel(name, ir.loops(i=8), (ir.store("y", ir.i, value),), (ir.buffer("x", x), ir.buffer("y", x)), (), ())
 
 
 def result_of(kernel: Kernel, options: Options) -> torch.Tensor:
+    """What the kernel makes in a process that has loaded none yet."""
+    launch._known.clear()
     x, y = torch.arange(8.0), torch.full((8,), 77.0)
     load_kernels([kernel], options)[kernel.name](x.data_ptr(), y.data_ptr())
     return y
@@ -53,6 +60,30 @@ def test_cache_second_load_compiles_nothing(tmp_path: Path, commands: list[list[
     second = result_of(doubling(), ir.options(tmp_path))
     assert len(commands) == 1
     assert torch.equal(first, torch.arange(8.0) * 2) and torch.equal(second, first)
+
+
+def test_launch_builds_a_kernel_once_a_process_whatever_its_name(tmp_path: Path, commands: list[list[str]]) -> None:
+    options = ir.options(tmp_path)
+    first, other = replace(doubling(), name="first"), replace(doubling(3.0), name="other")
+    loaded = load_kernels([first], options)
+    again = load_kernels([replace(first, name="again", origins=("mul_1",)), other], options)
+    assert len(commands) == 2 and again["again"] is loaded["first"]
+    assert isinstance(loaded, launch.Loaded) and isinstance(again, launch.Loaded)
+    assert again.places["again"] == loaded.places["first"] != again.places["other"]
+    kept = launch.load_again(again.places, options)
+    assert kept is not None and kept.keys() == again.keys() and len(commands) == 2
+    x, y = torch.arange(8.0), torch.empty(8)
+    kept["other"](x.data_ptr(), y.data_ptr())
+    assert torch.equal(y, x * 3)
+
+
+def test_launch_tells_kernels_apart_whose_names_are_in_their_text(tmp_path: Path) -> None:
+    kernels = [pointwise(name, ir.call(name, ir.load("x", ir.i))) for name in ("sin", "cos")]
+    loaded = load_kernels(kernels, ir.options(tmp_path))
+    x, y = torch.arange(8.0), torch.empty(8)
+    for name, expected in (("sin", x.sin()), ("cos", x.cos())):
+        loaded[name](x.data_ptr(), y.data_ptr())
+        torch.testing.assert_close(y, expected)
 
 
 def test_cache_key_holds_source_and_flags(

@@ -10,7 +10,9 @@ import torch
 
 from compiler.codegen.cpp import emit_kernel
 from compiler.ir.index import Index, Int, maximum, minimum
-from compiler.ir.loops import AsValue, Expr
+from compiler.ir.loops import AsValue, Cast, Expr
+from compiler.ops.drawn import word_at
+from compiler.runtime import philox
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, n, r, reduce, s, store
 
@@ -239,7 +241,60 @@ def named_like_keywords() -> ir.Run:
 OPS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 DIMS = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2))
 
+
+def mask_of_dropout(rows: int, columns: int, threads: int, width: int) -> ir.Run:
+    """The words and the mask of a launch that no row begins with; a sum over each row of what it keeps."""
+    own = torch.Generator().manual_seed(rows)
+    key, x = torch.tensor([-(5 << 40) - 9, (1 << 33) + 2]), torch.randn(rows, columns, generator=own)
+    seed, start = (load("key", at, torch.int64) for at in (0, 1))
+    word = word_at(seed, start, i * columns + j, threads, width)
+    kept = call("le", word, const(1 << 29, torch.int32))
+    along = word_at(seed, start, i * columns + k, threads, width)
+    there = call("le", along, const(1 << 29, torch.int32))
+    chosen = call("where", there, load("x", i * columns + k), const(0), dtype=F32)
+    places = philox.place_of(torch.arange(rows * columns), threads, width)
+    words = philox.words(key[0], key[1] + places[0], *places[1:]).view(rows, columns)
+    expected = {"word": words, "mask": words <= 1 << 29, "total": (x.double() * (words <= 1 << 29)).sum(1).float()}
+    stores = [store("word", i * columns + j, word), store("mask", i * columns + j, kept)]
+    stores.append(store("total", i, reduce("sum", chosen, k=columns)))
+    return ir.make_run(loops(i=rows, j=columns), stores, {"key": key, "x": x}, expected)
+
+
+def distant_words(first: int) -> ir.Run:
+    """Words of elements that a launch comes to in a later turn."""
+    key, count = torch.tensor([(9 << 40) + 1, 7]), 200
+    seed, start = (load("key", at, torch.int64) for at in (0, 1))
+    word = word_at(seed, start, i + first, philox.THREADS, philox.LANES)
+    places = philox.place_of(torch.arange(count) + first, philox.THREADS, philox.LANES)
+    expected = philox.words(key[0], key[1] + places[0], *places[1:])
+    return ir.make_run(loops(i=count), [store("word", i, word)], {"key": key}, {"word": expected})
+
+
+def dropped_halves(rows: int, columns: int, threads: int, width: int) -> ir.Run:
+    """A product with a mask whose result is stored in bfloat16, which a thread has eight of in a row."""
+    own = torch.Generator().manual_seed(columns)
+    key, x = torch.tensor([77, 5]), torch.randn(rows, columns, generator=own).to(torch.bfloat16)
+    seed, start = (load("key", at, torch.int64) for at in (0, 1))
+    kept = call("le", word_at(seed, start, i * columns + j, threads, width), const(-5, torch.int32))
+    value = call("mul", ir.widen(load("x", i * columns + j, torch.bfloat16)), Cast(kept, F32))
+    places = philox.place_of(torch.arange(rows * columns), threads, width)
+    words = philox.words(key[0], key[1] + places[0], *places[1:]).view(rows, columns)
+    stores = [store("y", i * columns + j, Cast(value, torch.bfloat16))]
+    return ir.make_run(loops(i=rows, j=columns), stores, {"key": key, "x": x}, {"y": x * (words <= -5)})
+
+
 RUNS: dict[str, ir.Run] = {
+    "dropped halves": dropped_halves(6, 64, 9, 8),
+    "dropped halves, rows of fours": dropped_halves(6, 36, 9, 4),
+    "dropped halves, wide": dropped_halves(3, 1024, 100, 4),
+    "mask of dropout, 16 at a time": mask_of_dropout(7, 96, 13, 16),
+    "words in blocks": mask_of_dropout(4, 128, philox.THREADS, philox.LANES),
+    "words in blocks, rows that begin within a call": mask_of_dropout(9, 131, philox.THREADS, philox.LANES),
+    "mask of dropout, 8 at a time": mask_of_dropout(40, 64, 32, 8),
+    "mask of dropout, 4 at a time": mask_of_dropout(6, 44, 20, 4),
+    "mask of dropout, rows not of fours": mask_of_dropout(4, 30, 9, 4),
+    "mask of dropout, 2 at a time": mask_of_dropout(5, 66, 10, 2),
+    "mask of dropout, 1 at a time": mask_of_dropout(5, 67, 12, 1),
     **{f"{op} over {dims}": reduction(op, dims) for op in OPS for dims in DIMS},
     **{
         f"long {op} over {dims}": reduction(op, dims, (3, 1000, 700))
@@ -389,3 +444,10 @@ def test_emit_joins_loops_that_every_access_walks_as_one() -> None:
     buffers = [ir.buffer("x", torch.zeros(2100)), ir.buffer("y", torch.zeros(2100))]
     text = emit_kernel(ir.kernel(loops(i=3, j=100, k=7), [store("y", at, call("neg", load("x", at)))], buffers))
     assert text.count("for (") == 1
+
+
+def test_cpp_words_in_blocks_of_a_later_turn(tmp_path: Path) -> None:
+    run = distant_words((1 << 32) - 77)
+    assert "m::philox_block" in emit_kernel(run.kernel)
+    found = ir.launch(ir.load_runs([run], tmp_path)[run.kernel.name], run)
+    assert torch.equal(found["word"], run.expected["word"])

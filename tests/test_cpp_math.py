@@ -207,13 +207,19 @@ def test_prelude_gives_each_function_with_all_that_it_needs(tmp_path: Path) -> N
     functions = re.findall(r"^INLINE .*?(\w+)\(", prelude(), re.MULTILINE)
     names = set().union(*(item.names for item in items()))
     assert len(functions) > 150 and set(functions) <= names
-    parts = [f"namespace only_{name} {{\n{prelude_of(name)}\n}}" for name in sorted(names)]
+    parts = [f"namespace only_{name} {{\n{prelude_of(f'm::{name}')}\n}}" for name in sorted(names)]
     for name, part in zip(sorted(names), parts, strict=True):
         assert len(re.findall(rf"\b{name}\(", part)) >= functions.count(name), name
     source = tmp_path / "unit.cpp"
     source.write_text("\n".join(part.replace("#define", "#undef INLINE\n#define", 1) for part in parts))
     done = subprocess.run([compiler.path, *FLAGS, "-fsyntax-only", "-w", str(source)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:2000]
+
+
+def test_prelude_takes_no_loop_for_a_function() -> None:
+    plain = prelude_of("out0[0] = in0[0];")
+    assert prelude_of("for (i64 i1 = 0; i1 < 4; i1++) out0[i1] = in0[8*i0 + i1];") == plain
+    assert "f64 i1(" in prelude_of("out0[i1] = m::i1(in0[i1]);")
 
 
 def test_prelude_makes_the_code_that_the_whole_file_makes(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ Near the roots of digamma and, left of zero, of lgamma they are exact beside the
 
 CONSTANT_DIVISOR = ("floordiv_int", "mod_int", "truncdiv_int")
 PREDICATES = ("isnan", "isinf", "isfinite", "signbit", "logical_not", "eq", "ne", "lt", "le", "gt", "ge")
-NO_COMPARISON = ("fma", "where", *CONSTANT_DIVISOR)
+NO_COMPARISON = ("fma", "where", "philox", *CONSTANT_DIVISOR)
+"""Those of other than one or two operands of one type; `philox` is held against the reference by whole kernels."""
 
 
 def edges(dtype: torch.dtype) -> torch.Tensor:

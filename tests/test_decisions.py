@@ -106,8 +106,8 @@ def test_a_checkpoint_region_and_its_policy_are_reasons() -> None:
 
 
 def test_a_budget_is_a_reason() -> None:
-    joint = joint_of(*layers(8))
-    found = {d.why.reason for d in decisions_of(budget_split(joint, 0.2)).values()}
+    joint = joint_of(*layers(12))
+    found = {d.why.reason for d in decisions_of(budget_split(joint, 0.6)).values()}
     assert {Reason.budget, Reason.segment} <= found, found
 
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from compiler.fx import assay
+
 GOOD = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
 SINGULAR = torch.zeros(2, 2)
 Function = Callable[[Tensor], Tensor]
@@ -71,3 +73,20 @@ def test_assertion_in_backward_raises_in_backward() -> None:
     result = run(x)
     with pytest.raises(RuntimeError, match="the gradient is large"):
         result.backward(torch.full_like(result, 1000.0))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("dim", [1, -2, 3])
+def test_softmax_over_a_dimension_that_there_is_not_raises(dim: int, is_read: bool) -> None:
+    """Its fake looks at no dimension; nor does anything else where nobody reads the result."""
+
+    def function(x: Tensor) -> Tensor:
+        y = x.softmax(dim)
+        return y if is_read else x + 1
+
+    torch._dynamo.reset()
+    for run in (function, torch.compile(function, backend=assay)):
+        for _ in range(2):
+            with pytest.raises(IndexError, match="Dimension out of range"):
+                run(torch.arange(4.0))
+    assert torch.equal(torch.compile(lambda x: x.softmax(0), backend=assay)(torch.tensor(2.0)), torch.tensor(1.0))

@@ -229,3 +229,16 @@ def test_random_numbers_that_were_not_kept_are_not_drawn_again(monkeypatch: pyte
     compiled = torch.compile(lambda x: F.dropout(x.sin(), 0.5), backend=assay, dynamic=False)
     with pytest.raises(Unsupported, match="needs"):
         second(compiled, torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("norm", ["nuc", 2])
+def test_second_gradients_of_singular_values_find_what_their_formula_reads(norm: object) -> None:
+    def f(x: Tensor) -> Tensor:
+        return torch.linalg.matrix_norm(x, norm) + torch.linalg.eigvalsh(x + x.mT).exp().sum()
+
+    found = []
+    for function in (torch.compile(f, backend="assay"), f):
+        x = torch.linspace(-1, 1, 16, dtype=torch.float64).cos().view(4, 4).add(torch.eye(4)).requires_grad_()
+        (first,) = torch.autograd.grad(function(x), x, create_graph=True)
+        found.append((first.detach(), *torch.autograd.grad(first.square().sum(), x)))
+    torch.testing.assert_close(*found)

@@ -58,6 +58,12 @@ def test_ratio_of_an_unknown_is_unknown(theirs: float | None, ours: float | None
     assert measure.ratio(theirs, ours) is None
 
 
+@pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 12), (0.05, 12), (0.3, 4), (2.0, 1)])
+def test_warm_up_ends_after_so_many_calls_or_so_long(clock: Clock, call_s: float, calls: int) -> None:
+    measure.warm_up(clock.spend(call_s))
+    assert round(clock.now_s / call_s) == calls
+
+
 @pytest.mark.parametrize("call_s", [1e-5, 1e-4, 3e-3, 0.05])
 def test_calibrate_fills_the_batch_and_the_sample(clock: Clock, call_s: float) -> None:
     sampling = measure.calibrate(clock.spend(call_s))

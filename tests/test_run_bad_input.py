@@ -284,5 +284,7 @@ def test_run_discover_refuses_two_cases_of_one_name(tmp_path: Path) -> None:
 def test_run_takes_settings_behind_a_backends_name() -> None:
     settings = resolve("assay,dynamic,target=aten").name
     assert settings == "assay,dynamic,target=aten"
-    with pytest.raises(BackendError, match="'quick' is neither dynamic nor fullgraph nor key=value"):
+    with pytest.raises(
+        BackendError, match="'quick' is neither dynamic nor fullgraph nor compiled_autograd nor key=value"
+    ):
         resolve("assay,quick")

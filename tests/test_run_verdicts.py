@@ -86,6 +86,65 @@ def changed(change: Callable[[Any], Any], own: bool = False) -> Backend:
     return Backend("changing", lambda function: lambda *args: change(function(*args)), own)
 
 
+@case(modes=("infer",))
+def beyond_single() -> Any:
+    def program(x: Tensor) -> Tensor:
+        return (x + 5).exp().exp()
+
+    return program, (torch.full((3,), 1e-3, dtype=torch.float64),), {}
+
+
+@case(modes=("infer",))
+def single_in_double() -> Any:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        y[:1] = x.var(0)
+        return y * 2
+
+    return program, (torch.arange(12.0) ** 1.5, torch.zeros(3, dtype=torch.float64)), {}
+
+
+@case(modes=("infer",))
+def double_of_single() -> Any:
+    return lambda x: x.double().sin(), (torch.arange(12.0) / 7,), {}
+
+
+def first_exp_off_by(error: float) -> Backend:
+    return Backend("off", lambda function: lambda x: ((x + 5).exp() * (1 + error)).exp())
+
+
+def variance_off_by(error: float) -> Backend:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        y[:1] = x.var(0) * (1 + error)
+        return y * 2
+
+    return Backend("off", lambda function: program)
+
+
+def test_run_measures_roundings_of_numbers_beyond_float32() -> None:
+    """The second exponential multiplies a rounding of the first by 149; in float32 it is infinite. No neighbour of the
+    input moves the sum, and so what comes of it."""
+    assert run_case(beyond_single, "infer", first_exp_off_by(2.0**-52), timed=False).verdict == "same"
+    assert run_case(beyond_single, "infer", first_exp_off_by(2.0**-48), timed=False).verdict == "diverged"
+
+
+def test_run_measures_roundings_to_float32_that_end_in_float64() -> None:
+    """Eager's own rounding is further from the float64 run than float64 would be; its neighbours tell how far."""
+    assert run_case(single_in_double, "infer", variance_off_by(2.0**-23), timed=False).verdict == "same"
+    assert run_case(single_in_double, "infer", variance_off_by(2.0**-17), timed=False).verdict == "diverged"
+
+
+def test_run_holds_float64_of_float32_to_float64() -> None:
+    """A rounding of the input moves the result further than a float64 may be off."""
+    assert (
+        run_case(double_of_single, "infer", changed(lambda output: output * (1 + 2.0**-52)), timed=False).verdict
+        == "same"
+    )
+    assert (
+        run_case(double_of_single, "infer", changed(lambda output: output.float().double()), timed=False).verdict
+        == "diverged"
+    )
+
+
 def test_run_says_what_eager_does_not_agree_on() -> None:
     result = run_case(draws_from_elsewhere, "infer", "eager-none", timed=False)
     assert result.verdict == "reference-unstable"

@@ -13,7 +13,7 @@ import torch
 from compiler.codegen.tile import Blocks, split_of
 from compiler.codegen.triton import Program, emit_programs, takes
 from compiler.ir.index import Int
-from compiler.ir.loops import Expr
+from compiler.ir.loops import Check, Expr
 from compiler.runtime.triton_launch import compiled, module_of
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
@@ -68,6 +68,7 @@ BY_ROW = ("softmax", "layer norm, bfloat16", "symbolic columns", "any over (0, 1
 COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
+    *("mask of dropout, 8 at a time", "mask of dropout, 1 at a time", "dropped halves"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
 )
 
@@ -111,6 +112,18 @@ def test_emit_programs_compile_for_a_gpu(name: str, is_wide: bool, tmp_path: Pat
         code = compiled(run.kernel, program, module, is_wide, True)
         assert ".target sm_90" in code.asm["ptx"] and code.metadata.shared < 200_000
         assert ".local" not in code.asm["ptx"], f"it spills\n{program.text}"
+
+
+def test_integers_wrap_beside_checks(tmp_path: Path) -> None:
+    """Triton guards sums of integers against overflow in programs that check something, where eager wraps."""
+    value = call("add", load("x", i, torch.int32), const(2**31 - 1, torch.int32))
+    checked = Check(value, call("lt", value, const(7, torch.int32)), "index", torch.int32)
+    x = torch.arange(64, dtype=torch.int32)
+    run = ir.make_run(loops(i=64), [store("y", i, checked)], {"x": x}, {"y": x})
+    (program,) = emit_programs(run.kernel)
+    assert program.checks
+    code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
+    assert "overflow" not in code.asm["ttir"]
 
 
 def text_of(run: ir.Run) -> str:

@@ -15,11 +15,15 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parent.parent / "suites" / "upstream_bugs"
-REPROS = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
+REPROS = [
+    pytest.param(path, marks=pytest.mark.gpu if "NVIDIA GPU" in path.read_text().split('"""')[1] else (), id=path.stem)
+    for path in sorted(FOLDER.glob("*.py"))
+    if not path.name.startswith("_")
+]
 PROCESSES = int(os.environ.get("ASSAY_FRESH_PROCESSES", "0"))
 
 
-@pytest.mark.parametrize("path", REPROS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", REPROS)
 def test_upstream_bug_shows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Seen with torch" in path.read_text().split('"""')[1], f"{path.name} names no versions"
     assert len(path.read_text().splitlines()) < 40, f"{path.name} is no minimal program"

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from compiler.ir.strides import hints, is_known
 from compiler.ir.trace import producer
 from compiler.ops import kind_of
+from compiler.ops.drawn import dropout_mask, random_words
 from compiler.ops.lower import record_of
 from compiler.ops.registry import Kind
 
@@ -31,6 +32,8 @@ ELEMENT = 100
 """An element of a pointwise operator."""
 DRAW = 1_000
 """A random number."""
+WORD = 200
+"""One that a kernel computes from its position: on a GPU about two thirds of what moving three bytes takes."""
 FLOP = 6
 """A multiplication or an addition of a contraction."""
 
@@ -52,7 +55,8 @@ def work(node: fx.Node) -> int:
     if node.target is operator.getitem:
         return 0
     if is_elementwise(node):
-        return sum(map(elements, _parts(node.meta["val"]))) * ELEMENT
+        each = WORD if node.target in (dropout_mask, random_words) else ELEMENT
+        return sum(map(elements, _parts(node.meta["val"]))) * each
     if kind_of(node.target) is Kind.random:
         return DRAW * sum(map(elements, _parts(node.meta.get("val"))[:1]))
     read = [n.meta["val"] for n in node.all_input_nodes if is_measurable(n)]
@@ -66,6 +70,12 @@ def _flops(node: fx.Node) -> int:
         rows, columns = (n.meta["val"] for n in node.all_input_nodes[:2])
         return 2 * elements(rows) * elements(columns) // hints(columns.shape)[-1]
     packet = getattr(node.target, "overloadpacket", None)
+    if packet in (torch.ops.assay.multiply, torch.ops.assay.multiply_batch):
+        x, w = (n.meta["val"] for n in node.all_input_nodes[:2])
+        return 2 * elements(x) * hints(w.shape)[-1]
+    if packet is torch.ops.assay.flash_attention:
+        q, k = (n.meta["val"] for n in node.all_input_nodes[:2])
+        return 4 * elements(q) * hints(k.shape)[2]
     if packet is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
         packet = torch.ops.aten._scaled_dot_product_flash_attention
     count = flop_registry.get(packet)

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from compiler.autograd.joint import autocast_off, record_tangent
+from compiler.autograd.joint import autocast_off, by_itself, record_tangent
 from compiler.autograd.replay import draw_again, state_name
 from compiler.errors import Unsupported
 from compiler.ir.again import Again, Path
@@ -114,13 +114,14 @@ def _gradients(
     if not wanted or not pairs:
         return [None] * len(sources)
     try:
-        found = torch.autograd.grad(
-            [value for value, _ in pairs],
-            wanted,
-            [tangent for _, tangent in pairs],
-            allow_unused=True,
-            create_graph=goes_on,
-        )
+        with by_itself():
+            found = torch.autograd.grad(
+                [value for value, _ in pairs],
+                wanted,
+                [tangent for _, tangent in pairs],
+                allow_unused=True,
+                create_graph=goes_on,
+            )
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported(f"the formula of a gradient of a gradient reads its data: {error}") from error
     made = iter(found)

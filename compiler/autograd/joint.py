@@ -127,11 +127,22 @@ def _gradients(
     through: dict[CallInput | Shared, frozenset[OutputRole]],
 ) -> dict[OutputRole, fx.Node]:
     try:
-        grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
+        with by_itself():
+            grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
         raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
     return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
+
+
+@contextmanager
+def by_itself() -> Iterator[None]:
+    """Autograd runs what is recorded, whether or not torch's compiled autograd records the backwards of the program."""
+    outer = torch._C._dynamo.compiled_autograd.set_autograd_compiler(None, False)
+    try:
+        yield
+    finally:
+        torch._C._dynamo.compiled_autograd.set_autograd_compiler(*outer)
 
 
 @contextmanager

@@ -70,6 +70,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     gradients, kept = _outputs(joint)
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
     before, after, saved = halves(joint, recompute)
+    saved |= _parts_beside(saved, before)
     layouts = _layout_sizes(joint, after, saved)
     order |= {size: order[of] for size, of in layouts.items()}
     before |= layouts.keys()
@@ -97,6 +98,25 @@ def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx
     gradients, _ = _outputs(joint)
     after, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), recompute)
     return before | ancestors(saved), after, saved
+
+
+def _parts_beside(saved: set[fx.Node], before: set[fx.Node]) -> set[fx.Node]:
+    """The other parts of a factorization of which some part is saved, where they are no larger: eager saves them all,
+    as gradients of gradients need them, and of singular values and eigenvalues backward itself reads only the vectors.
+    """
+    found: set[fx.Node] = set()
+    for node in saved:
+        call, _ = producer(node)
+        if call is node or not _name_of(call).removeprefix("_").startswith("linalg_") or not is_measurable(node):
+            continue
+        parts = (part for part in call.users if part in before and is_measurable(part))
+        found |= {part for part in parts if bytes_of(part.meta["val"]) <= bytes_of(node.meta["val"])}
+    return found
+
+
+def _name_of(call: fx.Node) -> str:
+    target = call.target
+    return str(target._opname) if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def demands(joint: Program) -> tuple[set[fx.Node], set[fx.Node]]:

@@ -28,6 +28,7 @@ from compiler.autograd.replay import is_replayable
 from compiler.ir.decisions import Reason, Why
 from compiler.ir.roles import Program
 from compiler.ir.trace import has_effect, is_random, is_view, producer
+from compiler.ops.lower import is_allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class _Choice:
         self.before = before
         self.wanted = wanted
         self.seen_by_user = _seen_by_user(joint)
+        self.lasting = _lasting(joint, before) - terms.prices.keys()
         self.network = Network()
         self.entries: dict[fx.Node, int] = {}
         self.exits: dict[fx.Node, int] = {}
@@ -205,12 +207,32 @@ class _Choice:
         return again(node, self._is_stored(node))
 
     def _is_stored(self, node: fx.Node) -> bool:
-        """Whether a library reads a value in backward."""
-        return any(user not in self.before and not is_fused(user) for user in _readers(node))
+        """Whether backward stores a value: a library reads it there, or what reads it is far apart."""
+        return node in self.lasting or any(user not in self.before and not is_fused(user) for user in _readers(node))
 
     def _is_in_memory(self, node: fx.Node) -> bool:
-        """Whether forward stores a value in any case: a library makes it, or reads it."""
-        return not is_fused(node) or any(user in self.before and not is_fused(user) for user in _readers(node))
+        """Whether forward stores a value in any case: a library makes or reads it, or it outlasts a library's call."""
+        return (
+            not is_fused(node)
+            or node in self.lasting
+            or any(user in self.before and not is_fused(user) for user in _readers(node))
+        )
+
+
+def _lasting(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
+    """The values of forward that are read again after a call of a library that follows from them, as the sums that run
+    along the layers of a network are: each is in memory in forward, and would be in backward, all of them at once."""
+    order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
+    never = len(order)
+    library: dict[fx.Node, int] = {}
+    last: dict[fx.Node, int] = {}
+    for node in reversed(joint.module.graph.nodes):
+        if node not in before:
+            continue
+        readers = [user for user in node.users if user in before and not is_allocation(user.target)]
+        library[node] = min((order[u] if not is_fused(u) else library[u] for u in readers), default=never)
+        last[node] = max((last[u] if is_view(u) else order[u] for u in readers), default=-1)
+    return {node for node in library if library[node] < last[node]}
 
 
 def may_be_again(node: fx.Node, is_thorough: bool = False) -> bool:

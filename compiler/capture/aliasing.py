@@ -17,6 +17,7 @@ from torch import fx
 from torch.utils._pytree import tree_map_only
 
 from compiler.errors import Unsupported
+from compiler.ir.in_place import shares_version
 from compiler.ir.roles import (
     Base,
     CallInput,
@@ -151,7 +152,10 @@ class Aliases:
         return role
 
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
+        needs_gradient = value.requires_grad  # asked first: being asked for its history a view may lose it
         flows, base = history_of(value) is not None, value._base
+        if needs_gradient and not flows and base is not None and not base.requires_grad:
+            raise Unsupported("the program returns a view that requires grad of what it detached in place and wrote")
         if flows:
             _check_replayable(value, base)
         elif (found := self._view_of_result(node, value)) is not None:
@@ -160,6 +164,8 @@ class Aliases:
         if base is not None and root not in self.owners:
             root, how = self._from_home(self.trace.node_of(base), node, root, how)
         if root in self.owners:
+            if flows and not self._is_of_input(base):
+                raise Unsupported("the program returns an alias of an input that requires grad by a write of its own")
             if base is None and self.trace.restrides_of(value):
                 raise Unsupported("the program returns an alias of an input whose strides it changed in place")
             view = View(self.owners[root], how, _is_in_grad_mode(value), is_refused(value))
@@ -176,6 +182,10 @@ class Aliases:
             self.returned[of] = base  # type: ignore[assignment]
             self.differentiable.add(of)
         return View(of, how, _is_in_grad_mode(value))  # type: ignore[arg-type]
+
+    def _is_of_input(self, base: torch.Tensor | None) -> bool:
+        """Whether autograd knows a view's base as an input, or as what an input is a view of."""
+        return any(base is argument or base is argument._base for argument in self.arguments.values())
 
     def _from_home(
         self, of: fx.Node, node: fx.Node, root: fx.Node, how: tuple[ViewStep, ...]
@@ -225,12 +235,12 @@ class Aliases:
         place = next((i for i, step in enumerate(view.how) if step.target is torch.ops.aten.detach.default), None)
         if argument is None or place is None or value.is_inference() or argument.is_inference():
             return view
-        before = value._version
-        torch.autograd.graph.increment_version(argument)
-        shares = value._version != before
-        torch._C._autograd._unsafe_set_version_counter((argument,), (argument._version - 1,))
         data = ViewStep("data", ())
-        return view if shares else replace(view, how=(*view.how[:place], data, *view.how[place + 1 :]))
+        return (
+            view
+            if shares_version(argument, value)
+            else replace(view, how=(*view.how[:place], data, *view.how[place + 1 :]))
+        )
 
     def _of_member(self, view: View, value: torch.Tensor) -> View:
         """A view of memory that inputs share as one of the input of which it was made, where the chain begins so."""

@@ -81,6 +81,9 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
+        for one in bound:
+            if isinstance(one, Bound):
+                trace.take(one.argument)
         grad_mode = torch.is_grad_enabled()
         with warned() as warnings:
             results = _run(call, flat)
@@ -261,6 +264,8 @@ def _sign(
     returned: dict[OutputRole, Returned] = {**_writes(trace, bound, mutations), **aliases.returned}
     seen = {role for role, value in returned.items() if isinstance(role, Mutation) and isinstance(value, torch.Tensor)}
     differentiable = frozenset(aliases.differentiable | seen)
+    if differentiable:
+        _check_views_before_growth(made, effects)
     signature = Signature(inputs, tuple(returned), made, differentiable, tuple(effects))
     leaves: dict[CallInput | Shared, torch.Tensor] = {b: leaf for b, leaf in bases.items() if leaf.requires_grad}
     leaves |= {one.role: one.leaf for one in bound if one.leaf.requires_grad and not one.is_shared}
@@ -347,6 +352,15 @@ def _detached(bound: list[Bound]) -> Iterator[Effect]:
     for one in bound:
         if one.required_grad and not one.argument.requires_grad:
             yield Detach(one.role)
+
+
+def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effect]) -> None:
+    """Raises: Unsupported for a view that is made before versions of inputs grow, of sizes that the graph computes,
+    where the graph saves inputs for backward: their versions have to be grown by then.
+    """
+    is_behind = any(isinstance(result, View) and result.is_early and result.needs_sizes for result in results)
+    if is_behind and any(isinstance(effect, Bump) for effect in effects):
+        raise Unsupported("the program returns a view of symbolic sizes that was taken before a view was changed")
 
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:

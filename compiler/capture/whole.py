@@ -18,6 +18,9 @@ import torch
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from compiler.ir.strides import has_symbols
+from compiler.ir.trace import SYMBOLIC
+
 NAMES = (
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
     "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
@@ -34,10 +37,14 @@ _lock = threading.RLock()
 
 @contextmanager
 def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> Iterator[None]:
-    """While it is open, these operators go to ATen, if no size is a symbol or an input has bytes. One recording at a
-    time."""
-    has_bytes = any(isinstance(value, torch.Tensor) and value.dtype is torch.uint8 for value in inputs)
-    if (fake_mode.shape_env is None or fake_mode.shape_env.var_to_range) and not has_bytes:
+    """While it is open, these operators go to ATen, if no input has a symbol or one has bytes. One recording at a time.
+
+    That there are symbols tells nothing: Dynamo has one for the number that a counter of batches holds.
+    """
+    given = list(inputs)
+    has_bytes = any(isinstance(value, torch.Tensor) and value.dtype is torch.uint8 for value in given)
+    is_symbolic = any(isinstance(value, SYMBOLIC) or has_symbols(value) for value in given)
+    if (fake_mode.shape_env is None or is_symbolic) and not has_bytes:
         yield
         return
     with _lock:

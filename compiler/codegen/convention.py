@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
@@ -142,6 +142,8 @@ class AmbientNeeds:
     """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
     casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
 
+    `hooks_off`: hooks on saved tensors are parts of the graphs.
+
     `is_inference`: the call is made in inference mode. `is_grad_off`: gradients are off wherever the call is made.
     `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
     """
@@ -153,6 +155,7 @@ class AmbientNeeds:
     inference_on: bool = False
     is_guarded: bool = True
     is_inference: bool = False
+    hooks_off: bool = False
 
 
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
@@ -183,7 +186,7 @@ def emit_differentiable_call(
     _emit_head(source, forward, needs)
     source.line(1, f"if {source.bind('in_anomaly_mode', in_anomaly_mode)}(): return eager(args, {ANOMALY!r})")
     visible = tuple(role for role in signature.outputs if not isinstance(role, Saved))
-    around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on)
+    around = AmbientNeeds(grad_off=False, autocast_off=False, grad_on=needs.grad_on, hooks_off=needs.hooks_off)
     checked = _saved_as_written(forward)
     if checked:
         source.line(1, "written = []")
@@ -242,11 +245,32 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     if shared:
         given = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
         source.line(1, f"args = [{', '.join(given)}]")
-    for effect in signature.effects:  # before anything is saved: what was saved first, capture has refused
+    for effect in signature.effects:
         if isinstance(effect, Warned):
             category = source.bind(effect.category.__name__, effect.category)
             place = f"{effect.filename!r}, {effect.line}"
             source.line(1, f"{source.bind('warn_from', warn_from)}({effect.message!r}, {category}, {place})")
+    for index, view in enumerate(signature.results):
+        if _is_ahead(view):
+            _emit_view(source, index, view, {})
+    if not any(map(_is_behind, signature.results)):
+        _emit_bumps(source, signature)
+
+
+def _is_ahead(result: Result) -> TypeGuard[View]:
+    """Whether a result is a view that is made before the graph runs, and so before the versions of inputs grow."""
+    return isinstance(result, View) and result.is_early and not result.needs_sizes
+
+
+def _is_behind(result: Result) -> TypeGuard[View]:
+    """Whether a result is a view that is made after the graph, which gives its sizes, but before any input changes."""
+    return isinstance(result, View) and result.is_early and result.needs_sizes
+
+
+def _emit_bumps(source: Source, signature: Signature) -> None:
+    """What makes versions of inputs grow where nothing is written. Before anything is saved, if anything is: what was
+    saved first, capture has refused."""
+    for effect in signature.effects:
         if isinstance(effect, Bump) and isinstance(effect.by, int):
             source.line(1, f"{source.bind('bump_version', bump_version)}(keep_{effect.of.index}, {effect.by})")
 
@@ -323,6 +347,7 @@ def _emit_run(
         "no_grad": (needs.grad_off, GradOff),
         "enable_grad": (needs.grad_on, torch.enable_grad),
         "inference_mode": (needs.inference_on, torch.inference_mode),
+        "hooks_off": (needs.hooks_off, hooks_off),
     }
     for name, (is_wanted, switch) in switches.items():
         if is_wanted:
@@ -337,6 +362,15 @@ def _emit_run(
         if isinstance(effect, Layout):
             name = name_of(effect.of)
             source.line(depth, f"{name} = {source.bind('relaid', relaid)}({name}, {effect.strides}, {effect.offset})")
+
+
+def hooks_off() -> AbstractContextManager[Any]:
+    """Autograd saves what it is given as it is, whatever hooks are around the call."""
+    return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+
+
+def _as_it_is(value: torch.Tensor) -> torch.Tensor:
+    return value
 
 
 def _views_among(program: Program) -> list[OutputRole]:
@@ -365,8 +399,12 @@ def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallI
     results = dict(enumerate(signature.results))
     names: dict[int, str] = {}
     for index, result in results.items():
-        if isinstance(result, View) and result.is_early:
-            names[index] = _emit_result(source, index, result, names)
+        if _is_behind(result):
+            names[index] = _emit_view(source, index, result, names)
+        elif _is_ahead(result):
+            names[index] = _result_name(index)
+    if any(map(_is_behind, signature.results)):
+        _emit_bumps(source, signature)
     for effect in signature.effects:
         _emit_effect(source, effect)
     _emit_writes(source, signature)
@@ -479,10 +517,14 @@ def _emit_view(source: Source, index: int, view: View, names: Mapping[int, str])
             text = _kept(view.of)
     for step in view.how:
         text = _step_text(source, text, step)
-    name = f"result_{index}"
+    name = _result_name(index)
     guard = "" if view.is_in_grad_mode else source.unrecorded()
     source.line(1, f"{guard}{name} = {text}")
     return name
+
+
+def _result_name(index: int) -> str:
+    return f"result_{index}"
 
 
 def _step_text(source: Source, value: str, step: ViewStep) -> str:

@@ -1203,6 +1203,75 @@ INLINE f64 acos(f64 x) {
   return inner ? 1.5707963267948966 - (r - 6.123233995736766e-17) : outer;
 }
 
+// ---- stores past the caches ----
+
+#if defined(__SSE2__) && (defined(__clang__) || defined(__GNUC__))
+#define ASSAY_STREAMS
+typedef i64 line_part __attribute__((vector_size(16), may_alias));
+typedef i64 loose_part __attribute__((vector_size(16), aligned(1), may_alias));
+INLINE void stream_part(void* to, loose_part x) {
+#ifdef __clang__
+  __builtin_nontemporal_store((line_part)x, (line_part*)to);
+#else
+  typedef i64 plain __attribute__((vector_size(16)));
+  __builtin_ia32_movntdq((plain*)to, (plain)x);
+#endif
+}
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+#define ASSAY_STREAMS_LINES
+#endif
+
+// to[k] = from[k] for k < n. Whole lines of memory are not read before they are written, and do not stay in a cache.
+template <class T>
+INLINE void stream(T* to, const T* from, i64 n) {
+  i64 size = n * sizeof(T), at = 0;
+#ifdef ASSAY_STREAMS
+  char* target = (char*)to;
+  const char* source = (const char*)from;
+  at = least((i64)(-(u64)target & 63), size);
+  __builtin_memcpy(target, source, at);
+  for (; at + 64 <= size; at += 64) {
+#ifdef ASSAY_STREAMS_LINES
+    typedef i64 line __attribute__((vector_size(64)));
+    typedef i64 loose __attribute__((vector_size(64), aligned(1), may_alias));
+    __builtin_ia32_movntdq512((line*)(target + at), (line)*(const loose*)(source + at));
+#else
+#pragma GCC unroll 4
+    for (int part = 0; part < 64; part += 16) stream_part(target + at + part, *(const loose_part*)(source + at + part));
+#endif
+  }
+#endif
+  __builtin_memcpy((char*)to + at, (const char*)from + at, size - at);
+}
+
+// Past stores come before all that follow, for every other thread.
+INLINE void drain() {
+#if defined(ASSAY_STREAMS)
+  __builtin_ia32_sfence();
+#endif
+}
+
+// ---- memory of a call's own ----
+
+// `at`: n elements, until the end of the scope.
+template <class T>
+struct Scratch {
+  T* at;
+  explicit Scratch(i64 n) : at((T*)__builtin_malloc(n * sizeof(T))) {
+    if (!at) __builtin_trap();
+  }
+  ~Scratch() { __builtin_free(at); }
+};
+
+// The n elements from `at` on are about to be read, if they are there at all.
+template <class T>
+INLINE void fetch(const T* at, i64 n) {
+#ifdef __GNUC__
+  for (i64 k = 0; k < n * (i64)sizeof(T); k += 64) __builtin_prefetch((const char*)at + k);
+#endif
+}
+
 // ---- libm ----
 
 INLINE f64 sin(f64 x) { return __builtin_sin(x); }
@@ -1703,6 +1772,46 @@ ASSAY_BY_WAY_OF_F64(lgamma)
 ASSAY_BY_WAY_OF_F64(digamma)
 #undef ASSAY_BY_WAY_OF_F64
 INLINE f32 zeta(f32 s, f32 q) { return (f32)zeta((f64)s, (f64)q); }
+
+// A counter of four words becomes four random ones, in ten rounds of Philox.
+INLINE void philox_rounds(u32& a, u32& b, u32& c, u32& d, i64 seed) {
+  u32 key = (u32)seed, other = (u32)((u64)seed >> 32);
+  for (int round = 0; round < 10; round++) {
+    u64 left = (u64)a * 0xD2511F53u, right = (u64)c * 0xCD9E8D57u;
+    a = (u32)(right >> 32) ^ b ^ key;
+    b = (u32)right;
+    c = (u32)(left >> 32) ^ d ^ other;
+    d = (u32)left;
+    key += 0x9E3779B9u;
+    other += 0xBB67AE85u;
+  }
+}
+
+// The word of an element by Philox with ten rounds, as compiler/runtime/philox.py says; in its order as i32: less 2^31.
+INLINE i32 philox(i64 seed, i64 start, i64 position, i64 threads, i64 width) {
+  i64 group = position / width, turn = group / threads;
+  i64 drawn = turn * (width == 1 ? 1 : width < 4 ? 4 : width) + position % width, call = start + drawn / 4, lane = drawn % 4;
+  u32 a = (u32)call, b = (u32)((u64)call >> 32), c = (u32)(group % threads), d = 0;
+  philox_rounds(a, b, c, d, seed);
+  u32 low = lane == 1 ? b : a, high = lane == 3 ? d : c;
+  return (i32)((lane < 2 ? low : high) ^ 0x80000000u);
+}
+
+// The words of N elements from position `first` on, where each four elements are a thread of 2^30: out[first % 4 + k] is
+// that of the k-th. A call of Philox gives four of them.
+template <int N>
+INLINE void philox_block(i32* out, i64 seed, i64 start, i64 first) {
+#pragma omp simd
+  for (i64 g = 0; g < N / 4 + 1; g++) {
+    i64 group = (first >> 2) + g, call = start + (group >> 30);
+    u32 a = (u32)call, b = (u32)((u64)call >> 32), c = (u32)group & 0x3FFFFFFFu, d = 0;
+    philox_rounds(a, b, c, d, seed);
+    out[4 * g] = (i32)(a ^ 0x80000000u);
+    out[4 * g + 1] = (i32)(b ^ 0x80000000u);
+    out[4 * g + 2] = (i32)(c ^ 0x80000000u);
+    out[4 * g + 3] = (i32)(d ^ 0x80000000u);
+  }
+}
 
 }  // namespace m
 

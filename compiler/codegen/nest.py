@@ -24,7 +24,7 @@ from compiler.codegen.expr import COSTLY
 from compiler.codegen.renamer import Interner, Renamer, index_of, indices, subexpressions, with_expr
 from compiler.codegen.unroll import unrolled
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol, floordiv
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Loop, Reduce, Scan, Store
+from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.ir.rewrite import bound_at_root, is_scattered
 
 SMALLEST_SPLIT = 8
@@ -282,20 +282,25 @@ def loops_of(intern: Interner, store: Store, loops: Iterable[Loop]) -> frozenset
 
 
 def _chains(intern: Interner, kernel: Kernel) -> list[list[Store]]:
-    """The stores in groups whose sets of loops are ordered by inclusion."""
+    """The stores in groups whose sets of loops are ordered by inclusion, each with the reductions before too."""
     chains: list[list[Store]] = []
     sets: list[list[frozenset[str]]] = []
+    inner: list[set[frozenset[str]]] = []
+    outer = {loop.var for loop in kernel.loops}
     by_size = sorted(kernel.stores, key=lambda s: -len(loops_of(intern, s, kernel.loops)))
     for store in by_size:
         mine = loops_of(intern, store, kernel.loops)
-        for chain, present in zip(chains, sets, strict=True):
-            if all(mine <= other for other in present):
+        reduced = {intern.free(reduction) & outer for reduction in _outer_reductions([store])}
+        for chain, present, around in zip(chains, sets, inner, strict=True):
+            if all(mine <= other for other in present) and all(mine <= other or other <= mine for other in around):
                 chain.append(store)
                 present.append(mine)
+                around |= reduced
                 break
         else:
             chains.append([store])
             sets.append([mine])
+            inner.append(reduced)
     return [[store for store in kernel.stores if any(store is s for s in chain)] for chain in chains]
 
 
@@ -316,7 +321,7 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store])
     order: list[Loop] = []
     for wanted in sorted(sets, key=len):
         segment = [loop for loop in mine if loop.var in wanted and loop not in order]
-        order += _order(segment, inner_sets, score, lane)
+        order += _order(_repeated_last(segment, stores), inner_sets, score, lane)
     return Nest(tuple(order), tuple(stores), lane)
 
 
@@ -377,6 +382,9 @@ def _is_beyond(step: Index, span: Index) -> bool:
 
 MOST_SEGMENTS = 4
 GUESSED_EXTENT = 64
+
+NEAR_BYTES = 1 << 20
+"""Bytes of an operand that the cache of a core does not hold until it is read again."""
 
 SHORT_ROW = 64
 STORED = 4
@@ -491,6 +499,19 @@ def _choose_lane(
                 along[loop.var] += STORED * sum(_elements(index, loops) for index in near)
     best = max(along, key=lambda var: along[var], default=None)
     return best if best is not None and along[best] > own else None
+
+
+def _repeated_last(loops: Sequence[Loop], stores: Sequence[Store]) -> list[Loop]:
+    """The loops in their order, but those last of which each iteration reads again what no near cache holds: rotary
+    embeddings of 4096 positions read the angles of a position once for all heads, not once a head."""
+    loads = [e for e in subexpressions(store.expr for store in stores) if isinstance(e, Load)]
+    sizes = {load: _elements(load.index, loops) * load.dtype.itemsize for load in loads}
+
+    def repeated(loop: Loop) -> int:
+        again = (size for load, size in sizes.items() if loop.var not in affine.names(load.index))
+        return sum(size for size in again if size >= NEAR_BYTES)
+
+    return sorted(loops, key=repeated)
 
 
 def _is_short(reduction: Reduce) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from compiler.codegen.convention import laid_out_as, name_of, saved_names
 from compiler.ir.again import Again
+from compiler.ir.packed import Packed
 from compiler.ir.roles import GraphCall, Program, Saved
-from compiler.runtime.higher_order import Order
+from compiler.ir.trace import SYMBOLIC
+from compiler.runtime.higher_order import Order, Unpacking
 from compiler.runtime.transfers import reload
 
 
@@ -35,6 +39,30 @@ def order_of(forward: Program, again: Again, graph: GraphCall, recorded: GraphCa
         arguments.append(("tangent", index))
         layouts.append(laid_out_as(node.meta["val"]))
     return Order(graph, recorded, tuple(arguments), tuple(layouts), again.gradients, again.differentiable)
+
+
+def unpacking_of(
+    plain: Program, forward: Program, made: Sequence[Packed], hook: Callable[[Any], torch.Tensor]
+) -> Unpacking:
+    """How what a plain forward keeps is found in what the same one keeps that packs some of it."""
+    tensors, sizes = saved_names(forward)
+    places = {name: place for place, name in enumerate([*tensors, *sizes])}
+    packed = {each.of: each for each in made}
+    entries: list[tuple[Callable[[torch.Tensor], torch.Tensor], pytree.TreeSpec | None, tuple[Any, ...]]] = []
+    for name, node in kept_by(plain).items():
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            continue
+        if name not in packed:
+            entries.append((laid_out_as(value), None, (places[name_of(Saved(name))],)))
+            continue
+        roles = iter(packed[name].roles)
+        is_computed = (isinstance(leaf, (torch.Tensor, *SYMBOLIC)) for leaf in packed[name].leaves)
+        pairs = zip(packed[name].leaves, is_computed, strict=True)
+        leaves = tuple(places[name_of(next(roles))] if computed else (leaf,) for leaf, computed in pairs)
+        entries.append((laid_out_as(value), packed[name].structure, leaves))
+    _, own = saved_names(plain)
+    return Unpacking(hook, tuple(entries), tuple(sizes.index(size) for size in own))
 
 
 def _layout(expected: object, kept: object) -> Callable[[torch.Tensor], torch.Tensor] | None:

@@ -22,6 +22,8 @@ ATTRIBUTES = re.compile(r"__attribute__\(\(.*?\)\)|alignas\(\d+\)")
 REDUCTION = re.compile(r"#pragma omp declare reduction\((\w+)")
 MACRO = re.compile(r"(ASSAY_\w+)\((\w+)\)")
 WORD = re.compile(r"[A-Za-z_]\w*")
+VARIABLE = re.compile(r"(?<!m::)\bi\d+\b")
+"""The variables of loops. Two Bessel functions have such names, and are called as `m::i0` and `m::i1`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,15 @@ def prelude() -> str:
     return Path(__file__).with_name("math.h").read_text()
 
 
+@functools.cache
+def part(name: str) -> str:
+    """The text of another file beside `math.h`."""
+    return Path(__file__).with_name(name).read_text()
+
+
 def prelude_of(text: str) -> str:
     """What of `math.h` the text needs before it."""
-    return _with(frozenset(_by_name().keys() & WORD.findall(text)))
+    return _with(frozenset(_by_name().keys() & WORD.findall(VARIABLE.sub("", text))))
 
 
 @functools.cache

@@ -657,6 +657,8 @@ class _Emitter:
             case Const(value, dtype):
                 return self._new(place, triton_expr.constant(value, dtype))
             case Call():
+                if expr.op == "philox":
+                    return self._new(place, self._philox(expr, place))
                 operands = [self._value(arg, place) for arg in expr.args]
                 is_narrow = self.is_narrow or (self.are_halves_summed and _is_power(expr))
                 return self._new(place, triton_expr.call(expr, operands, is_narrow))
@@ -677,6 +679,31 @@ class _Emitter:
             case Reduce():
                 return self._sequential(expr, place)
         raise AssertionError(expr)
+
+    def _philox(self, expr: Call, place: _Place) -> str:
+        seed, start, position, *launch = expr.args
+        assert isinstance(position, AsValue) and all(isinstance(size, Const) for size in launch)
+        threads, width = (size.value for size in launch if isinstance(size, Const))
+        text, axes = self._index(position.index, place)
+        whole = f"tl.broadcast_to({text}, {self._shape(axes, place)})" if axes else f"tl.full((), {text}, tl.int64)"
+        many = self._neighbours(position.index, place) if width % 4 == 0 else 1  # type: ignore[operator]
+        name = {1: "philox", 4: "philox_of_fours", 8: "philox_of_eights"}[many]
+        return f"m.{name}({self._value(seed, place)}, {self._value(start, place)}, {whole}, {threads}, {width})"
+
+    def _neighbours(self, position: Index, place: _Place) -> int:
+        """How many neighbours along `y` begin at a multiple of their number: as many as a thread reads at once."""
+        tile = place.tile
+        if tile is None or not place.is_axis:
+            return 1
+        inner = tile.loops[-1]
+        start = affine.substitute(position, {inner.var: Int(0)})
+        if affine.stride(position, inner.var) != Int(1):
+            return 1
+        for many in (8, 4) if self.is_narrow else (4,):
+            is_whole = len(tile.loops) == 1 or inner.extent % many == Int(0)
+            if start % many == Int(0) and is_whole and tile.block % many == 0:
+                return many
+        return 1
 
     def _new(self, place: _Place, text: str) -> str:
         name = f"v{self.count}"

@@ -90,6 +90,7 @@ INTEGER: dict[str, str] = {
     "bitwise_not": "~{0}",
     "shl": "m.shl({0}, {1})",
     "shr": "m.shr({0}, {1})",
+    "philox": "m.philox({0}, {1}, {2}, {3}, {4})",
     "signbit": "{0} < 0",
     **{op: "{0}" for op in ("floor", "ceil", "trunc", "round")},
     "isnan": "{0} != {0}",

@@ -225,3 +225,68 @@ def joined_powers_of_halves(part, peak, value):
 def _joined(part, value, ahead, power):
     joined = tl.where(ahead > 0, part * power + 1, part + power)
     return tl.where(value == float("-inf"), part, joined)
+
+
+@triton.jit
+def words(seed, call, thread):
+    """The four words of a call of Philox with ten rounds, in their order as int32: less 2^31."""
+    a, b, c, d = call.to(tl.uint32), (call >> 32).to(tl.uint32), thread.to(tl.uint32), tl.full((), 0, tl.uint32)
+    key, other = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        left, right = a.to(tl.uint64) * 0xD2511F53, c.to(tl.uint64) * 0xCD9E8D57  # an instruction each
+        a, c = (right >> 32).to(tl.uint32) ^ b ^ key, (left >> 32).to(tl.uint32) ^ d ^ other
+        b, d = right.to(tl.uint32), left.to(tl.uint32)
+        key, other = key + 0x9E3779B9, other + 0xBB67AE85
+    return ordered(a), ordered(b), ordered(c), ordered(d)
+
+
+@triton.jit
+def ordered(word):
+    return word.to(tl.int32, bitcast=True) ^ -2147483648
+
+
+@triton.jit
+def philox(seed, start, position, threads: tl.constexpr, width: tl.constexpr):
+    """The words of elements, as `compiler/runtime/philox.py` says."""
+    at = unsigned(position)
+    group = at // width
+    turn = group // threads
+    drawn = turn * (1 if width == 1 else max(width, 4)) + at % width
+    a, b, c, d = words(seed, start + drawn // 4, group % threads)
+    lane = drawn % 4
+    return tl.where(lane < 2, tl.where(lane == 0, a, b), tl.where(lane == 2, c, d))
+
+
+@triton.jit
+def philox_of_fours(seed, start, position, threads: tl.constexpr, width: tl.constexpr):
+    """The same where each four neighbours along the last of two axes are those of one call."""
+    pairs, _ = tl.split(tl.reshape(position, [position.shape[0], position.shape[1] // 4, 2, 2]))
+    first, _ = tl.split(pairs)
+    a, b, c, d = call_of(seed, start, first, threads, width)
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [position.shape[0], position.shape[1]])
+
+
+@triton.jit
+def philox_of_eights(seed, start, position, threads: tl.constexpr, width: tl.constexpr):
+    """The same where each eight neighbours are those of two calls, so that a thread has eight in a row."""
+    fours, _ = tl.split(tl.reshape(position, [position.shape[0], position.shape[1] // 8, 2, 2, 2]))
+    pairs, _ = tl.split(fours)
+    first, _ = tl.split(pairs)
+    a, b, c, d = call_of(seed, start, first, threads, width)
+    e, f, g, h = call_of(seed, start, first + 4, threads, width)
+    even, odd = tl.join(tl.join(a, e), tl.join(c, g)), tl.join(tl.join(b, f), tl.join(d, h))
+    return tl.reshape(tl.join(even, odd), [position.shape[0], position.shape[1]])
+
+
+@triton.jit
+def call_of(seed, start, position, threads: tl.constexpr, width: tl.constexpr):
+    """The words of four elements of which the first is at a position."""
+    at = unsigned(position)
+    group = at // width
+    turn = group // threads
+    return words(seed, start + (turn * (width // 4) + at % width // 4), group % threads)
+
+
+@triton.jit
+def unsigned(position):
+    return position.to(tl.uint32) if position.dtype == tl.int32 else position.to(tl.uint64)

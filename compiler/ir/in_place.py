@@ -50,3 +50,14 @@ def version(value: torch.Tensor) -> int:
 def growth(value: torch.Tensor, before: int) -> int:
     """By how much the version of a tensor has grown."""
     return version(value) - before
+
+
+def shares_version(value: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether writes of one tensor make the version of the other grow: of views of one base, and not of `.data`."""
+    if value.is_inference() or other.is_inference():
+        return False
+    before = other._version
+    torch.autograd.graph.increment_version(value)
+    shares = other._version != before
+    torch._C._autograd._unsafe_set_version_counter((value,), (value._version - 1,))
+    return shares

@@ -12,15 +12,27 @@ _TABLE: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 def _key(value: object) -> object:
     """What tells two field values apart: 1, 1.0 and True are three constants, and so are 0.0 and -0.0."""
-    return (type(value), repr(value)) if isinstance(value, bool | int | float) else value
+    if isinstance(value, (int, float)):
+        return type(value), repr(value) if isinstance(value, float) else value
+    return value
 
 
 class Interned(type):
-    """The metaclass of frozen dataclasses (with `eq=False`) whose instances are shared by structure."""
+    """The metaclass of frozen dataclasses (with `eq=False`) whose instances are shared by structure.
+
+    Cost: most values are there already, and found by their fields before anything is made.
+    """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = super().__call__(*args, **kwargs)
-        key = (cls, *(_key(getattr(made, name)) for name in cls.__match_args__))  # type: ignore[attr-defined]
+        names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
+        if kwargs or len(args) != len(names):
+            made = super().__call__(*args, **kwargs)
+            args = tuple(getattr(made, name) for name in names)
+        key = (cls, *map(_key, args))
+        found = _TABLE.get(key)
+        if found is not None:
+            return found
+        made = super().__call__(*args)
         with _LOCK:
             return _TABLE.setdefault(key, made)
 

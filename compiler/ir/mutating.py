@@ -6,8 +6,8 @@ bases; each argument is a part of its base by size, stride and offset.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,48 +17,67 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
+from compiler.ir.in_place import shares_version
 from compiler.ir.strides import may_overlap
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2
+HIDDEN = "hidden_slots"
+"""In the `meta` of a functionalized call: its bases that are an input's memory, but not of the input's version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A call that is about to be recorded: its arguments by name, the versions of those that it writes, and, for an
-    operator that is not ATen's, their recorded values."""
+    operator that is not ATen's, their recorded values, and which are an input's memory but not of its version. `last`
+    is what was recorded last."""
 
     func: torch._ops.OpOverload
     given: Arguments
     versions: Mapping[str, int]
     parts: Mapping[str, torch.Tensor]
+    hidden: frozenset[str]
+    last: fx.Node | None
 
 
-def seen_before(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Seen | None:
-    """What `correct` needs to know of a call; None where its recording is right."""
+def seen_before(
+    func: torch._ops.OpOverload,
+    args: tuple[Any, ...],
+    kwargs: Arguments,
+    inputs: Sequence[torch.Tensor],
+    graph: fx.Graph,
+) -> Seen | None:
+    """What `correct` needs to know of a call in a program with these inputs; None where its recording is right."""
     is_operator = func.namespace not in ("aten", "prims")
     if not is_operator and not writes_lists(func):
         return None
     given = named_arguments(func, args, kwargs)
     written = dict(written_arguments(func, given))
+    if is_operator:
+        check_bases(func, list(written.values()))
     versions = {name: value._version for name, value in written.items()}
-    return Seen(func, given, versions, {k: inner_of(v) for k, v in written.items()} if is_operator else {})
+    parts = {name: inner_of(value) for name, value in written.items()} if is_operator else {}
+    hidden = frozenset(name for name in parts if _is_hidden(written[name], inputs))
+    return Seen(func, given, versions, parts, hidden, next(iter(reversed(graph.nodes)), None))
+
+
+def _is_hidden(value: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor is the memory of inputs and has a version of its own."""
+    memory = value.untyped_storage()._cdata
+    over = [each for each in inputs if each.untyped_storage()._cdata == memory]
+    return bool(over) and not any(shares_version(value, each) for each in over)
 
 
 def correct(call: Seen, graph: fx.Graph) -> None:
     """Corrects what was recorded of a call. Raises: Unsupported where it cannot be made what eager does."""
     if writes_lists(call.func):
         grow_versions(call.func, call.given, call.versions)
-    values = (node for node in reversed(graph.nodes) if not _is_of_sizes(node))
-    recorded = next((node for node in values if node.target is not operator.getitem), None)
-    if recorded is not None and recorded.target is MUTATING and recorded.args[0] is call.func:
+    made = itertools.takewhile(lambda node: node is not call.last, reversed(graph.nodes))
+    recorded = next((node for node in made if node.target is MUTATING and node.args[0] is call.func), None)
+    if recorded is not None:
         check_reads(call.func, call.given)
         place_parts(recorded, call.parts)
-
-
-def _is_of_sizes(node: fx.Node) -> bool:
-    """Whether a node computes a size, which may be recorded behind the call that asks for it."""
-    return isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool))
+        recorded.meta[HIDDEN] = frozenset(recorded.kwargs[f"{prefix}_base_index"] for prefix in call.hidden)
 
 
 def named_arguments(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
@@ -81,6 +100,18 @@ def written_arguments(func: torch._ops.OpOverload, given: Arguments) -> Iterator
 def written_by(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Arguments) -> list[torch.Tensor]:
     """The tensors that a call writes."""
     return [value for _, value in written_arguments(func, named_arguments(func, args, kwargs))]
+
+
+def check_bases(func: torch._ops.OpOverload, written: list[torch.Tensor]) -> None:
+    """Raises: Unsupported where an operator writes one memory through tensors that autograd does not know as views of
+    one: each would be recorded as a part of a copy of its own, and the last copy would be what is left of all.
+    """
+    bases: dict[int, torch.Tensor] = {}
+    for value in written:
+        known = value._inference_mode_base if torch.is_inference_mode_enabled() else value._base  # type: ignore[attr-defined]
+        base = value if known is None else known
+        if bases.setdefault(value.untyped_storage()._cdata, base) is not base:
+            raise Unsupported(f"{func} writes one memory through several aliases")
 
 
 def check_reads(func: torch._ops.OpOverload, given: Arguments) -> None:
@@ -131,6 +162,24 @@ def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
             continue
         _set_window(kwargs, prefix, part)
     call.kwargs = kwargs
+
+
+def starts_of(call: fx.Node) -> tuple[int, ...]:
+    """Where each base of a functionalized call begins in its storage, as it was recorded; nothing where all begin at
+    its start, or one at a symbol, as then parts have no place of their own (`place_parts`)."""
+    starts = [base.meta["val"].storage_offset() for base in call.kwargs.get("_all_bases", ())]  # type: ignore[union-attr]
+    is_known = all(isinstance(start, int) for start in starts)
+    return tuple(starts) if is_known and any(starts) else ()
+
+
+def written_where_they_lie(op: torch._ops.OpOverload, *, _starts: tuple[int, ...], **kwargs: Any) -> Any:
+    """A functionalized call whose bases were computed anew, and so may begin elsewhere than they were recorded to."""
+    bases = kwargs["_all_bases"]
+    moved = [base.storage_offset() - start for base, start in zip(bases, _starts, strict=True)]
+    for name in [name for name in kwargs if name.endswith("_storage_offset")]:
+        index = kwargs[f"{name.removesuffix('_storage_offset')}_base_index"]
+        kwargs[name] += moved[index] if index is not None else 0
+    return MUTATING(op, **kwargs)
 
 
 def _window(part: torch.Tensor) -> tuple[object, ...]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """The state of the random number generator, as an input."""
+    """What a call has reserved of the generator of random numbers, as an input: its seed, and where it stood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,11 @@ class View:
     how: tuple[ViewStep, ...]
     is_in_grad_mode: bool
     is_early: bool = False
+
+    @property
+    def needs_sizes(self) -> bool:
+        """Whether a step is told a size that the graph computes."""
+        return any(isinstance(leaf, Size) for step in self.how for leaf in tree_leaves(step.arguments))
 
 
 @dataclass(frozen=True, slots=True)

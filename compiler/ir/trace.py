@@ -108,6 +108,10 @@ class Trace:
             copy: torch.Tensor = _NonLeaf.apply(leaf)  # type: ignore[no-untyped-call]
         return copy
 
+    def take(self, argument: torch.Tensor) -> None:
+        """From here on, `argument` is known to be what the program is given."""
+        self._functional_mode.inputs.append(argument)
+
     def own(self, value: torch.Tensor, owner: object) -> None:
         """From here on, writes through `value` and its views are counted for `owner`."""
         self._functional_mode.own(value, owner)

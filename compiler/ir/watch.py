@@ -53,16 +53,26 @@ class Tensors(dict[int, torch.Tensor]):
         self[id(value)] = value
 
 
+UNCHECKED = (torch.ops.aten._softmax.default,)
+"""Operators over a dimension that nothing looks at before they run, not even their fakes."""
+
+
+def _has_dimension(value: torch.Tensor, dim: int) -> bool:
+    rank = max(value.dim(), 1)
+    return -rank <= dim < rank
+
+
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
-    `tracer` is what it records into. `own` says of a tensor whose memory it is a view of; the writes through it and its
-    views are counted for that owner.
+    `tracer` is what it records into, `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
+    the writes through it and its views are counted for that owner.
     """
 
     def __init__(self, tracer: PythonKeyTracer) -> None:
         super().__init__()
         self.tracer = tracer
+        self.inputs: list[torch.Tensor] = []
         self.writes: Counter[object] = Counter()
         self._restrided: dict[int, list[Restrided]] = {}
         self._owners: dict[int, object] = {}
@@ -104,7 +114,7 @@ class Watching(FunctionalTensorMode):
                 self._follow(args[0], result, func)
             is_wrong = func in fake_strides.WRONG
             return fake_strides.with_strides(func, args, result, self.tracer, self) if is_wrong else result
-        seen = mutating.seen_before(*call)
+        seen = mutating.seen_before(*call, self.inputs, self.tracer.graph)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
@@ -119,6 +129,8 @@ class Watching(FunctionalTensorMode):
         refuses the memory of its arguments.
         """
         func, args, _ = call
+        if func in UNCHECKED and not _has_dimension(*args[:2]):
+            raise Unsupported(f"the program asks {func} for a dimension that there is not")
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._check_random_state()
         if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):

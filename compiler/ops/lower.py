@@ -21,6 +21,7 @@ from compiler.ir.in_place import IS_PLACED, after, part, private, window
 from compiler.ir.index import ZERO, Index, Symbol, as_index, symbols
 from compiler.ir.loops import CallAten, Counts, Expr, Mode, Read, Ref, Source
 from compiler.ir.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
+from compiler.ir.mutating import MUTATING, starts_of, written_where_they_lie
 from compiler.ir.rewrite import constant, convert, nodes
 from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
@@ -260,10 +261,12 @@ class _Lowering:
         self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
-        self._bind_objects((node.target, node.args, node.kwargs))
         args = _mapped(node.args, lambda argument: Ref(argument.name))
-        kwargs = _mapped(node.kwargs, lambda argument: Ref(argument.name))
-        return CallAten(node.name, node.target, tuple(args), dict(kwargs))
+        target, kwargs = node.target, dict(_mapped(node.kwargs, lambda argument: Ref(argument.name)))
+        if target is MUTATING and (starts := starts_of(node)):
+            target, kwargs["_starts"] = written_where_they_lie, starts
+        self._bind_objects((target, node.args, node.kwargs))
+        return CallAten(node.name, target, tuple(args), kwargs)
 
     def _bind_objects(self, value: Any) -> None:
         """Gives a name to every object in a call that no text can stand for."""

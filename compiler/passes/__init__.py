@@ -15,6 +15,8 @@ from compiler.passes.convolve_channels_last import convolve_channels_last
 from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
 from compiler.passes.fold_constants import fold_constants
+from compiler.passes.functionalize_rng import functionalize_rng
+from compiler.passes.multiply_matrices import multiply_matrices
 from compiler.passes.multiply_pixels import multiply_pixels
 from compiler.passes.multiply_vectors import multiply_vectors
 from compiler.passes.pad_products import pad_products
@@ -22,6 +24,7 @@ from compiler.passes.remove_no_ops import remove_no_ops
 from compiler.passes.split_dropout import split_dropout
 from compiler.passes.split_log_softmax import split_log_softmax
 from compiler.passes.sum_depthwise import sum_depthwise
+from compiler.passes.use_flash_attention import use_flash_attention
 from compiler.passes.use_onednn import use_onednn
 
 
@@ -43,6 +46,8 @@ PASSES: tuple[Pass, ...] = (
     Pass(eliminate_dead_code, "exact"),  # the passes above leave nodes that nobody reads
 )
 
+FUNCTIONAL = Pass(functionalize_rng, "exact")  # for those who ask for other random numbers than eager's
+
 DRAWN: tuple[Pass, ...] = (
     Pass(split_dropout, "exact"),  # the mask is a byte an element, and all that has to be kept
 )
@@ -51,12 +56,14 @@ DRAWN: tuple[Pass, ...] = (
 CHOICES: tuple[Pass, ...] = (
     *DRAWN,
     Pass(attend, "rounding"),  # the library's kernel stores no scores, and reads heads where they lie
+    Pass(use_flash_attention, "rounding"),  # a kernel for heads of known depth keeps its blocks in registers
     Pass(split_log_softmax, "rounding"),  # a loss reads one element of each row: the others are never stored
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
     Pass(sum_depthwise, "rounding"),  # the library takes memory for all pairs of channels to sum a few products
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
     Pass(multiply_vectors, "rounding"),  # the library starts a product for each of a batch of vectors
-    Pass(use_onednn, "rounding"),  # its products of matrices are nearer to the machine's peak
+    Pass(multiply_matrices, "rounding"),  # our own products of matrices are nearest to the machine's peak
+    Pass(use_onednn, "rounding"),  # where ours are not made for the machine, its are nearer than those of MKL
     Pass(pad_products, "rounding"),  # a GPU's tensor cores read rows that begin at multiples of 16 bytes
     Pass(fold_constants, "exact"),  # tables of positions and angles are the same numbers at every call
 )

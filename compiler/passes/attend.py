@@ -1,4 +1,4 @@
-"""Gives attention that a program writes out by hand to the library's kernel, which never stores all scores.
+"""Gives attention that a program writes out by hand to a kernel which never stores all scores.
 
     s = bmm(q, t(k)) * c + m; p = _softmax(s, -1); o = bmm(p, v)   ->   o, l = attend(q, k, v, m, [m], [], c, ...)
 
@@ -8,17 +8,16 @@ is written here (NaN, infinities, rows that are hidden wholly) and runs what is 
 `compiler/runtime/attention.py`. Every match is proven on its own nodes: nobody else reads the scores or their
 derivatives, the shapes are those of the kernel, all numbers are known.
 
-Only float32, and only where the scores would not stay in the caches: bound by arithmetic, the kernel is half as fast as
-the libraries' products around one generated softmax. Their time over the kernel's, for b x h x s x t scores with depth
-64 on two cores (2 MB and 32 MB of cache):
+Only float32, and only where the kernel is faster than the libraries' products around one generated softmax. Their time
+over the kernel's, for b x h x s x t scores with depth 64 (the second: 32) on two cores (2 MB and 32 MB of cache):
 
-    scores        4x4x96x96  1x8x512x512  4x8x512x512  1x12x1024x1024  2x8x1024x1024  4x12x1024x1024
-    MB                  0.6            8           32              48             64             192
-    inference          0.62         0.96         1.57            1.73
-    training           0.58         0.75         1.07            1.25           1.24            1.34
+    scores        4x4x96x96  4x8x36x36  8x4x145x145  8x12x197x197  1x8x512x512  4x8x512x512  1x12x1024x1024
+    MB                  0.6        0.2          2.6            14            8           32              48
+    inference          1.00       0.82         1.19          1.34         1.25         1.61            1.60
+    training           0.75       0.67         0.74          1.01         1.01         1.01            1.05
 
-(training at 56 MB of 384 x 384: 0.83, at 57 of 197 x 197: 0.95; bfloat16, inference and training: 0.67 and 0.58 at
-1x12x1024x1024, 0.90 and 0.79 at 4x12x1024x1024.) Looking at a result costs 15 us and 0.2 % of the kernel.
+In training it is ATen's kernel that derives it. (bfloat16, all by ATen's kernel, inference and training: 0.67 and 0.58
+at 1x12x1024x1024, 0.90 and 0.79 at 4x12x1024x1024.) Looking at a result costs 15 us and 0.2 % of the kernel.
 
 Rounding: another order of the same sums. Must run before the partition, which else keeps
 the probabilities, and after common subexpressions are one, so that forward and backward read the same nodes.
@@ -38,6 +37,7 @@ from torch import fx
 from compiler.ir.roles import Program, Tangent
 from compiler.ir.strides import hints, is_known
 from compiler.ir.trace import eliminate_dead_nodes
+from compiler.ops.attention import FLASH_DEPTHS
 from compiler.ops.attention import attend as attend_operator
 from compiler.ops.attention import attend_backward as attend_backward_operator
 from compiler.passes.calls import called
@@ -45,8 +45,10 @@ from compiler.passes.readers import names_of
 
 aten = torch.ops.aten
 
-LEAST_BYTES = 1 << 25
+LEAST_BYTES = 1 << 20
 """Scores of fewer bytes are as fast as they are written."""
+LEAST_BYTES_OF_ATEN = 1 << 25
+"""The same for heads that only ATen has a kernel for."""
 LEAST_BYTES_TRAINED = 1 << 26
 """The same where backward makes the probabilities again."""
 LARGEST = 2.0**9
@@ -293,6 +295,11 @@ def _check(found: _Forward) -> None:
     _check_dtypes(found.chain)
 
 
+def _least_bytes(found: _Forward) -> int:
+    depth = _value(found.scores.args[0]).shape[2]
+    return LEAST_BYTES if isinstance(depth, int) and depth in FLASH_DEPTHS else LEAST_BYTES_OF_ATEN
+
+
 def _check_size(found: _Forward, least_bytes: int) -> None:
     scores = _value(found.scores)
     if math.prod(hints(scores.shape)) * scores.element_size() < least_bytes:
@@ -429,7 +436,7 @@ class _Rewrite:
         try:
             found = _match(product)
             backward = _match_backward(found)
-            _check_size(found, LEAST_BYTES if backward is None else LEAST_BYTES_TRAINED)
+            _check_size(found, _least_bytes(found) if backward is None else LEAST_BYTES_TRAINED)
             self._replace(found, backward)
         except _Other:
             return False

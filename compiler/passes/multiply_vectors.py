@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program
-from compiler.passes.calls import call_for
+from compiler.passes.calls import call_for, put_in_place
 
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 16
@@ -59,10 +59,7 @@ def _rewrite(node: fx.Node) -> None:
             made = call_for(node, aten.sum.dim_IntList, product, [1], True)
     if not _lies_alike(made.meta["val"], node.meta["val"]):
         made = _in_rows(node, made)
-    name = node.name
-    node.replace_all_uses_with(made)
-    node.graph.erase_node(node)
-    made.name = name
+    put_in_place(made, node)
 
 
 def _lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:

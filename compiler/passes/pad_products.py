@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program
-from compiler.passes.calls import call_for
+from compiler.passes.calls import call_for, put_in_place
 
 aten = torch.ops.aten
 DEVICE = "cuda"
@@ -91,10 +91,7 @@ def _rewrite(node: fx.Node, padding: _Padding) -> None:
         if n % ALIGNED:
             cut = call_for(node, aten.slice.Tensor, made, 1, 0, n)
             made = call_for(node, aten.clone.default, cut, memory_format=torch.contiguous_format)
-    name = node.name
-    node.replace_all_uses_with(made)
-    node.graph.erase_node(node)
-    made.name = name
+    put_in_place(made, node)
 
 
 class _Padding:

@@ -16,7 +16,7 @@ from torch import fx
 
 from compiler.ir.roles import Program
 from compiler.ir.strides import hint, is_known
-from compiler.passes.calls import call_for
+from compiler.passes.calls import call_for, put_in_place
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -60,7 +60,4 @@ def _split(node: fx.Node) -> None:
         result = call_for(node, aten.sub.Tensor, shifted, call_for(node, aten.log.default, total))
         if x.meta["val"].dtype in HALF_DTYPES:  # type: ignore[union-attr]
             result = call_for(node, aten._to_copy.default, result, dtype=x.meta["val"].dtype)  # type: ignore[union-attr]
-    name = node.name
-    node.replace_all_uses_with(result)
-    node.graph.erase_node(node)
-    result.name = name
+    put_in_place(result, node)

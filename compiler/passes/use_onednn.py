@@ -16,6 +16,7 @@ from torch import fx
 
 from compiler.ir.roles import Program
 from compiler.ir.strides import hint, hints, is_known
+from compiler.passes.calls import is_float32_on_cpu, operands_of_product, put_in_place
 
 aten = torch.ops.aten
 
@@ -34,39 +35,26 @@ def use_onednn(program: Program) -> int:
     return len(chosen)
 
 
-def _operands(node: fx.Node) -> tuple[fx.Node | None, fx.Node, fx.Node]:
-    """Bias, rows and columns."""
-    bias, x, w = (None, *node.args) if node.target is aten.mm.default else node.args
-    return bias, x, w  # type: ignore[return-value]
-
-
 def _is_faster(node: fx.Node) -> bool:
-    bias, x, w = _operands(node)
+    if not is_float32_on_cpu(node):
+        return False
+    _, x, w = operands_of_product(node)
     left, right = x.meta["val"], w.meta["val"]
-    if node.kwargs or left.device.type != "cpu" or left.dtype is not torch.float32:
-        return False
-    if bias is not None and bias.meta["val"].dim() != 1:
-        return False
     if not all(is_known(size) for size in (*left.shape, *left.stride(), right.shape[1])):
         return False
     (rows, depth), columns = hints(left.shape), hint(right.shape[1])
-    if bias is not None and hint(bias.meta["val"].shape[0]) != columns:
-        return False  # one number for all columns
     return 2 * rows * depth * columns >= LEAST_FLOPS and hint(left.stride(1)) == 1
 
 
 def _replace(node: fx.Node) -> None:
-    bias, x, w = _operands(node)
+    bias, x, w = operands_of_product(node)
     graph = node.graph
     with graph.inserting_before(node):
         weight = _transposed(w)
         arguments: Any = (x, weight, bias, "none", [], "")
         product = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
     product.meta.update(node.meta)
-    node.replace_all_uses_with(product)
-    name = node.name
-    graph.erase_node(node)
-    product.name = name
+    put_in_place(product, node)
 
 
 def _transposed(w: fx.Node) -> fx.Node:

@@ -22,6 +22,7 @@ import torch
 from torch import fx
 
 from compiler.ir.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
+from compiler.ir.mutating import HIDDEN
 from compiler.ir.roles import (
     Bump,
     CallInput,
@@ -148,15 +149,16 @@ class _Writer:
             chain.append(write)
             node = write.base
         calls = [write for write in chain if write.call.target is MUTATING]
+        seen = [write for write in calls if not _is_hidden(write)]
         if not chain or self.roles[whole_of(node)] != role.of:
             return
         is_whole = self.generate and not calls and any(not _is_partial(write.call) for write in chain)
         if is_whole or not is_provable or not self._is_open(role, end):
-            self.measured.update(dict.fromkeys(calls if role.writes else (), role.of))
+            self.measured.update(dict.fromkeys(seen if role.writes else (), role.of))
             return
         self.chosen.update(chain)
         self.of_input.update(dict.fromkeys(chain, role.of))
-        self.inputs[role.of] = Written(role.of, role.writes - sum(_counted(write) for write in calls))
+        self.inputs[role.of] = Written(role.of, role.writes - sum(_counted(write) for write in seen))
 
     def _is_open(self, role: Mutation, end: fx.Node) -> bool:
         """Whether the graph itself may write an input: autograd has nothing to record of it, and nothing else that
@@ -285,9 +287,15 @@ class _Writer:
                 self._add(call, after, (node, before[write]), value_of(node)) if write in before else node
                 for write, node in zip(writes, memory, strict=True)
             ]
+            given = [
+                self._add(call, private, (node,), value_of(node))
+                if write in self.chosen and _is_hidden(write)
+                else node
+                for write, node in zip(writes, memory, strict=True)
+            ]
             positional, named = [], {}
             for argument in target._schema.arguments:
-                value = self._argument(call, argument, memory)
+                value = self._argument(call, argument, given)
                 if argument.kwarg_only:
                     named[argument.name] = value
                 else:
@@ -311,6 +319,11 @@ class _Writer:
         if write in self.chosen:
             return self._held(write.base, write.call, [])
         return self._add(write.call, aten.clone.default, (write.base,), value_of(write.base))
+
+    def _given(self, write: Write, memory: fx.Node) -> fx.Node:
+        """The memory that a call writes, with a version of its own where the call was recorded to write such."""
+        is_hidden = write in self.chosen and _is_hidden(write)
+        return self._add(write.call, private, (memory,), value_of(memory)) if is_hidden else memory
 
     def _argument(self, call: fx.Node, argument: Any, memory: list[fx.Node]) -> Any:
         """One argument of the operator: a value as it was given, or the view of a base that is written."""
@@ -499,6 +512,11 @@ def _is_partial(call: fx.Node) -> bool:
 def _name(call: fx.Node) -> str:
     schema = getattr(call.target, "_schema", None)
     return schema.name.removeprefix("aten::") if schema is not None else ""
+
+
+def _is_hidden(write: Write) -> bool:
+    """Whether an operator writes the memory of an input by a tensor of another version than the input's."""
+    return write.slot in write.call.meta.get(HIDDEN, ())
 
 
 def _counted(write: Write) -> int:

@@ -1,11 +1,11 @@
-"""Attention by ATen's flash kernel wherever that gives what the written-out form gives, which is run where it may not.
+"""Attention by a flash kernel wherever that gives what the written-out form gives, which is run where it may not.
 
     o = softmax(q k^T * scale, changed by each term in turn) v
 
-The kernel never finds a maximum in a row that is all NaN or all -inf: it gives zeros there, and 0 as the logarithm of
-the row's sum. Every other NaN or infinity of a score is in that logarithm too, and one of `v` is in every row of `o`.
-So a look at the logarithms and at the first row tells whether the kernel's result is eager's. Backward makes the
-probabilities again from the logarithms, which is as exact as eager while these are small: hence `limit`.
+The kernel, ours or ATen's, never finds a maximum in a row that is all NaN or all -inf: it gives zeros there, and 0 as
+the logarithm of the row's sum. Every other NaN or infinity of a score is in that logarithm too, and one of `v` is in
+every row of `o`. A look at the logarithms and at the first row tells whether the kernel's result is eager's. Backward
+makes the probabilities again from the logarithms, which is as exact as eager while these are small: hence `limit`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from compiler.runtime.flash import DEPTHS, flash_attention
 
 aten = torch.ops.aten
 _forward = torch._C._VariableFunctions._scaled_dot_product_flash_attention_for_cpu
@@ -36,7 +38,10 @@ def attend(
 
     Shapes: `q[b, h, s, d], k[b, h, t, d], v[b, h, t, d], mask[b | 1, h | 1, s | 1, t | 1] -> [b, h, s, d], [b, h, s]`
     """
-    out, logs = _forward(q, k, v, 0.0, False, attn_mask=mask, scale=scale)
+    if q.shape[3] in DEPTHS:
+        out, logs = flash_attention(q, k, v, False, mask, scale)
+    else:
+        out, logs = _forward(q, k, v, 0.0, False, attn_mask=mask, scale=scale)
     is_right = (
         logs.all().item()
         and _norm(logs, _INFINITE).item() < limit

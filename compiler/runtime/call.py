@@ -63,8 +63,10 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 def untraced(function: Function) -> Function:
     """The function itself, which Dynamo traces no longer, nor what it calls: autograd runs a backward wherever a
-    program is, so in a program that Dynamo is tracing. Cost: nothing where no trace is on."""
+    program is, so in a program that Dynamo is tracing, and torch's compiled autograd has Dynamo inline it. Cost:
+    nothing where no trace is on."""
     eval_frame.set_code_exec_strategy(function.__code__, SKIP)
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
 
 

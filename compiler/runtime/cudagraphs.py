@@ -295,5 +295,7 @@ def _drops_in_attention(node: fx.Node) -> bool:
     return given.get("dropout_p", 0.0) != 0.0
 
 
-ON_HOST = frozenset(("assay::generator_state", "assay::exchange_generator_state", "assay::offload", "assay::reload"))
+ON_HOST = frozenset(
+    f"assay::{name}" for name in ("generator_state", "exchange_generator_state", "reserve_numbers", "offload", "reload")
+)
 """Operators of this compiler that do more than launch."""

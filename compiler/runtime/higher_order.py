@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
+from torch.utils import _pytree as pytree
 
 from compiler.ir.again import Path
 from compiler.ir.roles import GraphCall
@@ -94,17 +95,44 @@ class Waiting:
         return self.found.pop(torch._C._current_graph_task_id(), [])
 
 
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """How the values that forward would keep are found in what it keeps where hooks on saved tensors are parts of the
+    graphs.
+
+    `tensors` are, for each that it would keep, what lays it out as the graphs expect, and where it is: itself (no
+    structure), by its position among what is kept, or what the hook makes of leaves in a structure, each a position, or
+    a constant in a tuple of its own.
+    """
+
+    hook: Callable[[Any], Tensor]
+    tensors: tuple[tuple[Callable[[Tensor], Tensor], pytree.TreeSpec | None, tuple[Any, ...]], ...]
+    sizes: tuple[int, ...]
+
+    def __call__(self, saved: Sequence[Tensor], sizes: Sizes) -> tuple[tuple[Tensor, ...], Sizes]:
+        kept = (*saved, *sizes)
+        found: list[Tensor] = []
+        for laid_out, structure, leaves in self.tensors:
+            values = [leaf[0] if isinstance(leaf, tuple) else kept[leaf] for leaf in leaves]
+            is_packed = structure is not None
+            value = self.hook(pytree.tree_unflatten(values, structure)) if is_packed else values[0]  # type: ignore[arg-type]
+            found.append(laid_out(value.detach()) if is_packed else value)  # type: ignore[union-attr, arg-type]
+        return tuple(found), tuple(sizes[index] for index in self.sizes)
+
+
 @dataclass(slots=True)
 class HigherOrder:
     """The gradients of all orders of one call. `make(path, at, is_open)` builds those of one order where the call's
     symbolic sizes are the numbers `at`: torch's formulas of a higher order ask for them.
 
-    `check` holds written inputs to their versions.
+    `check` holds written inputs to their versions. `unpack` gives the values that forward would keep, and the sizes,
+    from those that it keeps, where hooks on saved tensors are parts of the graphs.
     """
 
     make: Callable[[Path, Sizes, bool], Order]
     roots: Roots
     check: Callable[[Any], None]
+    unpack: Unpacking | None = None
     orders: dict[tuple[Path, Sizes, bool], Order] = field(default_factory=dict)
 
     def order(self, path: Path, at: Sizes, is_open: bool) -> Order:
@@ -151,6 +179,8 @@ class HigherOrder:
         path = (tuple((index, tangent.requires_grad) for index, tangent in given),)
         roots = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
         kept, sizes = tuple(value.detach() for value in saved), getattr(ctx, "sizes", ())
+        if self.unpack is not None:
+            kept, sizes = self.unpack(kept, sizes)
         at = _At(self, path, roots, kept, sizes, getattr(ctx, "at", ()), waiting if anchor is not None else None)
         return at.gradients([tangent for _, tangent in given])
 

@@ -1,7 +1,7 @@
 """A compiled call as bytes: what another process needs to make it again, without recording the program.
 
     KeptCall := text and code of the call, what it names, what its guard looks at, a KeptHost for each graph
-    KeptHost := text and code of the host function, its constants, the shared object of its kernels
+    KeptHost := text and code of the host function, its constants, the shared objects of its kernels
 
 Everything is pickled by what it is made of: functions and operators by their names, closures by what made them
 (`made_by`). What has no such form raises `Unkeyed`, and the call is not kept. Only names of torch, of Python's own
@@ -28,7 +28,7 @@ from compiler.ir.roles import GraphCall
 from compiler.options import Options
 from compiler.runtime.fingerprint import BUILT_IN, target_text
 from compiler.runtime.higher_order import HigherOrder, Roots
-from compiler.runtime.launch import Loaded, load_again
+from compiler.runtime.launch import Loaded, Place, load_again
 from compiler.runtime.partial_backward import Part, PartialBackward
 
 MOST_BYTES = 1 << 20
@@ -72,8 +72,7 @@ class KeptHost:
     source: str
     code: bytes
     constants: dict[str, object]
-    library: str
-    kernels: tuple[str, ...]
+    kernels: dict[str, Place]
     counts: Counts
 
     @staticmethod
@@ -82,13 +81,11 @@ class KeptHost:
         if not isinstance(host.kernels, Loaded):
             raise Unkeyed("its kernels are not compiled")
         code = marshal.dumps(code_of(host.source, "graph"))
-        return KeptHost(
-            host.source, code, dict(host.constants), host.kernels.key, tuple(host.kernels), host.counts
-        )  # fmt: skip
+        return KeptHost(host.source, code, dict(host.constants), host.kernels.places, host.counts)
 
     def load(self, options: Options) -> GraphCall | None:
         """The host function; None where its kernels are gone."""
-        kernels = load_again(self.library, self.kernels, options)
+        kernels = load_again(self.kernels, options)
         if kernels is None:
             return None
         return load(self.source, {**self.constants, **kernels}, "graph", marshal.loads(self.code))

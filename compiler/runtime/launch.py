@@ -1,8 +1,9 @@
 """Kernels -> Python callables over addresses: emit, cache, compile, load.
 
-Each shared object carries for every kernel a Python function of its own that reads its integers straight from the
-argument vector (the stable ABI, declared by hand: no Python header is needed). A call costs about a third of one
-through ctypes.
+A kernel whose text some compile of this process has loaded before, under whatever name, is that very function again;
+the others are built into one shared object. It carries for each kernel a Python function of its own that reads its
+integers straight from the argument vector (the stable ABI, declared by hand: no Python header is needed). A call costs
+about a third of one through ctypes.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compiler.codegen.cpp import emit_kernel
+from compiler.codegen.cpp import emit_kernel, origin_lines
 from compiler.codegen.expr import memory_type
 from compiler.codegen.prelude import prelude_of
 from compiler.errors import BuildError
@@ -28,6 +30,9 @@ KERNELS_PER_UNIT = 3
 """A unit costs 0.02 s beside its kernels and linking them 0.02 s; a kernel takes 0.02 to 0.1 s. More units than
 processors gain nothing, up to a size from which on the C++ compiler takes more than linear time."""
 MOST_KERNELS_PER_UNIT = 32
+
+MOST_TEXTS = 1024
+"""How many kernels keep their texts, so that what the same process compiles again is not written again."""
 
 _PYTHON = """
 // ---- what Python calls: integers from the argument vector, the lock given up around the kernel ----
@@ -76,10 +81,33 @@ extern "C" PyObject* get_{name}() {{ return PyCFunction_NewEx(&def_{name}, 0, 0)
 """
 
 
-class Loaded(dict[str, Callable[..., None]]):
-    """Kernels by their names, and the key of the shared object that holds them."""
+ANY = "assay_kernel_of_any_name"
+"""What stands for the name of a kernel in the text by which it is known."""
 
-    key: str = ""
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel is: the key of the shared object that holds it, and its name there."""
+
+    key: str
+    name: str
+
+
+class Loaded(dict[str, Callable[..., None]]):
+    """Kernels by their names, and where each of them is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, Place] = {}
+
+    def add(self, name: str, place: Place, function: Callable[..., None]) -> None:
+        self.places[name], self[name] = place, function
+
+
+Known = tuple[str, _build.Compiler, tuple[str, ...], str]
+"""What tells a function from others: the cache, the compiler, its flags, the text under any name."""
+_known: dict[Known, tuple[Path, Place, Callable[..., None]]] = {}
+"""The functions of this process, which stay loaded, with the files that they come from."""
 
 
 def load_kernels(kernels: Sequence[Kernel], options: Options) -> Mapping[str, Callable[..., None]]:
@@ -108,24 +136,87 @@ def load_cpp(kernels: Sequence[Kernel], options: Options) -> Loaded:
     if compiler is None:
         wanted = options.cxx or "g++, c++ or clang++"
         raise BuildError(f"assay: there is no C++ compiler ({wanted}); set ASSAY_CXX, or option target to 'aten'")
-    sources = units(kernels)
+    texts = {kernel.name: text_of(replace(kernel, name=ANY, origins=())) for kernel in kernels}
+    known = {name: (options.cache, compiler, _build.FLAGS, text) for name, text in texts.items()}
+    fresh = {key: name for name, key in known.items() if not _is_loaded(key)}
+    if fresh:
+        left = [named(kernel, texts[kernel.name]) for kernel in kernels if kernel.name in fresh.values()]
+        path = _built(left, compiler, options)
+        functions = _load(path, list(fresh.values()))
+        _known.update({key: (path, Place(path.stem, name), functions[name]) for key, name in fresh.items()})
+    found = Loaded()
+    for name, key in known.items():
+        found.add(name, *_known[key][1:])
+    return found
+
+
+def _is_loaded(key: Known) -> bool:
+    """Whether the function is there and its file still in the cache, for other processes."""
+    return key in _known and _known[key][0].exists()
+
+
+def _built(texts: Sequence[str], compiler: _build.Compiler, options: Options) -> Path:
+    """The shared object of kernels, from the cache or built."""
+    sources = units(texts)
     key = key_of(sources, compiler.version, *_build.FLAGS)
-    path = fetch(options.cache, key, functools.partial(_build.build, sources, compiler))
-    return _load(path, [kernel.name for kernel in kernels])
+    return fetch(options.cache, key, functools.partial(_build.build, sources, compiler))
 
 
-def load_again(key: str, names: Sequence[str], options: Options) -> Loaded | None:
-    """The kernels of a shared object that was built before; None where the cache holds it no more."""
-    if not names:
-        return Loaded()
-    path = find(options.cache, key)
-    return _load(path, names) if path is not None else None
+def load_again(places: Mapping[str, Place], options: Options) -> Loaded | None:
+    """Kernels that were built before, by their names; None where the cache holds one of them no more."""
+    found = Loaded()
+    for key in dict.fromkeys(place.key for place in places.values()):
+        path = find(options.cache, key)
+        if path is None:
+            return None
+        there = {name: place for name, place in places.items() if place.key == key}
+        functions = _load(path, [place.name for place in there.values()])
+        for name, place in there.items():
+            found.add(name, place, functions[place.name])
+    return found
 
 
-def units(kernels: Sequence[Kernel]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Python function of `count` integers: `call` is C++ that uses them as `v`, and `answer` C++ that returns what it
+    returns, which else is None."""
+
+    name: str
+    count: int
+    call: str
+    answer: str = ""
+
+
+def load_text(text: str, functions: Sequence[Function], options: Options) -> list[Callable[..., object]]:
+    """Functions over C++ text of our own, which begins after the parts of `math.h` that it names.
+
+    Raises: BuildError as `load_cpp` does.
+    """
+    compiler = _build.find_compiler(options.cxx)
+    if compiler is None:
+        raise BuildError("assay: there is no C++ compiler")
+    entries = [_ENTRY.format(name=f.name, size=f.count, count=f.count, call=f.call, raises=f.answer) for f in functions]
+    source = _unit("\n".join([_PYTHON, text, *entries]))
+    key = key_of([source], compiler.version, *_build.FLAGS)
+    path = fetch(options.cache, key, functools.partial(_build.build, [source], compiler))
+    loaded = _load(path, [f.name for f in functions])
+    return [loaded[f.name] for f in functions]
+
+
+@functools.lru_cache(maxsize=MOST_TEXTS)
+def text_of(kernel: Kernel) -> str:
+    """A kernel and its Python function in C++."""
+    return emit_kernel(kernel) + entry(kernel)
+
+
+def named(kernel: Kernel, text: str) -> str:
+    """The text of a kernel under its own name, after what it was made from."""
+    return "\n".join([*origin_lines(kernel), text.replace(ANY, kernel.name)])
+
+
+def units(texts: Sequence[str]) -> list[str]:
     """The translation units of the kernels, of about equal size; as many as may compile side by side, or more where
     those would be long."""
-    texts = [emit_kernel(kernel) + entry(kernel) for kernel in kernels]
     count = max(1, min(os.cpu_count() or 1, len(texts) // KERNELS_PER_UNIT), -(-len(texts) // MOST_KERNELS_PER_UNIT))
     parts: list[list[str]] = [[] for _ in range(count)]
     for text in sorted(texts, key=len, reverse=True):
@@ -158,12 +249,11 @@ def _pointer(kernel: Kernel, number: int) -> str:
     return f"{memory_type(kernel.buffers[number].dtype)}*"
 
 
-def _load(path: Path, names: Sequence[str]) -> Loaded:
+def _load(path: Path, names: Sequence[str]) -> dict[str, Callable[..., None]]:
     if keeps_memory():
         keep_freed_memory()
     library = ctypes.PyDLL(str(path))
-    found = Loaded()
-    found.key = path.stem
+    found: dict[str, Callable[..., None]] = {}
     for name in names:
         get = getattr(library, f"get_{name}")
         get.restype = ctypes.py_object

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from compiler.ir.roles import GraphCall
+from compiler.runtime.unreached import spare_unreached
 
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
@@ -70,7 +71,9 @@ class PartialBackward:
         del saved
         ctx.maybe_clear_saved_tensors()
         values = part.graph(arguments)
-        return tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
+        found = tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
+        spare_unreached(ctx, found)
+        return found
 
 
 def _saved(ctx: Any, wanted: set[int], results: dict[int, int]) -> dict[int, torch.Tensor]:

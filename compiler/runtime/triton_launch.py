@@ -199,7 +199,7 @@ def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool
     source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
     target = GPUTarget("cuda", _capability(kernel.device), 32)
     for warps in dict.fromkeys((program.warps, *OTHER_WARPS)):
-        options = {"num_warps": warps, "enable_fp_fusion": False, "debug": program.checks}
+        options = {"num_warps": warps, "enable_fp_fusion": False, "debug": program.checks, "sanitize_overflow": False}
         try:
             return triton.compile(source, target=target, options=options)
         except RuntimeError as error:  # a pass of Triton's own fails on some layouts, which the warps decide

@@ -60,6 +60,23 @@ def span_of(tensor: Tensor) -> Index:
 
 def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
     """The kernel of a group, not yet named."""
+    loops, stores = _laid_out(group, fused)
+    return _canonical(loops, stores, fused.lowered.tensors, tuple(origins[name] for name in group.expansions))
+
+
+def lay_out_both(rows: Group, columns: Group, fused: Fused, origins: dict[str, str]) -> Bound:
+    """The kernel of two groups, not yet named: one over rows and columns, and one over the columns alone."""
+    loops, stores = _laid_out(rows, fused)
+    (column,), others = _laid_out(columns, fused)
+    values: dict[str, Index] = {column.var: Symbol(loops[1].var)}
+    own = Substitution(values, {loop.var: loop.extent for loop in loops})
+    stores += [dataclasses.replace(s, index=substitute(s.index, values), expr=own(s.expr)) for s in others]
+    names = (*rows.expansions, *columns.expansions)
+    return _canonical(loops, stores, fused.lowered.tensors, tuple(origins[name] for name in names))
+
+
+def _laid_out(group: Group, fused: Fused) -> tuple[tuple[Loop, ...], list[Store]]:
+    """The loops of a group and its stores, by the names of their tensors."""
     tensors = fused.lowered.tensors
     stores: list[Store] = []
     for name, expr in group.expansions.items():
@@ -67,8 +84,7 @@ def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
         stores += _stores(tensors[name], at, expr, group.ranges)
     loops = tuple(Loop(f"i{k}", extent) for k, extent in enumerate(group.domain))
     flat = _map_exprs(stores, _Flatten(tensors, loops))
-    merged_loops, merged = _merge_loops(_used_loops(loops, flat), flat)
-    return _canonical(merged_loops, merged, tensors, tuple(origins[name] for name in group.expansions))
+    return _merge_loops(_used_loops(loops, flat), flat)
 
 
 def _stores(tensor: Tensor, at: tuple[Index, ...], expr: Expr, ranges: dict[str, Index]) -> Iterator[Store]:

@@ -24,8 +24,9 @@ from compiler.ir.loops import (
     Step,
 )
 from compiler.ir.lowered import Called, Generated, Sized, Tensor, Viewed
-from compiler.schedule.fuse import Fused, references
-from compiler.schedule.layout import Bound, lay_out, lay_out_scattering
+from compiler.schedule.crossed import pairs_of
+from compiler.schedule.fuse import Fused, Group, references
+from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
 from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
 
 
@@ -107,8 +108,7 @@ class _Planner:
 
     def _add_kernels(self) -> None:
         origins = {d.tensor.name: d.origin for d in self.lowered.definitions if isinstance(d, Generated)}
-        for group in self.fused.groups:
-            bound = lay_out(group, self.fused, origins)
+        for group, bound in self._laid_out(origins):
             reads = tuple(name for name in bound.arguments if name not in bound.writes)
             self.read_by_kernels.update(reads)
             steps: list[Step] = [self._allocate(name) for name in bound.writes]
@@ -122,6 +122,16 @@ class _Planner:
             name, base = scattering.definition.tensor.name, scattering.definition.base
             both = (Reuse(name, base), self._launch(bound))
             self.units.append(_Unit(scattering.position, (base, *reads), (name,), both))
+
+    def _laid_out(self, origins: dict[str, str]) -> list[tuple[Group, Bound]]:
+        """The kernels of the groups; of two that go by rows and by columns of one matrix one, in the later's place."""
+        found = {id(group): (group, lay_out(group, self.fused, origins)) for group in self.fused.groups}
+        for rows, columns in list(pairs_of(list(found.values()))):
+            later = max(rows, columns, key=lambda group: group.position)
+            both = lay_out_both(rows, columns, self.fused, origins)
+            del found[id(rows)], found[id(columns)]
+            found[id(later)] = later, both
+        return list(found.values())
 
     def _allocate(self, name: str) -> Allocate:
         tensor = self.lowered.tensors[name]

@@ -258,7 +258,90 @@ def operator_in_place_returns_its_argument() -> Made:
     return f, (numbers(3), leaf(3)), {}
 
 
+def offset_view() -> Tensor:
+    """A view that begins within its storage, with gaps between its rows."""
+    return numbers(40)[3:39].view(12, 3)[:, 1:]
+
+
+@program(operator)
+def operator_writes_a_part_of_an_offset_input_that_was_written_in_part() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x[1:2] = 5
+        part = x[1:3]
+        increment(part)
+        return part * 2
+
+    return f, (offset_view(),), {}
+
+
+@program(operator)
+def operator_writes_a_part_of_an_offset_input_that_was_written_whole() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.copy_(x * 2)
+        increment(x[1:3])
+        return x.sum()
+
+    return f, (offset_view(),), {}
+
+
 CASES: list[Case] = []
 if importlib.util.find_spec("triton") is not None:  # torch for the CPU comes without it
     with mock.patch.dict(os.environ, {"TRITON_INTERPRET": "1"}):  # read where a kernel is declared
         CASES = importlib.import_module("suites.semantics._triton_operators").CASES
+
+
+@program(operator)
+def operator_mutates_an_input_through_data() -> Made:
+    """The version of the input does not grow."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        data = x.data
+        exchange(data[:2], data[2:])
+        return x * w
+
+    return f, (numbers(4, 3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_an_input_through_data_between_other_writes() -> Made:
+    """The version of the input grows by the others, and by what the second call of the operator makes it grow."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        data = x.data
+        x.add_(1)
+        exchange(data[:2], data[2:])
+        x.mul_(2)
+        increment(x)
+        return x * w
+
+    return f, (numbers(4, 3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_integers_through_data() -> Made:
+    def f(x: Tensor) -> None:
+        exchange(x.data, x.data)
+
+    return f, (integers(3),), {}
+
+
+@program(operator)
+def operator_mutates_one_memory_through_two_aliases() -> Made:
+    """Autograd knows neither as a view of the other, nor both as views of one tensor."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        exchange(x.detach()[:2], x.detach()[2:])
+        return x * w
+
+    return f, (numbers(4, 3), leaf(3)), {}
+
+
+@program(operator)
+def operator_mutates_two_views_in_inference_mode() -> Made:
+    def f(x: Tensor) -> Tensor:
+        with torch.inference_mode():
+            y = x * 2
+            exchange(y[:2], y[2:])
+            return y
+
+    return f, (numbers(4, 3),), {}

@@ -495,6 +495,94 @@ def hook_on_a_result_through_which_nothing_flows() -> Made:
     return lambda w: (w.exp(), w.sin()), (leaf(3),), {}
 
 
+def _of_a_leaf_of_the_other_result(f: Callable[..., Any], w: Tensor, x: Tensor) -> Any:
+    log: list[Tensor] = []
+    w.register_hook(lambda gradient: log.append(gradient.clone()))
+    _, z = f(w, x)
+    z.sum().backward()
+    return log, w.grad, x.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_of_a_leaf_of_the_other_result)
+def hook_on_a_leaf_to_which_nothing_flows() -> Made:
+    return lambda w, x: (w.exp(), x.sin()), (leaf(3), leaf(3)), {}
+
+
+def _of_a_leaf_behind_the_other_result(f: Callable[..., Any], w: Tensor, x: Tensor) -> Any:
+    log: list[Any] = []
+    w.register_hook(lambda gradient: log.append(gradient.clone()))
+    w.register_post_accumulate_grad_hook(lambda leaf: log.append("accumulated"))
+    x.register_post_accumulate_grad_hook(lambda leaf: log.append("accumulated too"))
+    _, z = f(w * 2, x)
+    z.sum().backward(retain_graph=True)
+    first = list(log)
+    y, z = f(w * 2, x)
+    (y + z).sum().backward()
+    return first, log, w.grad, x.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_of_a_leaf_behind_the_other_result)
+def hooks_of_a_leaf_behind_an_input_to_which_nothing_flows() -> Made:
+    """The next backward reaches it, and finds the hooks as they were."""
+    return lambda w, x: (w.exp(), x.sin()), (leaf(3), leaf(3)), {}
+
+
+def _reached_by_another_way(f: Callable[..., Any], w: Tensor, x: Tensor) -> Any:
+    log: list[Any] = []
+    w.register_hook(lambda gradient: gradient * 3)
+    w.register_post_accumulate_grad_hook(lambda leaf: log.append("accumulated"))
+    _, z = f(w, x)
+    (z.sum() + w.sum()).backward()
+    return log, w.grad, x.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_reached_by_another_way)
+def hooks_of_a_leaf_that_is_reached_by_another_way() -> Made:
+    return lambda w, x: (w.exp(), x.sin()), (leaf(3), leaf(3)), {}
+
+
+def _of_a_backward_that_fails(f: Callable[..., Any], w: Tensor, x: Tensor) -> Any:
+    log: list[str] = []
+    w.register_hook(lambda gradient: log.append("reached"))
+    w.register_post_accumulate_grad_hook(lambda leaf: log.append("accumulated"))
+    failing = x.register_hook(lambda gradient: 1 / 0)
+    _, z = f(w, x)
+    try:
+        z.sum().backward()
+    except ZeroDivisionError:
+        log.append("failed")
+    failing.remove()
+    for results in (lambda y, z: z, lambda y, z: y + z, lambda y, z: z):
+        results(*f(w, x)).sum().backward()
+    return log, w.grad, x.grad
+
+
+@program(hooks, modes=TRAIN, scenario=_of_a_backward_that_fails)
+def hooks_of_a_leaf_that_a_failing_backward_does_not_reach() -> Made:
+    return lambda w, x: (w.exp(), x.sin()), (leaf(3), leaf(3)), {}
+
+
+def _hooks_that_go(f: Callable[..., Any], w: Tensor, x: Tensor) -> Any:
+    """One takes itself away while backward runs, and another before it."""
+    log: list[str] = []
+    handles = [w.register_hook(lambda gradient: log.append("never")), x.register_hook(lambda gradient: take_away())]
+
+    def take_away() -> None:
+        log.append("once")
+        for handle in handles:
+            handle.remove()
+
+    for _ in range(2):
+        _, z = f(w, x)
+        z.sum().backward()
+    return log, w.grad, x.grad, len(w._backward_hooks or ()), len(x._backward_hooks or ())
+
+
+@program(hooks, modes=TRAIN, scenario=_hooks_that_go)
+def hooks_taken_away_while_a_backward_spares_them() -> Made:
+    return lambda w, x: (w.exp(), x.sin()), (leaf(3), leaf(3)), {}
+
+
 def _before(log: list[Any], name: str) -> Callable[..., None]:
     """A hook that notes the gradients of a layer's results."""
 

@@ -255,3 +255,70 @@ def metadata_of_a_detached_input_changed_and_its_view_returned() -> Made:
         return y, y[:, 2]
 
     return f, (numbers(4),), {}
+
+
+@program(metadata)
+def metadata_of_a_view_changed_without_gradients() -> Made:
+    """Autograd refuses to look at every view that was taken before, and at none that is taken after."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            before, changed = x[1:], x[0]
+            changed.unsqueeze_(0)
+            after = x[:2]
+        return before, changed, after, x * 2
+
+    return f, (leaf(3, 4),), {}
+
+
+@program(metadata)
+def metadata_of_an_expanded_view_changed_without_gradients() -> Made:
+    """The sizes of the view are symbols where shapes are dynamic."""
+
+    def f(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            wide = x.expand(2, x.shape[0], x.shape[1])
+            wide.transpose_(0, 2)
+        return wide
+
+    return f, (leaf(3, 4),), {}
+
+
+def _ask_of_the_view(model: Callable[..., tuple[Tensor, Tensor]], x: Tensor) -> tuple[str, Tensor]:
+    view, y = model(x)
+    try:
+        return str(view.grad_fn), y
+    except RuntimeError as error:
+        return str(error), y
+
+
+@program(metadata, scenario=_ask_of_the_view)
+def metadata_of_an_expanded_view_changed_beside_gradients() -> Made:
+    """The same, where backward holds the input that is the view's base."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            wide = x.expand(2, x.shape[0], x.shape[1])
+            wide.transpose_(0, 2)
+        return wide, x.sin()
+
+    return f, (leaf(3, 4),), {}
+
+
+def _ask_whether_it_requires_grad(model: Callable[..., Tensor], x: Tensor) -> tuple[bool, Tensor]:
+    y = model(x)
+    return y.requires_grad, y.detach()
+
+
+@program(metadata, scenario=_ask_whether_it_requires_grad)
+def metadata_of_a_result_detached_and_written_under_its_view() -> Made:
+    """The view requires grad in name: from the write on, its history leads nowhere."""
+
+    def f(x: Tensor) -> Tensor:
+        y = x + 1
+        view = y.t()
+        y.detach_()
+        y.mul_(3)
+        return view
+
+    return f, (leaf(2, 3),), {}

@@ -652,3 +652,25 @@ def caller_resizes_a_base_returned_with_its_no_op_view() -> Made:
         return y, y.view(3, 4)
 
     return f, (numbers(3, 4),), {}
+
+
+@program(alias)
+def detached_input_written_with_a_gradient() -> Made:
+    """The alias requires grad from the write on, and the input does not."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        alias = x.detach()
+        alias.mul_(w)
+        return alias[:1], x[1:]
+
+    return f, (numbers(3), leaf(3)), {}
+
+
+@program(alias)
+def detached_leaf_written_with_its_gradient() -> Made:
+    def f(w: Tensor) -> Tensor:
+        alias = w.detach()
+        alias.add_(w)
+        return alias.view_as(alias)
+
+    return f, (leaf(3),), {}

@@ -40,6 +40,10 @@ EAGER = {
         "operator_reads_the_tensor_that_it_mutates_through_another_argument",
         "operator_mutates_two_overlapping_inputs",
     },
+    "an operator of the user's that writes one memory through aliases": {
+        "operator_mutates_integers_through_data",
+        "operator_mutates_one_memory_through_two_aliases",
+    },
     "an operator of the user's that returns an alias": {"operator_in_place_returns_its_argument"},
     "a backward that writes an input": {"input_mutated_in_backward"},
     "memory that autograd does not know to be shared": {
@@ -52,6 +56,13 @@ EAGER = {
     "more overlaps than are specialised for": {"many_overlaps_in_turn", "many_overlaps_in_turn_with_gradient"},
     "storage given another size": {"storage_resized_up_and_down", "storage_of_an_input_freed"},
     "a gradient that is kept of an input that is written": {"gradient_retained_by_an_inner_input_that_is_mutated"},
+    "an alias of an input that requires grad by a write of its own": {
+        "detached_input_written_with_a_gradient",
+        "detached_leaf_written_with_its_gradient",
+    },
+    "a view that requires grad of what is detached and written": {
+        "metadata_of_a_result_detached_and_written_under_its_view",
+    },
     "an alias of an input whose strides are changed in place": {
         "metadata_of_a_detached_input_changed_and_its_view_returned",
     },

@@ -1,0 +1,90 @@
+"""Models beside Inductor on a GPU, quickly: `python -m suites.gpu.zoo --mode train --json zoo.json bert gpt2 llama`.
+
+`assay bench zoo --device cuda` gives verdicts and cold starts, from a process each; this takes one for all models,
+makes them on the device, and gives of each the times of alternating rounds, eager's, and how long the first call took,
+Dynamo's share of it included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.backends import resolve
+from harness.case import Case
+from harness.discover import discover
+from harness.measure import Step, alternate, geometric_mean, median_ms
+from harness.precision import PRECISIONS, at_precision
+from harness.steps import make_step
+
+SAMPLE_S = 0.05
+WARM_UP = 3
+
+
+def measured(case: Case, given: argparse.Namespace) -> dict[str, Any]:
+    """The row of a model; what failed says so in `error`."""
+    row: dict[str, Any] = {"model": case.name, "mode": given.mode}
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    try:
+        steps = {name: _warm(case, given, name, row) for name in (given.backend, given.against, "eager-none")}
+        ours, theirs, eager = steps.values()
+        rounds = alternate(ours, theirs, rounds=given.rounds, device="cuda", sample_s=SAMPLE_S)
+        row |= {"ms": rounds.ours_ms, "against_ms": rounds.theirs_ms, "speed_ratio": rounds.ratio}
+        row |= {"speed_spread": rounds.spread}
+        row["eager_ms"] = median_ms(eager, rounds=given.rounds, device="cuda", sample_s=SAMPLE_S)
+    except Exception as error:  # the row says so
+        row["error"] = f"{type(error).__name__}: {error}"[:500]
+    return row
+
+
+def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, Any]) -> Step:
+    with torch.device("cuda"):
+        step = make_step(case, given.mode, resolve(backend).wrap, size=given.size, seed=0, device="cuda")
+    began = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    row[f"first_call_s_{backend}"] = time.perf_counter() - began
+    for _ in range(WARM_UP):
+        step()
+    return step
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m suites.gpu.zoo")
+    parser.add_argument("models", nargs="*", help="as llama; all of them by default")
+    parser.add_argument("--mode", choices=("infer", "train"), default="infer")
+    parser.add_argument("--size", choices=("tiny", "small", "full"), default="full")
+    parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16")
+    parser.add_argument("--backend", default="assay", help="as assay,cudagraphs=True")
+    parser.add_argument("--against", default="inductor")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="a row is added as soon as it is measured")
+    given = parser.parse_args(arguments)
+    os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+    cases = {case.name.removeprefix("zoo."): case for case in discover(("zoo",))}
+    unknown = set(given.models) - cases.keys()
+    if unknown:
+        parser.error(f"no models of the zoo: {', '.join(sorted(unknown))}")
+    rows = []
+    for name in given.models or cases:
+        rows.append(measured(at_precision(cases[name], given.mode, given.precision), given))
+        print(rows[-1], flush=True)
+        if given.json is not None:
+            given.json.write_text(
+                json.dumps({"torch": torch.__version__, "settings": str(given), "rows": rows}, indent=1)
+            )
+    print("geometric mean of the speed ratios:", geometric_mean(row.get("speed_ratio") for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Eager at other places in a vector: what it gives there, and that a backend is held to one place or the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.backends import Backend
+from harness.case import case
+from harness.placed import PLACES, Placed
+from harness.run import run_case
+
+INF = float("inf")
+TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))
+
+
+def signs(place: str) -> Tensor:
+    with Placed(PLACES[place]):
+        return torch.maximum(*TWO_ZEROS).signbit()
+
+
+def test_placed_gives_every_element_what_eager_gives_at_that_place() -> None:
+    as_it_comes = torch.maximum(*TWO_ZEROS).signbit()
+    assert as_it_comes.any() and not as_it_comes.all(), "eager has one answer now: these tests need another operator"
+    found = [signs(place) for place in PLACES]
+    assert all(one.all() or not one.any() for one in found) and found[0][0] != found[1][0]
+
+
+SCALE = torch.tensor(2.0)
+FUNCTIONS: tuple[Callable[[Tensor], Any], ...] = (
+    lambda x: x + x,
+    lambda x: x.exp_().sub_(x[:, :1].clone()).mul_(SCALE),
+    lambda x: torch.where(x > 0, x, 0.5),
+    lambda x: torch.frexp(x).mantissa,
+    lambda x: torch.add(x[:, 0], 1, out=x[:, 1]),
+    lambda x: (x.to(torch.bfloat16) * 3, x.int() // 2, x[:0] * 2, SCALE * 3),
+    lambda x: torch.nn.functional.dropout(x, 0.5).neg(),
+    lambda x: torch.view_as_complex(x.clone().reshape(3, 5, 2)).conj() * 2j,
+)
+
+
+def test_placed_writes_where_the_program_says() -> None:
+    given = torch.arange(8).to(torch.complex64)
+    with Placed(PLACES["one by one"]):
+        torch.neg(given, out=given)
+        resized = torch.neg(given, out=torch.empty(0, dtype=torch.complex64))
+    assert given.imag.signbit().all() and resized.shape == (8,)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_placed_changes_nothing_else(function: Callable[[Tensor], Any], place: str) -> None:
+    found = []
+    for mode in (torch.no_grad(), Placed(PLACES[place])):
+        x = torch.linspace(-2, 2, 30).reshape(6, 5).t()
+        torch.manual_seed(0)
+        with mode:
+            result = function(x)
+        results = result if isinstance(result, tuple) else (result,)
+        found.append(([x._version, *(one._version for one in results)], [one.stride() for one in results], results, x))
+    assert found[0][:2] == found[1][:2]
+    torch.testing.assert_close(found[0][2:], found[1][2:], rtol=1e-6, atol=0)
+
+
+def test_placed_sees_gradients() -> None:
+    x = torch.randn(40, requires_grad=True)
+    expected = torch.autograd.grad(torch.nn.functional.gelu(x).sum(), x)
+    with Placed(PLACES["one by one"]):
+        y = torch.nn.functional.gelu(x)
+        torch.testing.assert_close(torch.autograd.grad(y.sum(), x), expected)
+    assert y.grad_fn is not None
+
+
+@case(modes=("infer",))
+def gelu_of_infinity() -> Any:
+    def program(x: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(x) * 2
+
+    return program, (torch.tensor([INF, 1.0, -1.0, INF]),), {}
+
+
+@case(modes=("infer", "train"), tags=("bookkeeping",))
+def largest_of_zeros() -> Any:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.mul_(2)
+        return 1 / torch.maximum(x, y)
+
+    return program, (torch.full((17,), -0.0), torch.zeros(17)), {}
+
+
+def as_in(change: Callable[[Tensor], Tensor]) -> Backend:
+    return Backend("changing", lambda function: lambda *args: change(function(*args)))
+
+
+def test_run_leaves_open_what_depends_on_the_place_in_a_vector() -> None:
+    infinite = as_in(lambda y: torch.where(y.isnan(), INF, y))
+    result = run_case(gelu_of_infinity, "infer", infinite, timed=False)
+    assert (result.verdict, result.detail) == ("reference-unstable", "eager does the same where it computes one by one")
+    assert {found.field for found in result.differences} == {"values"}
+    for mode in ("infer", "train"):
+        for sign in (-INF, INF):
+            backend = as_in(lambda y, sign=sign: torch.full_like(y, sign))  # type: ignore[misc]
+            assert run_case(largest_of_zeros, mode, backend, timed=False).verdict == "reference-unstable"
+
+
+def test_run_finds_what_eager_does_at_no_place() -> None:
+    for change in (lambda y: y.nan_to_num(3.0, INF), lambda y: -y, lambda y: y[:2]):
+        assert run_case(gelu_of_infinity, "infer", as_in(change), timed=False).verdict == "diverged"
+    mixed = as_in(lambda y: torch.where(torch.arange(17) < 3, -INF, INF))
+    assert run_case(largest_of_zeros, "infer", mixed, timed=False).verdict == "diverged"
