@@ -18,6 +18,7 @@ from compiler.runtime.triton_launch import compiled, module_of
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
 from tests.test_cpp_kernels import BOUNDS, RUNS
+from tests.test_edges import EDGES
 
 pytest.importorskip("triton")
 GENERATOR = torch.Generator().manual_seed(5)
@@ -61,10 +62,19 @@ OWN = {
     "written over what is read": written_over_what_is_read(),
     "total beside nothing": total_beside_nothing(),
     "position in a short row": position_in_a_short_row(),
+    **EDGES,
 }
 SLOW = ("long", "large", "in steps")
 INTERPRETED = {name: run for name, run in {**RUNS, **OWN}.items() if not any(word in name for word in SLOW)}
-BY_ROW = ("softmax", "layer norm, bfloat16", "symbolic columns", "any over (0, 1, 2)", "padded", "softmax over columns")
+BY_ROW = (
+    "softmax",
+    "layer norm, bfloat16",
+    "symbolic columns",
+    "any over (0, 1, 2)",
+    "padded",
+    "softmax over columns",
+    "halves in rows of 197",
+)
 COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),

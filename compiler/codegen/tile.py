@@ -36,6 +36,8 @@ ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""
 INSTANCES = 1056
 """How many a split makes: as many as run at a time."""
+DIVIDED, LEAST_DIVIDED = 0.55, 1024
+"""A row longer than so many elements is two blocks, where these have at most such a share of the lanes that one has."""
 GUESSED = 4096
 """A size that is a symbol."""
 
@@ -118,6 +120,13 @@ def whole_rows(blocks: Blocks, longest: int, is_by_row: bool = False) -> Blocks:
     width = power_above(longest)
     rows = 1 if is_by_row else max(1, ELEMENTS // width)
     return Blocks(rows, _warps(rows * width), LONGEST_ROW, blocks.step)
+
+
+def pieces_of(lanes: int, is_one: bool = False) -> list[int]:
+    """The blocks of a whole row: a power of two, or two of them where that leaves far fewer lanes idle."""
+    width = power_above(lanes)
+    most, rest = width // 2, power_above(max(1, lanes - width // 2))
+    return [most, rest] if not is_one and lanes > LEAST_DIVIDED and most + rest <= DIVIDED * width else [width]
 
 
 def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:

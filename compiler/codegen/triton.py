@@ -26,10 +26,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from compiler.codegen import affine, triton_expr
+from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_up
 from compiler.codegen.expr import HALVES
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
-from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, split_of, whole_rows
+from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, pieces_of, split_of, whole_rows
 from compiler.errors import Unsupported
 from compiler.ir.failures import FAILURES
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
@@ -58,12 +59,16 @@ import triton.language as tl
 from {math} import d
 import {math} as m
 """
+DIVIDED = 100
+"""The numbers of tiles go up to here; those of what is left of their rows are above it."""
 SEQUENTIAL = 32
 """A reduction over so few elements is a loop over tiles."""
 UNROLLED = 16
 """Its iterations up to which the loop is written out."""
 ATOMIC = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-_OURS = re.compile(r"(v|g|part|carry|y|x|z|in_y|s)_?\d*|pid|in_x|in_z|tl|triton|m|d|range")
+_OURS = re.compile(
+    r"(v|g|part|carry|y|x|z|in_y|s|k|lead|base)_?\d*|(near|inner|outer)_\d+_\d+|pid|in_x|in_z|tl|triton|m|d|range"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +87,25 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How programs are written: with indices of 64 bits; with one row a tile."""
+    """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16."""
 
     is_wide: bool = False
     is_by_row: bool = False
+    is_aligned: bool = True
 
 
-def emit_programs(kernel: Kernel, is_wide: bool = False, is_by_row: bool = False) -> tuple[Program, ...]:
+def emit_programs(
+    kernel: Kernel, is_wide: bool = False, is_by_row: bool = False, is_aligned: bool = True
+) -> tuple[Program, ...]:
     """The programs of a kernel, in an order in which they may run. With `is_wide` indices have 64 bits; `is_by_row`
-    makes each tile one row, whose own values are scalars.
+    makes each tile one row, whose own values are scalars; with `is_aligned` addresses are multiples of 16, and rows are
+    read 16 bytes at a time.
 
     Raises: Unsupported for an operator that Triton has no text for.
     """
     renamed = _with_identifiers(kernel)
     intern, nests = normalize(renamed)
-    manner = Manner(is_wide, is_by_row)
+    manner = Manner(is_wide, is_by_row, is_aligned)
     names = (kernel.name if not n else f"{kernel.name}_{n}" for n in itertools.count())
     back: dict[str, Index] = {new: Symbol(old) for new, old in zip(renamed.symbols, kernel.symbols, strict=True)}
     programs: list[Program] = []
@@ -197,10 +206,26 @@ class _Tile:
     block: int
     way: str
     parts: _Parts | None = None
+    edge: Edge | None = None
+    begins: int = 0
+    more: list[_Tile] = field(default_factory=list)
+    """What is left of a whole row that this tile holds the beginning of."""
+    head: int = 0
+    """The number of the tile that holds the beginning of the row."""
 
     @property
     def total(self) -> Index:
         return product(tuple(loop.extent for loop in self.loops))
+
+    @property
+    def lanes(self) -> Index:
+        """What its instances or steps run over."""
+        return self.total if self.edge is None else self.edge.lanes
+
+    @property
+    def lane(self) -> str:
+        """The name of its numbers, counted from where its rows are read from."""
+        return f"k_{self.number}" if self.edge is not None and self.edge.is_led else self.name
 
     @property
     def name(self) -> str:
@@ -210,8 +235,10 @@ class _Tile:
     def mask(self) -> str | None:
         """The name of the mask, where some lanes may be beyond the end."""
         total = self.total
-        is_full = isinstance(total, Int) and total.value % self.block == 0
-        return None if is_full else f"in_{self.name}"
+        is_led = self.edge is not None and self.edge.is_led
+        end = self.begins + self.block
+        is_full = isinstance(total, Int) and (end <= total.value if self.way == "whole" else total.value % end == 0)
+        return None if is_full and not is_led else f"in_{self.name}"
 
 
 @dataclass(slots=True, eq=False)
@@ -227,6 +254,7 @@ class _Place:
     is_axis: bool = False
     names: dict[int, str] = field(default_factory=dict)
     indices: dict[str, str] = field(default_factory=dict)
+    masks: set[str] = field(default_factory=set)
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -289,6 +317,7 @@ class _Emitter:
         self.extents = {loop.var: loop.extent for loop in nest.loops}
         self.is_narrow = split is None and all(self.dtypes[s.buffer] in HALVES for s in nest.stores)
         self.count = 0
+        self.led: set[int] = set()
         self.checks = self.is_across = False
         self.int_type = "tl.int64" if manner.is_wide else "tl.int32"
         self.kept: list[Expr] = []
@@ -434,8 +463,9 @@ class _Emitter:
         self._reduce(tile, parts.reductions)
         for reduction, buffer in zip(parts.reductions, parts.buffers, strict=True):
             beside = f" + z * {self._size(parts.rows)}"
-            where, line = self._store_line(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
-            where.line(line)
+            where, lines = self._store_lines(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
+            for line in lines:
+                where.line(line)
         return self._program(self._text(None, parts), self._grid(None) * parts.count)
 
     def _program(self, text: str, grid: Index) -> Program:
@@ -451,10 +481,36 @@ class _Emitter:
         if loops not in self.tiles:
             is_reduced = any(self._ordered(e.loops) == loops for level in self.levels for e in level)
             is_in_program = is_reduced or bool(self.scans) or len(self.sections) > 1
-            block, way = self.blocks.tile(product(tuple(v.extent for v in loops)), is_in_program)
-            self.tiles[loops] = _Tile(len(self.tiles), loops, block, way)
             self.extents |= {loop.var: loop.extent for loop in loops}
+            total = product(tuple(v.extent for v in loops))
+            block, way = self.blocks.tile(total, is_in_program)
+            tile = self.tiles[loops] = _Tile(len(self.tiles), loops, block, way, edge=self._edge(loops))
+            tile.head = tile.number
+            if way == "whole":
+                self._divide(tile)
         return self.tiles[loops]
+
+    def _divide(self, tile: _Tile) -> None:
+        """Makes a whole row tiles of as many elements, where it is far from a power of two of them."""
+        assert isinstance(tile.lanes, Int)
+        tile.block, *others = pieces_of(tile.lanes.value, is_one=bool(self.scans))
+        begins = tile.block
+        for block in others:
+            number = DIVIDED * (len(tile.more) + 1) + tile.number
+            tile.more.append(replace(tile, number=number, block=block, begins=begins, more=[]))
+            begins += block
+
+    def _edge(self, loops: tuple[Loop, ...]) -> Edge | None:
+        """How the rows of a tile lie, where that is off 16 bytes."""
+        if len(loops) != 1 or not self.manner.is_aligned or self.is_across or len(self.sections) > 1:
+            return None
+        found = subexpressions(store.expr for store in self.nest.stores)
+        accesses = [Access(e.index, self.dtypes[e.buffer]) for e in found if isinstance(e, Load)]
+        accesses += [Access(store.index, self.dtypes[store.buffer]) for store in self.nest.stores]
+        outside = self.x_vars | {loop.var for loop in self.z_loops}
+        edge = edge_of(loops[0], accesses, outside, self.extents)
+        is_drawn = any(isinstance(e, Call) and e.op == "philox" for e in found)  # at positions that begin at a multiple
+        return None if edge is not None and edge.is_led and is_drawn else edge
 
     def _place_of(self, tile: _Tile) -> tuple[_Place, bool]:
         """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""
@@ -463,20 +519,36 @@ class _Emitter:
             return _Place([], self.root.depth + 1, self.root, own, tile, True), True
         if tile not in self.whole:
             self.whole[tile] = _Place(self.root.lines, self.root.depth, self.root, own, tile, True)
-            if tile.way == "whole":
-                self._begin(tile, self.root, f"tl.arange(0, {tile.block})[None, :]")
+            start = f"y{tile.number} + " if tile.way == "grid" else f"{tile.begins} + " if tile.begins else ""
+            self._begin(tile, self.root, f"{start}tl.arange(0, {tile.block})[None, :]")
         return self.whole[tile], False
 
     def _begin(self, tile: _Tile, place: _Place, text: str) -> None:
         """The first lines over a tile: its numbers, and which of them are in range."""
-        place.line(f"{tile.name} = {text}{'.to(tl.int64)' if self.is_wide else ''}")
+        place.line(f"{tile.lane} = {text}{'.to(tl.int64)' if self.is_wide else ''}")
+        if tile.lane != tile.name:
+            place.line(f"{tile.name} = {tile.lane} - {self._lead(tile)}")
         if tile.mask:
-            place.line(f"{tile.mask} = {tile.name} < {self._size(tile.total)}")
+            is_led = tile.lane != tile.name
+            behind = f"({tile.name} >= 0) & " if is_led and not tile.begins else ""
+            end = f"{tile.name} < {self._size(tile.total)}"
+            place.line(f"{tile.mask} = {behind}{f'({end})' if behind else end}")
+
+    def _lead(self, tile: _Tile) -> str:
+        """The name of how far behind a multiple of its width each row of a tile begins; `base` is that multiple."""
+        assert tile.edge is not None
+        name, base = f"lead_{tile.head}", f"base_{tile.head}"
+        if tile.head not in self.led:
+            self.led.add(tile.head)
+            start = _parenthesized(self._index(tile.edge.start, self.root)[0])
+            self.root.line(f"{name} = {start} % {tile.edge.width}")
+            self.root.line(f"{base} = {start} // {tile.edge.width} * {tile.edge.width}")
+        return name
 
     def _end(self, tile: _Tile, place: _Place) -> None:
         """Adds the loop over a tile's blocks."""
         start = f"y{tile.number}"
-        span = f"0, {self._size(tile.total)}"
+        span = f"0, {self._size(tile.lanes)}"
         if tile.parts is not None:
             self.root.line(f"first = z * {tile.parts.length}")
             span = f"first, tl.minimum(first + {tile.parts.length}, {self._size(tile.total)})"
@@ -507,8 +579,13 @@ class _Emitter:
         place, is_loop = self._place_of(tile)
         if not is_loop:
             for reduction in members:
-                value = self._masked(self._value(self._converted(reduction), place), place, reduction)
-                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, value))
+                names = []
+                for at in (place, *(self._place_of(piece)[0] for piece in tile.more)):
+                    value = self._masked(self._value(self._converted(reduction), at), at, reduction)
+                    names.append(self._new(self.root, self._reduced(reduction, value)))
+                for name in names[1:]:
+                    names[0] = self._new(self.root, _joined_results(reduction, names[0], name))
+                self.root.names[id(reduction)] = names[0]
             return
         parts = {id(reduction): f"part_{self.count + n}" for n, reduction in enumerate(members)}
         self.count += len(members)
@@ -598,14 +675,16 @@ class _Emitter:
 
     def _store(self, tile: _Tile | None, stores: Sequence[Store]) -> None:
         place, is_loop = self._place_of(tile) if tile is not None else (self.root, False)
-        lines = [self._store_line(store, place) for store in stores]
-        for where, line in lines:  # what is read may be what is written, of the same element
-            where.line(line)
+        places = [place, *(self._place_of(piece)[0] for piece in (tile.more if tile is not None else ()))]
+        found = [self._store_lines(store, at) for at in places for store in stores]
+        for where, lines in dict.fromkeys(found):  # what is read may be what is written, of the same element
+            for line in lines:
+                where.line(line)
         if tile is not None and is_loop:
             self._end(tile, place)
 
-    def _store_line(self, store: Store, place: _Place, beside: str = "") -> tuple[_Place, str]:
-        """The statement that stores, its value and its place computed, and where it belongs."""
+    def _store_lines(self, store: Store, place: _Place, beside: str = "") -> tuple[_Place, tuple[str, ...]]:
+        """The statements that store, their value and their place computed, and where they belong."""
         free = affine.names(store.index) | self.intern.free(store.expr)
         if not is_scattered(store) and not free & place.own:
             place = self.root
@@ -616,15 +695,60 @@ class _Emitter:
             axes |= frozenset("xy" if place.tile else "x")
         axes |= self._axes_of(self.intern.free(store.expr), place)
         mask = self._mask(axes, place)
+        edge = self._edge_at(place, Access(store.index, dtype)) if store.mode == "write" else None
+        if edge is not None and edge.is_led:
+            index = f"{self._lead_base(place)} + {place.tile.lane}"  # type: ignore[union-attr]
         pointer = self._pointer(store.buffer, f"{index}{beside}{self._zeros(axes, place)}")
         if dtype is torch.bool:
             value = f"{value}.to(tl.uint8)"
+        if store.mode == "write" and edge is not None and mask:
+            inner, outer = self._divided(edge.width_of(dtype), place)
+            in_x = self._mask(axes - {"y"}, place)
+            masks = [f"{name}{f' & {in_x}' if in_x else ''}" for name in (inner, outer)]
+            return place, tuple(f"tl.store({pointer}, {value}, mask={mask})" for mask in masks)
         masked = f", mask={mask}" if mask else ""
         if store.mode == "write":
-            return place, f"tl.store({pointer}, {value}{masked})"
+            return place, (f"tl.store({pointer}, {value}{masked})",)
         if store.mode == "accumulate" and dtype in ATOMIC:
-            return place, f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")'
+            return place, (f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")',)
         raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
+
+    def _edge_at(self, place: _Place, access: Access) -> Edge | None:
+        """How the rows lie that an access goes along, where it is not 16 bytes at a time as it stands."""
+        edge = place.tile.edge if place.tile is not None and place.is_axis else None
+        return edge if edge is not None and edge.takes(access) else None
+
+    def _lead_base(self, place: _Place) -> str:
+        assert place.tile is not None
+        return f"base_{place.tile.head}"
+
+    def _bounds(self, tile: _Tile) -> tuple[str, str]:
+        """The first lane of a row and the one behind its last."""
+        total = self._size(tile.total)
+        return ("0", total) if tile.lane == tile.name else (lead := self._lead(tile), f"{lead} + {total}")
+
+    def _near(self, width: int, place: _Place) -> str:
+        """The name of a mask: the lanes up to the end of the last `width` elements that a row has a part in."""
+        tile = place.tile
+        assert tile is not None
+        name = f"near_{tile.number}_{width}"
+        if name not in place.masks:
+            place.masks.add(name)
+            place.line(f"{name} = {tile.lane} < {rounded_up(self._bounds(tile)[1], width)}")
+        return name
+
+    def _divided(self, width: int, place: _Place) -> tuple[str, str]:
+        """The names of two masks: the lanes of whole `width` elements of a row, and the others."""
+        tile = place.tile
+        assert tile is not None
+        inner, outer = f"inner_{tile.number}_{width}", f"outer_{tile.number}_{width}"
+        if inner not in place.masks:
+            place.masks.add(inner)
+            first, end = self._bounds(tile)
+            behind = f"({tile.lane} >= {rounded_up(first, width)}) & " if first != "0" else ""
+            place.line(f"{inner} = {behind}({tile.lane} < {rounded_down(end, width)})")
+            place.line(f"{outer} = {tile.mask} & ~{inner}")
+        return inner, outer
 
     def _zeros(self, axes: frozenset[str], place: _Place) -> str:
         """What gives an index the shape of all that is stored."""
@@ -714,6 +838,11 @@ class _Emitter:
     def _load(self, expr: Load, place: _Place) -> str:
         index, axes = self._index(expr.index, place)
         mask = self._mask(axes, place)
+        edge = self._edge_at(place, Access(expr.index, self.dtypes[expr.buffer]))
+        if edge is not None and mask:
+            near, in_x = self._near(edge.width_of(self.dtypes[expr.buffer]), place), self._mask(axes - {"y"}, place)
+            mask = f"{near} & {in_x}" if in_x else near
+            index = f"{self._lead_base(place)} + {place.tile.lane}" if edge.is_led else index  # type: ignore[union-attr]
         text = f"tl.load({self._pointer(expr.buffer, index)}{f', mask={mask}, other=0' if mask else ''})"
         return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
 
@@ -879,7 +1008,7 @@ class _Emitter:
     def _grid(self, store_tile: _Tile | None) -> Index:
         grid = product(tuple(loop.extent for loop in self.z_loops)) * self._blocks_of(self._x_total(), self.blocks.x)
         if store_tile is not None and store_tile.way == "grid":
-            grid = grid * self._blocks_of(store_tile.total, store_tile.block)
+            grid = grid * self._blocks_of(store_tile.lanes, store_tile.block)
         return grid
 
     def _x_total(self) -> Index:
@@ -894,9 +1023,8 @@ class _Emitter:
         head.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}")
         rest = "pid"
         if store_tile is not None and store_tile.way == "grid":
-            count = self._size(self._blocks_of(store_tile.total, store_tile.block))
-            start = f"({rest} % {count}) * {store_tile.block} + tl.arange(0, {store_tile.block})[None, :]"
-            self._begin(store_tile, head, start)
+            count = self._size(self._blocks_of(store_tile.lanes, store_tile.block))
+            head.line(f"y{store_tile.number} = ({rest} % {count}) * {store_tile.block}")
             rest = f"({rest} // {count})"
         if parts is not None:
             head.line(f"z = {rest} % {parts.count}")
@@ -978,6 +1106,13 @@ def _identity(op: str, dtype: torch.dtype) -> str:
 
 def _join_name(op: str, dtype: torch.dtype) -> str:
     return f"m.joined_{op}{'' if dtype.is_floating_point or op not in ('max', 'min') else '_int'}"
+
+
+def _joined_results(expr: Reduce, a: str, b: str) -> str:
+    """Two results of a reduction as one."""
+    if expr.op in ("any", "all"):
+        return f"{a} {'|' if expr.op == 'any' else '&'} {b}"
+    return _joined(expr, a, b)
 
 
 def _joined(expr: Reduce, part: str, value: str) -> str:

@@ -88,7 +88,7 @@ class _Loaded:
         return self.variants[wanted]
 
     def _compiled(self, wanted: _Variant, is_by_row: bool = False) -> tuple[Sequence[Program], list[Any]]:
-        programs = emit_programs(self.kernel, wanted.is_wide, is_by_row)
+        programs = emit_programs(self.kernel, wanted.is_wide, is_by_row, wanted.is_aligned)
         module = module_of(programs, self.cache)
         runs = [compiled(self.kernel, program, module, wanted.is_wide, wanted.is_aligned) for program in programs]
         return programs, runs
