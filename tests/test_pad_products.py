@@ -47,6 +47,11 @@ def of_w(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Tensor:
     return (g * 2).t() @ x
 
 
+def of_w_odd(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Tensor:
+    """Rows and the sum's length off 8 both."""
+    return (g[:2045] * 2).t() @ x[:2045]
+
+
 def of_both(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Tensor:
     h = g * 2
     return (h @ w).sum() + (h.permute(1, 0) @ x).sum()
@@ -59,7 +64,7 @@ def given(dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor, Tensor, 
 
 
 @pytest.mark.parametrize(("function", "count", "pads"), [
-    (forward, 1, 1), (with_bias, 1, 2), (of_x, 1, 2), (of_w, 1, 1), (of_both, 2, 2),
+    (forward, 1, 1), (with_bias, 1, 2), (of_x, 1, 2), (of_w, 1, 1), (of_w_odd, 1, 3), (of_both, 2, 2),
 ])  # fmt: skip
 def test_pad_products_keeps_values_and_strides(function: Callable[..., Tensor], count: int, pads: int) -> None:
     inputs = given()
