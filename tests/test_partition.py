@@ -21,7 +21,12 @@ from reference.partition import cheapest, cuts
 def joint_of(function: object, inputs: list[torch.Tensor]) -> Program:
     mode = FakeTensorMode()
     leaves = tuple(fake_leaf(UserInput(index), value, mode) for index, value in enumerate(inputs))
-    call = Call(lambda args: [function(*args)], leaves, mode, frozenset())  # type: ignore[operator]
+
+    def run(args: list[object]) -> list[object]:
+        results = function(*args)  # type: ignore[operator]
+        return list(results) if isinstance(results, tuple) else [results]
+
+    call = Call(run, leaves, mode, frozenset())
     return differentiate(capture(call, DECOMPOSITIONS))
 
 

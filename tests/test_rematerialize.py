@@ -174,6 +174,18 @@ def test_recomputed_values_stand_right_before_their_readers_and_are_rounded_as_b
     assert sum(place < nodes.index(again[1]) for place in products) >= 2, "the first layer's, after the second's"
 
 
+def test_what_is_returned_too_is_computed_again_for_no_more_than_its_elements() -> None:
+    """A copy of a product that the user gets: for backward the product is kept, in its bytes, and not what follows."""
+
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        copy = (x @ w)[:, :-1].clone()
+        return (copy.float() + 1).exp() * 2, copy
+
+    joint = joint_of(function, [torch.randn(64, 64).bfloat16().requires_grad_() for _ in range(2)])
+    made = rematerialize.cheapest_split(joint)
+    assert saved_bytes(made) < 64 * 63 * 4, "the powers, in float32"
+
+
 def test_rematerialized_takes_a_chain_of_any_length() -> None:
     def chain(x: Tensor) -> Tensor:
         for _ in range(700):

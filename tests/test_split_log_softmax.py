@@ -2,14 +2,18 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from compiler.ir.index import Int
 from compiler.ir.loops import Allocate
+from compiler.ir.roles import Program, Signature
 from compiler.passes.split_log_softmax import split_log_softmax
 from tests.lowering import assert_same, executable, planned, traced
 
+aten = torch.ops.aten
 ROWS = torch.linspace(-30, 30, 7 * 8).view(7, 8)[:, torch.randperm(8, generator=torch.Generator().manual_seed(0))]
 ROWS = ROWS.contiguous()
 SPECIAL = torch.tensor([[torch.inf, 0, 1], [-torch.inf, -torch.inf, -torch.inf], [-torch.inf, 3, 3], [torch.nan, 1, 2]])
@@ -50,3 +54,19 @@ def test_split_log_softmax_leaves_other_layouts_alone() -> None:
     x = ROWS.t()
     assert split_log_softmax(traced(lambda x: (torch.log_softmax(x, 0),), x)) == 0
     assert split_log_softmax(traced(lambda x: (torch.log_softmax(x, 0),), ROWS[:0])) == 0
+
+
+def test_split_log_softmax_of_halves_that_come_out_wide() -> None:
+    """As a GPU's autocast has it, which no CPU runs whole."""
+    x = ROWS.half()
+    with FakeTensorMode():
+        fake = torch.empty(7, 8, dtype=torch.float16, device="cuda")
+        graph = make_fx(lambda x: [aten._log_softmax.default(x, 1, True)])(fake)
+    program = Program(graph, Signature((), ()))
+    assert split_log_softmax(program) == 1
+    program.module.graph.lint()
+    program.module.recompile()
+    (result,) = program.returned
+    (found,) = program.module(x)
+    assert isinstance(result, fx.Node) and result.meta["val"].dtype is torch.float32
+    assert_same(found, torch.log_softmax(x.double(), 1).float(), "as of float64")

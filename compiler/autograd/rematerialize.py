@@ -208,7 +208,10 @@ class _Choice:
 
     def _is_stored(self, node: fx.Node) -> bool:
         """Whether backward stores a value: a library reads it there, or what reads it is far apart."""
-        return node in self.lasting or any(user not in self.before and not is_fused(user) for user in _readers(node))
+        if node in self.lasting:
+            return True
+        readers = (user for user in _readers(node) if user not in self.before and user.op != "output")
+        return any(not is_fused(user) for user in readers)
 
     def _is_in_memory(self, node: fx.Node) -> bool:
         """Whether forward stores a value in any case: a library makes or reads it, or it outlasts a library's call."""

@@ -529,6 +529,8 @@ class _Emitter:
     def _place_of(self, tile: _Tile) -> tuple[_Place, bool]:
         """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""
         own = frozenset(loop.var for loop in tile.loops)
+        if tile.lane != tile.name:
+            self._lead(tile)
         if tile.way == "steps":
             return _Place([], self.root.depth + 1, self.root, own, tile, True), True
         if tile not in self.whole:

@@ -27,6 +27,7 @@ from torch.fx.experimental.proxy_tensor import (
     get_proxy_slot,
     track_tensor_tree,
 )
+from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
 from compiler.ir.watch import Restrided, Watching
@@ -165,6 +166,9 @@ class Trace:
             calls[0].prepend(node)
         graph.output(list(outputs))
         eliminate_dead_nodes(graph)
+        for node in graph.nodes:
+            if _has_made_up_size(node):
+                raise Unsupported(f"the size of what {node.target} gives is its data's, and this torch makes one up")
         return module_of(self.tracer.root, graph)
 
 
@@ -235,6 +239,23 @@ def has_effect(node: fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     return is_effectful(node.target) and not (_is_plain(node.target) and _drops_nothing(node))
+
+
+def _has_made_up_size(node: fx.Node) -> bool:
+    """Whether a call whose result's size is found in its data has one that is a number: where torch has no rule for
+    fake tensors it runs the operator on zeros."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+        return False
+    given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False)) | node.kwargs
+    if given.get("output_size") is not None or given.get("num_classes", -1) != -1:
+        return False
+    if target is torch.ops.aten.index.Tensor:
+        masks = (each for each in node.args[1] if isinstance(each, fx.Node))  # type: ignore[union-attr]
+        if not any(mask.meta["val"].dtype in (torch.bool, torch.uint8) for mask in masks):
+            return False
+    values = [v for v in pytree.tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+    return bool(values) and not any(isinstance(size, torch.SymInt) for size in values[0].shape)
 
 
 def _is_plain(target: object) -> bool:

@@ -4,7 +4,7 @@
 
 A loss reads one element of each row: it computes that one from `x`, `m` and `l`, and the tensor of all logarithms is
 never stored. The same arithmetic as the operator's own lowering has, in float32 for the half types; ATen's kernel sums
-in another order.
+in another order. On a GPU autocast has halves come out as float32, and then `x` is what is kept, in half the memory.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ def split_log_softmax(program: Program) -> int:
 
 
 def _is_splittable(node: fx.Node) -> bool:
-    source, _, half_to_float = node.args
-    value = source.meta["val"]  # type: ignore[union-attr]
-    if half_to_float or value.device.type not in ("cpu", "cuda") or value.dtype not in DTYPES:
+    value = node.args[0].meta["val"]  # type: ignore[union-attr]
+    if value.device.type not in ("cpu", "cuda") or value.dtype not in DTYPES:
         return False
     if not all(is_known(size) and hint(size) for size in value.shape):
         return False
@@ -50,14 +49,15 @@ def _text(steps: tuple[Any, ...]) -> list[str]:
 def _split(node: fx.Node) -> None:
     x, dim, _ = node.args
     made: Any = x
+    dtype, wanted = x.meta["val"].dtype, node.meta["val"].dtype  # type: ignore[union-attr]
     with node.graph.inserting_before(node):
-        if x.meta["val"].dtype in HALF_DTYPES:  # type: ignore[union-attr]
+        if dtype in HALF_DTYPES:
             made = call_for(node, aten._to_copy.default, made, dtype=torch.float32)
         peak = call_for(node, aten.amax.default, made, [dim], True)
         powers = call_for(node, aten.exp.default, call_for(node, aten.sub.Tensor, made, peak))
         total = call_for(node, aten.sum.dim_IntList, powers, [dim], True)
         shifted = call_for(node, aten.sub.Tensor, made, peak)  # a second one, computed where its one reader is
         result = call_for(node, aten.sub.Tensor, shifted, call_for(node, aten.log.default, total))
-        if x.meta["val"].dtype in HALF_DTYPES:  # type: ignore[union-attr]
-            result = call_for(node, aten._to_copy.default, result, dtype=x.meta["val"].dtype)  # type: ignore[union-attr]
+        if wanted in HALF_DTYPES:
+            result = call_for(node, aten._to_copy.default, result, dtype=wanted)
     put_in_place(result, node)
