@@ -14,7 +14,7 @@ from compiler.codegen.nest import apart_loops
 from compiler.errors import VerifyError
 from compiler.fx import assay
 from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import Bind, Const, Kernel, Load, Loop, Store
+from compiler.ir.loops import Allocate, Bind, Const, Kernel, Load, Loop, Store
 from compiler.ir.verify import verify
 from tests.lowering import assert_same, check, error_of, executable, planned, traced
 
@@ -302,3 +302,46 @@ def test_update_out_of_range_raises_as_eager(name: str) -> None:
         expected = error_of(functions[name], x, wrong)
         assert expected is not None
         assert error_of(run, [x, wrong]) is expected
+
+
+ONE_A_ROW: dict[str, Callable[..., torch.Tensor]] = {
+    "a number": lambda t, s: torch.zeros(4, 7).scatter(1, t, -1.0),
+    "of a source": lambda t, s: torch.full((4, 7), 0.5).scatter(1, t, s),
+    "of a larger source": lambda t, s: s.new_zeros(4, 7).scatter(1, t, s.expand(4, 3) * 2),
+    "added": lambda t, s: torch.ones(4, 7).scatter_add(1, t, s),
+    "added, of halves": lambda t, s: torch.zeros(4, 7, dtype=torch.bfloat16).scatter_add(1, t, s.bfloat16()),
+    "along the first": lambda t, s: torch.zeros_like(s.expand(4, 7).t()).scatter(0, t.t(), s.t()),
+    "of a vector": lambda t, s: torch.zeros(7).scatter(0, t[2], 3.0),
+    "booleans": lambda t, s: torch.zeros(4, 7, dtype=torch.bool).scatter(1, t, True),
+}
+TARGETS = torch.tensor([[0], [6], [3], [3]])
+
+
+@pytest.mark.parametrize("name", ONE_A_ROW)
+def test_rows_of_a_number_but_for_one_element_take_no_memory(name: str) -> None:
+    """As the gradient of a loss's labels: what reads it computes it."""
+    source = torch.tensor([[1.5], [torch.nan], [-torch.inf], [2.0]])
+    other = ONE_A_ROW[name](TARGETS, source)
+    function = lambda t, s: (torch.where(other.isfinite(), ONE_A_ROW[name](t, s).mul(2), 1),)
+    schedule = planned(traced(function, TARGETS, source))
+    made = [step for step in schedule.steps if isinstance(step, Allocate)]
+    assert len(made) == 1, "the result, and nothing for what it is computed from"
+    (found,) = executable(schedule)([TARGETS, source])
+    assert_same(found, function(TARGETS, source)[0], name, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("position", [-1, 7])
+@pytest.mark.parametrize("name", ONE_A_ROW)
+def test_one_element_out_of_range_raises_as_eager(name: str, position: int) -> None:
+    targets, source = TARGETS.clone(), torch.ones(4, 1)
+    targets[2] = position
+    function = ONE_A_ROW[name]
+    assert error_of(torch.compile(function, backend="assay"), targets, source) == error_of(function, targets, source)
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_rows_without_an_element_are_left_as_they_are(rows: int) -> None:
+    """An index of fewer rows, or of two elements a row, says where some are written, not what each is."""
+    index = torch.tensor([[0, 1], [6, 6], [3, 0], [3, 2]])[:rows, : 1 if rows < 4 else 2]
+    function = lambda t: (torch.zeros(4, 7).scatter(1, t, 2.0) + 1,)
+    check(function, index)

@@ -95,6 +95,15 @@ def is_allocation(target: object) -> bool:
     return found is not None and found.kind is Kind.creation and found.rule is None
 
 
+FILLS = frozenset("full full_like new_full zeros zeros_like new_zeros ones ones_like new_ones".split())
+
+
+def _is_filled(argument: object) -> bool:
+    """Whether an argument is a tensor that the program itself fills with a number."""
+    packet = getattr(argument.target, "overloadpacket", None) if isinstance(argument, torch.fx.Node) else None
+    return packet is not None and packet.__name__ in FILLS and argument.target.namespace == "aten"  # type: ignore[union-attr]
+
+
 def has_text_for_all(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
     """The target of C++: whatever a rule makes."""
     return True
@@ -329,7 +338,8 @@ class _Lowering:
         if kind is not Kind.view and any(map(is_conjugate, pytree.tree_leaves(value))):
             raise Declined("a result that is marked as conjugate")
         fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
-        return Operation(node.name, arguments, tuple(outputs), fakes), aliases
+        filled = frozenset(name for name, argument in arguments_of(node).items() if _is_filled(argument))
+        return Operation(node.name, arguments, tuple(outputs), fakes, filled), aliases
 
     def _check_target(self, operation: Operation, result: Result) -> None:
         """Raises: Declined for what the target of the outputs' device cannot compute."""

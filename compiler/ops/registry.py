@@ -44,13 +44,15 @@ class Operation:
     """One call of an operator.
 
     `arguments` holds a `Tensor` for a tensor, an `Index` for a symbolic size, and constants. `fakes` are the
-    positional arguments as they were traced, for type promotion.
+    positional arguments as they were traced, for type promotion. `filled` are the arguments that are one number in all
+    elements, which a kernel that reads them needs no memory for.
     """
 
     name: str
     arguments: Mapping[str, Any]
     outputs: tuple[Tensor | None, ...]
     fakes: tuple[Any, ...]
+    filled: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import torch
 
-from compiler.ir.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops import Bind, Expr, Loop, Mode
+from compiler.ir.index import ONE, ZERO, Index, Int, Symbol, product
+from compiler.ir.loops import AsValue, Bind, Expr, Loop, Mode
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import NARROW, call, constant, convert, widened
 from compiler.ops.lookup import (
@@ -81,14 +81,41 @@ def scatter(mode: Mode) -> Rule:
 
     def lower(operation: Operation) -> Result:
         index, output = operation.tensor("index"), operation.output
+        own, dim = coordinates(len(index.shape)), operation["dim"] % len(output.shape)
+        if mode in ("write", "accumulate") and is_one_in_each_row(operation, index, dim):
+            return (one_in_each_row(operation, index, dim, mode),)
         if mode in ("accumulate", "multiply"):
             wants_exact_steps(output)
-        own, dim = coordinates(len(index.shape)), operation["dim"] % len(output.shape)
         position = checked(position_of(index, own), output.shape[dim], "gather", wraps=False)
         value = source_of(operation, ("src", "value"), own)
         return scattered(operation, index.shape, own, {dim: position}, value, mode)
 
     return lower
+
+
+def is_one_in_each_row(operation: Operation, index: Tensor, dim: int) -> bool:
+    """Whether each row along a dimension is a number but in one element, as the gradient of a loss's labels is."""
+    rows = [(a, b) for at, (a, b) in enumerate(zip(index.shape, operation.output.shape, strict=True)) if at != dim]
+    return "self" in operation.filled and index.shape[dim] is ONE and all(a is b for a, b in rows)
+
+
+def one_in_each_row(operation: Operation, index: Tensor, dim: int, mode: Mode) -> Expr:
+    """Each element by itself, so that what reads it needs no memory for it: `where(index[row] == i, value, number)`."""
+    output = operation.output
+    own = list(coordinates(len(output.shape)))
+    along, own[dim] = own[dim], ZERO
+    extent = output.shape[dim]
+    position = checked(position_of(index, tuple(own)), extent, "gather", wraps=False)
+    kind = torch.int32 if isinstance(extent, Int) and extent.value < 1 << 31 else torch.int64
+    is_it = call("eq", convert(position, kind), AsValue(along, kind))
+    before = operation.value("self", output.dtype)
+    value = source_of(operation, ("src", "value"), tuple(own))
+    if mode == "accumulate":
+        wide = widened(output.dtype)
+        after = convert(call("add", convert(before, wide), convert(value, wide)), output.dtype)
+    else:
+        after = value
+    return call("where", is_it, after, before, dtype=output.dtype)
 
 
 scalar_rule("scatter.src", "scatter.value")(scatter("write"))
