@@ -32,10 +32,10 @@ from compiler.passes import CHOICES, FUNCTIONAL, PASSES
 from compiler.passes.give_key import give_key
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
-from compiler.runtime import launch
+from compiler.runtime import load
 from compiler.runtime.cudagraphs import replayed
 from compiler.runtime.kept import Linked
-from compiler.runtime.launch import load_kernels
+from compiler.runtime.load import load_kernels
 from compiler.torch_compat import Decompositions
 
 Compiled = Callable[..., Any]
@@ -126,7 +126,7 @@ def compile_graph(
             run = compile_graph(flat, spread(_copied(example_inputs)), options, load_kernels)
             return lambda *args: run(*spread(args))
         call, spec = _call(gm, example_inputs, may_round=options.numerics == "fast")
-        keeper = warm.keeper(gm, call, options, load_kernels is launch.load_kernels)
+        keeper = warm.keeper(gm, call, options, load_kernels is load.load_kernels)
         compilers = _compilers(options, journal, load_kernels, keeper, spec)
         with journal.stage("restore"):
             restored = warm.restore(keeper, call, compilers, journal)

@@ -55,7 +55,7 @@ from compiler.passes import DRAWN, FUNCTIONAL, PASSES, Pass
 from compiler.runtime.build import find_compiler
 from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
 from compiler.runtime.kept import Host, Linked
-from compiler.runtime.launch import load_kernels
+from compiler.runtime.load import load_kernels
 from compiler.runtime.partial_backward import PartialBackward
 from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse

@@ -26,7 +26,7 @@ from compiler.ir.index import Int, Symbol
 from compiler.ir.loops import Buffer, Call, Kernel, Load, Loop, Store
 from compiler.options import Options
 from compiler.runtime.build import FLAGS, find_compiler
-from compiler.runtime.launch import load_kernels
+from compiler.runtime.load import load_kernels
 
 START, END = "<!-- measured -->", "<!-- /measured -->"
 

@@ -11,7 +11,7 @@ import torch
 from compiler.ir.index import Index, Int, Symbol, as_index
 from compiler.ir.loops import Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
 from compiler.options import Options
-from compiler.runtime.launch import load_kernels
+from compiler.runtime.load import load_kernels
 
 F32 = torch.float32
 i, j, k, r, s, n = (Symbol(name) for name in "ijkrsn")

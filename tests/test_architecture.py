@@ -43,7 +43,7 @@ BORROWED = (
 """What the project exists to do itself; the last two hand the first ones out under other names."""
 
 LAZY: dict[tuple[str, str], str] = {
-    ("compiler.runtime.launch", "compiler.runtime.triton_launch.load_triton"): "Triton need not be there",
+    ("compiler.runtime.load", "compiler.runtime.triton_launch.load_triton"): "Triton need not be there",
     ("compiler.runtime.triton_launch", "triton"): "it need not be there",
     ("compiler.runtime.triton_launch", "triton.backends.compiler.GPUTarget"): "it need not be there",
     ("compiler.runtime.triton_launch", "triton.compiler.ASTSource"): "it need not be there",

@@ -17,7 +17,7 @@ from compiler.errors import BuildError
 from compiler.ir.loops import Expr, Kernel
 from compiler.options import Options
 from compiler.runtime import build, cache, launch
-from compiler.runtime.launch import load_kernels
+from compiler.runtime.load import load_kernels
 from tests import kernel_ir as ir
 
 

@@ -100,8 +100,10 @@ FILLS = frozenset("full full_like new_full zeros zeros_like new_zeros ones ones_
 
 def _is_filled(argument: object) -> bool:
     """Whether an argument is a tensor that the program itself fills with a number."""
-    packet = getattr(argument.target, "overloadpacket", None) if isinstance(argument, torch.fx.Node) else None
-    return packet is not None and packet.__name__ in FILLS and argument.target.namespace == "aten"  # type: ignore[union-attr]
+    target = argument.target if isinstance(argument, torch.fx.Node) else None
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    return target.overloadpacket.__name__ in FILLS
 
 
 def has_text_for_all(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:

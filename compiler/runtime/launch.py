@@ -110,21 +110,6 @@ _known: dict[Known, tuple[Path, Place, Callable[..., None]]] = {}
 """The functions of this process, which stay loaded, with the files that they come from."""
 
 
-def load_kernels(kernels: Sequence[Kernel], options: Options) -> Mapping[str, Callable[..., None]]:
-    """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol: of C++ on the
-    CPU, of Triton on a GPU.
-
-    Raises: BuildError where there is no compiler, or it failed; Unsupported for what the target has no text for.
-    """
-    on_gpu = [kernel for kernel in kernels if kernel.device.type == "cuda"]
-    if not on_gpu:
-        return load_cpp(kernels, options)
-    from compiler.runtime.triton_launch import load_triton  # an optional toolchain
-
-    rest = [kernel for kernel in kernels if kernel.device.type != "cuda"]
-    return {**load_cpp(rest, options), **load_triton(on_gpu, options)}
-
-
 def load_cpp(kernels: Sequence[Kernel], options: Options) -> Loaded:
     """Kernels on the CPU, by their names.
 
@@ -187,8 +172,11 @@ class Function:
     answer: str = ""
 
 
-def load_text(text: str, functions: Sequence[Function], options: Options) -> list[Callable[..., object]]:
-    """Functions over C++ text of our own, which begins after the parts of `math.h` that it names.
+def load_text(
+    text: str, functions: Sequence[Function], options: Options, own: Sequence[str] = ()
+) -> list[Callable[..., object]]:
+    """Functions over C++ text of our own, which begins after the parts of `math.h` that it names; after them those that
+    the text itself makes Python functions.
 
     Raises: BuildError as `load_cpp` does.
     """
@@ -199,8 +187,9 @@ def load_text(text: str, functions: Sequence[Function], options: Options) -> lis
     source = _unit("\n".join([_PYTHON, text, *entries]))
     key = key_of([source], compiler.version, *_build.FLAGS)
     path = fetch(options.cache, key, functools.partial(_build.build, [source], compiler))
-    loaded = _load(path, [f.name for f in functions])
-    return [loaded[f.name] for f in functions]
+    names = [*(f.name for f in functions), *own]
+    loaded = _load(path, names)
+    return [loaded[name] for name in names]
 
 
 @functools.lru_cache(maxsize=MOST_TEXTS)

@@ -31,6 +31,7 @@ from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
 from compiler.options import Options
+from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda
 
 MATH = "compiler.codegen.triton_math"
 ALIGNED_BYTES = 16
@@ -41,6 +42,7 @@ ROOM = 256
 """Memory between launches is at multiples of so many bytes."""
 OTHER_WARPS = (4, 8, 2, 16, 1)
 """What a program is compiled for where Triton fails on the number of warps that was chosen for it."""
+THREADS_OF_A_WARP = 32
 CAPABILITY = (9, 0)
 """What machine code is for where no GPU is there: to look at it, and to test that there is some."""
 
@@ -116,7 +118,7 @@ class _Loaded:
         first = self.variant(_Variant(self.is_surely_wide, True))
         return _defined("\n".join(lines), kernel.name, {"otherwise": self.otherwise, "run": first})
 
-    def _launches(self, programs: Sequence[Program], runs: Sequence[tuple[Any, Any, Any]]) -> Launcher:
+    def _launches(self, programs: Sequence[Program], codes: Sequence[_Code]) -> Launcher:
         """The function that launches the programs on the current stream of the kernel's device."""
         kernel = self.kernel
         buffers = [f"a{n}" for n in range(len(kernel.buffers))]
@@ -133,13 +135,13 @@ class _Loaded:
             lines += [f"    room = empty({sum(room.values()) + ROOM * len(room)}, dtype=u8, device=device)"]
             lines += ["    start = room.data_ptr()"]
             lines += [f"    {name} = start + {at}" for name, at in zip(room, starts, strict=False)]
-        for number, (program, (run, function, metadata)) in enumerate(zip(programs, runs, strict=True)):
-            names |= {f"run_{number}": run, f"function_{number}": function, f"metadata_{number}": metadata}
-            given = f"function_{number}, metadata_{number}, None, None, None"
+        for number, (program, code) in enumerate(zip(programs, codes, strict=True)):
+            names |= {f"run_{number}": code.run, f"function_{number}": code.function, f"more_{number}": code.more}
             own = ", ".join([*buffers, *(buffer.name for buffer in program.workspace), *kernel.symbols])
-            launch = f"run_{number}(grid, 1, 1, stream, {given}, {own})"
+            grid = str(program.grid.value) if isinstance(program.grid, Int) else "grid"
+            launch = code.call(number, grid, self.device, own)
             if isinstance(program.grid, Int):
-                lines += [f"    {launch.replace('grid', str(program.grid.value), 1)}"] * (program.grid.value > 0)
+                lines += [f"    {launch}"] * (program.grid.value > 0)
             else:
                 lines += [f"    grid = {index_text(program.grid)}", f"    if grid > 0: {launch}"]
         return _defined("\n".join(lines), "launch", names)
@@ -212,12 +214,42 @@ def _capability(device: torch.device) -> int:
     return 10 * major + minor
 
 
-def _on_device(run: Any, device: int) -> tuple[Any, Any, Any]:
-    """What launches machine code on a device: the launcher, the function there, what the launcher wants to know."""
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Machine code on a device: what launches it, the function there, and what goes when nobody holds it.
+
+    `threads` and `shared` are for the driver; without them Triton's own launcher runs it, which wants its description.
+    """
+
+    run: Launcher
+    function: int
+    more: Any
+    threads: int = 0
+    shared: int = 0
+
+    def call(self, number: int, grid: str, device: int, values: str) -> str:
+        """The text of a launch, by the names that it is given under a number."""
+        if self.threads:
+            return f"run_{number}(function_{number}, {grid}, {self.threads}, {self.shared}, {device}, stream, {values})"
+        given = f"function_{number}, more_{number}[0], None, None, None"
+        return f"run_{number}({grid}, 1, 1, stream, {given}, {values})"
+
+
+def _on_device(run: Any, device: int) -> _Code:
+    """What launches machine code on a device: the driver, where there is nothing to it but a function's arguments."""
     from triton.runtime.driver import driver
 
+    metadata = run.metadata
     with torch.cuda.device(device):
-        module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, run.metadata.shared, device)
-        launcher = driver.active.launcher_cls(run.src, run.metadata)
-    launcher.module = module  # which goes when nobody holds it
-    return launcher, function, run.packed_metadata
+        module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, metadata.shared, device)
+        launch = launch_cuda() if _is_plain(metadata) and len(run.src.signature) <= MOST_VALUES else None
+        if launch is not None:
+            return _Code(launch, function, module, THREADS_OF_A_WARP * metadata.num_warps, metadata.shared)
+        launcher = driver.active.launcher_cls(run.src, metadata)
+    return _Code(launcher, function, (run.packed_metadata, module))
+
+
+def _is_plain(metadata: Any) -> bool:
+    """Whether a launch is of blocks that know nothing of each other and want no memory but their arguments."""
+    more = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
+    return getattr(metadata, "num_ctas", 1) == 1 and not any(getattr(metadata, name, 0) for name in more)
