@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from compiler import fx
-from compiler.ir.roles import Program
+from compiler.ir.roles import Program, Signature
 from compiler.passes import CHOICES
 from compiler.passes.convolve_channels_last import convolve_channels_last
 
@@ -131,3 +133,41 @@ def test_convolve_channels_last_of_two_sizes(changed: list[int]) -> None:
                 assert ours.stride() == eager.stride()
                 torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
     assert sum(changed) >= 3
+
+
+def of_gpu(x: Tensor, first: Tensor, apart: Tensor, second: Tensor) -> list[Tensor]:
+    """Convolutions of all channels, of each by itself, and of single pixels, in halves."""
+    x = F.conv2d(x, first, padding=1).relu()
+    x = F.conv2d(x, apart, padding=1, groups=16) * 2
+    return [F.conv2d(x, second).relu()]
+
+
+def on_gpu(dtype: torch.dtype) -> Program:
+    """The program for a GPU that need not be there."""
+    sizes = (2, 3, 16, 16), (16, 3, 3, 3), (16, 1, 3, 3), (24, 16, 1, 1)
+    with FakeTensorMode(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._C, "_conv_determine_backend_memory_format", lambda *_: torch.contiguous_format)
+        graph = make_fx(of_gpu)(*(torch.empty(size, dtype=dtype, device="cuda") for size in sizes))
+    return Program(graph, Signature((), ()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_convolve_channels_last_of_a_gpu_turns_weights_too(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch without CUDA does not know what cuDNN makes of an image with its channels innermost, which is another."""
+    monkeypatch.setattr(torch._C, "_conv_determine_backend_memory_format", lambda *_: torch.channels_last)
+    program = on_gpu(dtype)
+    assert convolve_channels_last(program) == 3
+    program.module.graph.lint()
+    convolutions = program.module.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+    for node in convolutions:
+        assert all(
+            value.meta["val"].is_contiguous(memory_format=torch.channels_last) for value in (node, *node.args[:2])
+        )
+    (result,) = program.returned
+    assert result is not None and result.meta["val"].is_contiguous(), "as it lies in eager"
+    clones = program.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert len(clones) == 3, "the image, the weight that lies otherwise, and the result"
+
+
+def test_convolve_channels_last_of_a_gpu_leaves_what_is_no_half() -> None:
+    assert convolve_channels_last(on_gpu(torch.float32)) == 0
