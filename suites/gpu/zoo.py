@@ -48,6 +48,11 @@ def measured(case: Case, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, Any]) -> Step:
+    """A step that has run. The row has what its first call took, and by how much the memory grew that is reserved."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
     with torch.device("cuda"):
         step = make_step(case, given.mode, resolve(backend).wrap, size=given.size, seed=0, device="cuda")
     began = time.perf_counter()
@@ -56,12 +61,14 @@ def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, An
     row[f"first_call_s_{backend}"] = time.perf_counter() - began
     for _ in range(WARM_UP):
         step()
+    row[f"peak_bytes_{backend}"] = torch.cuda.max_memory_reserved() - before
     return step
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m suites.gpu.zoo")
     parser.add_argument("models", nargs="*", help="as llama; all of them by default")
+    parser.add_argument("--suite", default="zoo", help="whose cases they are")
     parser.add_argument("--mode", choices=("infer", "train"), default="infer")
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="full")
     parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16")
@@ -71,10 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="a row is added as soon as it is measured")
     given = parser.parse_args(arguments)
     os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
-    cases = {case.name.removeprefix("zoo."): case for case in discover(("zoo",))}
+    cases = {case.name.removeprefix(f"{given.suite}."): case for case in discover((given.suite,))}
     unknown = set(given.models) - cases.keys()
     if unknown:
-        parser.error(f"no models of the zoo: {', '.join(sorted(unknown))}")
+        parser.error(f"no cases of {given.suite}: {', '.join(sorted(unknown))}")
     rows = []
     for name in given.models or cases:
         rows.append(measured(at_precision(cases[name], given.mode, given.precision), given))
