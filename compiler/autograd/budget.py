@@ -25,7 +25,7 @@ from compiler.autograd.partition import Split, demands, halves, late, viewed
 from compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
 from compiler.ir.decisions import Reason
 from compiler.ir.roles import Program
-from compiler.ir.trace import is_view, producer
+from compiler.ir.trace import gives_memory_on, producer
 
 REGION = "_region_activation_memory_budget"
 """What torch marks the calls of a region with that has a budget."""
@@ -202,7 +202,7 @@ class _Walk:
         given = {node for node in kept if node.op == "call_function"}
         backward, _ = self._peak(ordered, after, self.returned, held, given)
         twice = (node for node in after & before if node.op == "call_function")
-        again = sum(work(node) for node in twice if not is_view(producer(node)[0]))
+        again = sum(work(node) for node in twice if not gives_memory_on(producer(node)[0]))
         return Priced(terms, max(forward, backward), _bytes(viewed(node) for node in saved), again)
 
     def _peak(
@@ -247,7 +247,7 @@ def _bytes(values: Iterable[fx.Node]) -> int:
 def _own_bytes(node: fx.Node, within: set[fx.Node]) -> int:
     """The memory that a value has for itself: a view has none, nor has what is computed within the kernel of its only
     reader."""
-    if not is_measurable(node) or is_view(producer(node)[0]):
+    if not is_measurable(node) or gives_memory_on(producer(node)[0]):
         return 0
     readers = [user for user in node.users if user in within]
     if is_fused(node) and len(readers) == 1 and readers[0].op == "call_function" and is_fused(readers[0]):

@@ -27,9 +27,9 @@ from compiler.ir.trace import (
     STASHED,
     SYMBOLIC,
     UNCHECKED,
+    gives_memory_on,
     has_effect,
     is_random,
-    is_view,
     module_of,
     producer,
 )
@@ -164,14 +164,14 @@ def is_free(node: fx.Node) -> bool:
         return False
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return False
-    if is_view(call):
+    if gives_memory_on(call):
         return viewed(call).op != "placeholder" or has_symbols(node.meta.get("val"))
     return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in call.all_input_nodes)
 
 
 def viewed(call: fx.Node) -> fx.Node:
     """What a chain of views begins with."""
-    while is_view(call):
+    while gives_memory_on(call):
         call, _ = producer(call.args[0])  # type: ignore[arg-type]
     return call
 

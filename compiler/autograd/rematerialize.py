@@ -27,7 +27,7 @@ from compiler.autograd.partition import Split, demands, is_free, split, viewed
 from compiler.autograd.replay import is_replayable
 from compiler.ir.decisions import Reason, Why
 from compiler.ir.roles import Program
-from compiler.ir.trace import has_effect, is_random, is_view, producer
+from compiler.ir.trace import gives_memory_on, has_effect, is_random, producer
 from compiler.ops.lower import is_allocation
 
 
@@ -234,7 +234,7 @@ def _lasting(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
             continue
         readers = [user for user in node.users if user in before and not is_allocation(user.target)]
         library[node] = min((order[u] if not is_fused(u) else library[u] for u in readers), default=never)
-        last[node] = max((last[u] if is_view(u) else order[u] for u in readers), default=-1)
+        last[node] = max((last[u] if gives_memory_on(u) else order[u] for u in readers), default=-1)
     return {node for node in library if library[node] < last[node]}
 
 
@@ -263,7 +263,7 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
     pending = list(node.users)
     while pending:
         user = pending.pop()
-        if is_view(user):
+        if gives_memory_on(user):
             pending.extend(user.users)
         else:
             yield user

@@ -30,9 +30,8 @@ GATHERED = 512
 """Elements of a row that are read at a time where each is a miss."""
 FEW = 32
 """Rows that are too few for an instance each."""
-ACROSS, ACROSS_BYTES = 32, 256
-"""Elements that are reduced at a time where rows are neighbours in memory, and the bytes of as many rows as a tile
-has."""
+ACROSS = (32, 64)
+"""Elements that are reduced at a time where rows are neighbours in memory, and rows of a tile then."""
 ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""
 INSTANCES = 1056
@@ -47,7 +46,7 @@ GUESSED = 4096
 class Shape:
     """What a program computes: `rows` by `inner`, and reductions over `lengths`. `is_across`: what is read along one
     axis is written along the other; `is_x_near`: neighbours in memory are rows; `is_gathered`: data says where some
-    values are; `itemsize`: the bytes of the least element that is read."""
+    values are."""
 
     rows: Index
     inner: Index
@@ -56,7 +55,6 @@ class Shape:
     is_across: bool
     is_x_near: bool
     is_gathered: bool
-    itemsize: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,8 @@ def _pointwise(shape: Shape) -> Blocks:
 
 
 def _across(shape: Shape, longest: int) -> Blocks:
-    rows = min(ACROSS_BYTES // max(2, shape.itemsize), power_above(_guess(shape.rows)))
-    length = min(ACROSS, power_above(longest))
+    rows = min(ACROSS[1], power_above(_guess(shape.rows)))
+    length = min(ACROSS[0], power_above(longest))
     return Blocks(rows, _warps(rows * length), length, length)
 
 

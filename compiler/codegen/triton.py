@@ -437,21 +437,7 @@ class _Emitter:
         lane = self.nest.lane if reductions or self.scans else None
         is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
         is_gathered = bool(self.intern.positions)
-        itemsize = self._least_itemsize() if is_x_near else 4
-        return choose(
-            Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered, itemsize)
-        )
-
-    def _least_itemsize(self) -> int:
-        """The bytes of the least element that is read, of tensors that vary along some reduction."""
-        bound = {
-            loop.var
-            for e in subexpressions(s.expr for s in self.nest.stores)
-            if isinstance(e, Reduce)
-            for loop in e.loops
-        }
-        loads = (e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Load))
-        return min((self.dtypes[e.buffer].itemsize for e in loads if affine.names(e.index) & bound), default=4)
+        return choose(Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered))
 
     # ---- the program
 

@@ -297,6 +297,11 @@ def is_view(call: fx.Node) -> bool:
     return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view
 
 
+def gives_memory_on(call: fx.Node) -> bool:
+    """Whether a call's result is its argument's memory: a view, or one that nothing is said of."""
+    return is_view(call) or call.target is torch.ops.aten._unsafe_view.default
+
+
 def producer(node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:
     """The call behind a chain of `getitem`, and the indices taken."""
     path: list[int] = []

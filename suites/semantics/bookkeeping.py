@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from harness.case import Made
 from suites.semantics.program import inner, leaf, numbers, program
@@ -43,6 +44,28 @@ def copy_of_what_backward_reads_written_by_the_caller() -> Made:
         return w.exp().clone()
 
     return f, (leaf(3),), {}
+
+
+def _write_first_result_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+    y, total = f(x, w)
+    with torch.no_grad():
+        y.zero_()
+    return total  # type: ignore[no-any-return]
+
+
+@program(versions, modes=TRAIN, scenario=_write_first_result_then_backward)
+def product_that_backward_does_not_read_written_by_the_caller() -> Made:
+    """What follows from it is wider: it would be cheaper to keep the product and compute that again."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.linear(x, w)
+        return y, y.float().exp().sum()
+
+    return (
+        f,
+        (leaf(2, 8, 16).detach().bfloat16().requires_grad_(), leaf(32, 16).detach().bfloat16().requires_grad_()),
+        {},
+    )
 
 
 def _write_input_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
