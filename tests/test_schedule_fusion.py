@@ -87,6 +87,38 @@ def test_fuse_into_one_kernel(name: str) -> None:
     assert writes(schedule) == stores
 
 
+def test_fuse_computes_later_what_nothing_reads_before() -> None:
+    """As backward does what it computes again: it could be before a product, and is read only after it."""
+
+    def function(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x * 3).tanh()
+        return ((g @ w) * (1 - y * y) + y,)
+
+    x, g, w = (torch.randn(8, 8) for _ in range(3))
+    schedule = check(function, x, g, w)
+    (launch,) = launches(schedule)
+    assert len(launch.kernel.buffers) == 3, "x, the product and the result"
+
+
+def test_fuse_computes_early_what_is_smaller_than_it_reads() -> None:
+    """Else what it reads would stay in memory."""
+
+    def function(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.sum(2).tanh()
+        return ((g @ w) * (1 - y * y) + y,)
+
+    schedule = check(function, torch.randn(8, 8, 9), torch.randn(8, 8), torch.randn(8, 8))
+    assert len(launches(schedule)) == 2
+
+
+def test_fuse_keeps_where_it_is_what_a_call_reads() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x * 3).tanh()
+        return ((y @ w) * (1 - y * y) + y,)
+
+    assert len(launches(check(function, torch.randn(8, 8), torch.randn(8, 8)))) == 2
+
+
 def test_fuse_makes_no_cycle_through_aten() -> None:
     """y is made of x before and after a call that reads what the first kernel makes."""
 

@@ -9,7 +9,8 @@ Three decisions, made once a node in the order of the graph:
 
 Every group becomes one kernel, which stores those members that something outside it reads. No cycle can come of it:
 each group has a level above the levels of all that it reads, and a member joins only if that stays so; a call with an
-effect has one above that of the call with an effect before it.
+effect has one above that of the call with an effect before it. A group that nothing outside it has read yet may rise to
+the level of a value that reads it, as what backward computes again does, which needs nothing but what forward kept.
 
 Cost: near-linear in nodes; expressions are bounded in size and depth, and what exceeds the bound is stored.
 """
@@ -68,6 +69,8 @@ class Group:
     """Each member over i0, i1, ..., in terms of what other groups or ATen compute."""
     seen: set[Expr] = field(default_factory=set)
     position: int = 0
+    is_read: bool = False
+    """Whether something outside of it has read what it computes."""
 
     @property
     def ranges(self) -> dict[str, Index]:
@@ -161,6 +164,9 @@ class _Fusion:
         for position, definition in enumerate(self.lowered.definitions):
             if isinstance(definition, Called):
                 level = 1 + self._level_of_call(definition)
+                self._note_reading(
+                    self._root(name) for name in references((definition.call.args, definition.call.kwargs))
+                )
                 if definition.has_effect:  # it runs behind the one before
                     level = last = max(level, last + 1)
                 self.levels[definition.name] = level
@@ -247,6 +253,7 @@ class _Fusion:
         """Updates are never part of another kernel: what reads the tensor must see all of them."""
         update = self._expanded(definition.update, definition.over)
         read = [self._root(definition.base), *(element.tensor for element in elements(update))]
+        self._note_reading(read)
         self.levels[definition.tensor.name] = 1 + max(self.levels.get(name, 0) for name in read)
         self.scatterings.append(Scattering(definition, update, position))
 
@@ -317,6 +324,10 @@ class _Fusion:
             self._replace(*joined)
             self._added(joined[0], tensor, read, position)
             return
+        for group in self._risable(read):
+            if self._try(group, tensor, expr, axes, read, may_rise=True):
+                self._added(group, tensor, read, position)
+                return
         level = 1 + max((self.levels.get(element.tensor, 0) for element in read), default=0)
         group = Group(level, tuple(tensor.shape[dim] for dim in axes))
         self.groups[id(group)] = group
@@ -324,7 +335,14 @@ class _Fusion:
         group.seen.update(nodes(group.expansions[tensor.name]))
         self._added(group, tensor, read, position)
 
+    def _note_reading(self, names: Iterable[str], by: Group | None = None) -> None:
+        """Values are read outside of the groups that compute them, which stay where they are then."""
+        for group in map(self.group_of.get, names):
+            if group is not None and group is not by:
+                group.is_read = True
+
     def _added(self, group: Group, tensor: Tensor, read: list[Element], position: int) -> None:
+        self._note_reading((element.tensor for element in read), group)
         group.position = position
         self.group_of[tensor.name] = group
         self.levels[tensor.name] = group.level
@@ -359,6 +377,7 @@ class _Fusion:
     def _replace(self, joined: Group, parts: list[Group]) -> None:
         """Lets one group stand where several did."""
         gone = {id(group) for group in parts}
+        joined.is_read = any(group.is_read for group in parts)
         for group in parts:
             del self.groups[id(group)]
         self.groups[id(joined)] = joined
@@ -368,15 +387,24 @@ class _Fusion:
                 if id(self.readers.get(element.tensor)) in gone:
                     self.readers[element.tensor] = joined
 
-    def _try(self, group: Group, tensor: Tensor, expr: Expr, axes: tuple[int, ...], read: list[Element]) -> bool:
-        """Adds a value to a group, if it may and if it pays."""
-        outside = [element for element in read if element.tensor not in group.expansions]
-        if any(self.levels.get(element.tensor, 0) >= group.level for element in outside):
+    def _try(
+        self,
+        group: Group,
+        tensor: Tensor,
+        expr: Expr,
+        axes: tuple[int, ...],
+        read: list[Element],
+        may_rise: bool = False,
+    ) -> bool:
+        """Adds a value to a group, if it may and if it pays; with `may_rise` also one that reads what comes later."""
+        outside = [element.tensor for element in read if element.tensor not in group.expansions]
+        level = max(group.level, 1 + max((self.levels.get(name, 0) for name in outside), default=0))
+        if level > group.level and not may_rise:
             return False
         domain = merged_domain(group.domain, tuple(tensor.shape[dim] for dim in axes))
         if domain is None or not self._is_parallel(group, domain, expr, tensor):
             return False
-        wider = Group(group.level, domain)
+        wider = Group(level, domain)
         placed = _over_loops(wider, tensor, expr, axes, self.cost.ranges)
         if not self._lines_up(group, wider, placed):
             return False
@@ -389,7 +417,24 @@ class _Fusion:
         group.domain = domain
         group.expansions[tensor.name] = expansion
         group.seen.update(fresh)
+        group.level = level
+        self.levels.update(dict.fromkeys(group.expansions, level))
         return True
+
+    def _risable(self, read: list[Element]) -> list[Group]:
+        """The groups that computed what a value reads and may do so later: nothing else has read them yet, and what
+        they read takes no more memory meanwhile than they do themselves."""
+        producers = {id(g): g for e in read if (g := self.group_of.get(e.tensor)) is not None}
+        return [group for group in producers.values() if not group.is_read and self._grows(group)]
+
+    def _grows(self, group: Group) -> bool:
+        """Whether a group takes no less memory than what it reads."""
+        sources = {element.tensor for element in elements(*group.expansions.values())} - group.expansions.keys()
+        return self._bytes(sources) <= self._bytes(group.expansions)
+
+    def _bytes(self, names: Iterable[str]) -> int:
+        tensors = (self.lowered.tensors[name] for name in names)
+        return sum(self.cost.count(tensor.shape) * tensor.dtype.itemsize for tensor in tensors)
 
     def _is_crossed(self, group: Group, fresh: Iterable[Expr]) -> bool:
         """Whether some reductions would run along the memory that they read and others across it: one loop over both
