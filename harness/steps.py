@@ -91,7 +91,7 @@ def _cotangent(output: Tensor, generator: torch.Generator) -> Tensor | None:
     """None for a scalar, whose cotangent is one."""
     if output.numel() == 1 and output.dim() == 0:
         return None
-    return torch.randn(output.shape, generator=generator, dtype=torch.float32).to(output)
+    return torch.randn(output.shape, generator=generator, dtype=torch.float32, device=generator.device).to(output)
 
 
 def leaves_behind(outputs: Sequence[Tensor]) -> Iterator[Tensor]:

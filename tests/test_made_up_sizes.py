@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from compiler.fx import assay
+from compiler.ir import trace
 from compiler.journal import totals
 
 NAMESPACE = "assay_made_up_sizes"
@@ -30,6 +33,18 @@ def test_a_size_that_is_made_up_is_not_compiled(positives: torch._ops.OpOverload
     before = totals()["eager_graphs"]
     (found,) = assay(graph, [x])(x)
     assert torch.equal(found, torch.tensor([3.0, 7.0, 9.0])) and totals()["eager_graphs"] == before + 1
+
+
+@pytest.mark.parametrize("size", [3, torch.SymInt])
+def test_a_size_that_torch_does_not_say_is_the_datas(size: object) -> None:
+    """`_unique` in torch 2.11 has no tag and no rule for fake tensors; that of 2.13 gives a symbol."""
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        fake = mode.from_tensor(torch.zeros(3, dtype=torch.int64))
+        found = torch.ops.aten._unique.default(fake)
+    graph = fx.Graph()
+    node = graph.call_function(torch.ops.aten._unique.default, (graph.placeholder("x"),))
+    node.meta["val"] = (fake, fake) if size == 3 else found
+    assert trace._has_made_up_size(node) == (size == 3)
 
 
 def gathered(x: Tensor, index: Tensor) -> Tensor:

@@ -46,6 +46,8 @@ STASHED = "saved_tensor_with_no_vc_check"
 """Marks, in the metadata of a node, what a user's function keeps as an attribute of its context; torch sets it."""
 READS_STASHED = "reads_stashed"
 """Marks, in `custom`, a node of such a function's backward that reads what is kept so, and nothing that was saved."""
+UNTAGGED = (torch.ops.aten._unique.default,)
+"""Operators whose results' sizes their data says, which not every torch says of them."""
 UNCHECKED = "is_unchecked"
 """Marks, in forward's nodes, what eager keeps without looking whether it is written before backward."""
 
@@ -245,7 +247,9 @@ def _has_made_up_size(node: fx.Node) -> bool:
     """Whether a call whose result's size is found in its data has one that is a number: where torch has no rule for
     fake tensors it runs the operator on zeros."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.dynamic_output_shape not in target.tags and target not in UNTAGGED:
         return False
     given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False)) | node.kwargs
     if given.get("output_size") is not None or given.get("num_classes", -1) != -1:
