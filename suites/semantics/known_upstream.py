@@ -290,3 +290,16 @@ def inputs_that_no_formula_reads_changed_by_the_caller_before_backward() -> Made
         return ((x + w).exp() + 1).sin().sum()
 
     return f, (leaf(6), leaf(6)), {}
+
+
+@program(known, modes=("train",))
+def input_detached_after_its_view_is_written() -> Made:
+    """In eager the view's history begins anew at what was detached, and the leaf behind it gets no gradient."""
+
+    def f(x: Tensor) -> Tensor:
+        view = x.view(1, -1)
+        view.reshape(-1).exp_()
+        x.detach_()
+        return view
+
+    return f, (leaf(3).clone(),), {}
