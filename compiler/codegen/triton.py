@@ -21,7 +21,7 @@ import itertools
 import keyword
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -31,6 +31,21 @@ from compiler.codegen.expr import HALVES
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, pieces_of, split_of, whole_rows
+from compiler.codegen.triton_tiles import (
+    Parts,
+    Place,
+    Tile,
+    contiguous_across,
+    identity_of,
+    is_power,
+    join_name,
+    joined_results,
+    joined_text,
+    levels_of,
+    parenthesized,
+    peak_of,
+    register_type,
+)
 from compiler.errors import Unsupported
 from compiler.ir.failures import FAILURES
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
@@ -194,122 +209,11 @@ def _with_identifiers(kernel: Kernel) -> Kernel:
     )
 
 
-@dataclass(slots=True, eq=False)
-class _Tile:
-    """What one `y` of a program runs over: the loops, outermost first, and how it does.
-
-    `way`: `whole` in one block, in `steps` of a loop in the program, or each block in an instance of its own (`grid`).
-    """
-
-    number: int
-    loops: tuple[Loop, ...]
-    block: int
-    way: str
-    parts: _Parts | None = None
-    edge: Edge | None = None
-    begins: int = 0
-    more: list[_Tile] = field(default_factory=list)
-    """What is left of a whole row that this tile holds the beginning of."""
-    head: int = 0
-    """The number of the tile that holds the beginning of the row."""
-
-    @property
-    def total(self) -> Index:
-        return product(tuple(loop.extent for loop in self.loops))
-
-    @property
-    def lanes(self) -> Index:
-        """What its instances or steps run over."""
-        return self.total if self.edge is None else self.edge.lanes
-
-    @property
-    def lane(self) -> str:
-        """The name of its numbers, counted from where its rows are read from."""
-        return f"k_{self.number}" if self.edge is not None and self.edge.is_led else self.name
-
-    @property
-    def name(self) -> str:
-        return f"y_{self.number}"
-
-    @property
-    def mask(self) -> str | None:
-        """The name of the mask, where some lanes may be beyond the end."""
-        total = self.total
-        is_led = self.edge is not None and self.edge.is_led
-        end = self.begins + self.block
-        is_full = isinstance(total, Int) and (end <= total.value if self.way == "whole" else total.value % end == 0)
-        return None if is_full and not is_led else f"in_{self.name}"
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """Where values are computed: lines being written, the names of the values there, and the variables that vary there
-    and not around it, along `y` if it `is_axis`, else from one iteration to the next."""
-
-    lines: list[str]
-    depth: int
-    around: _Place | None
-    own: frozenset[str]
-    tile: _Tile | None
-    is_axis: bool = False
-    names: dict[int, str] = field(default_factory=dict)
-    indices: dict[str, str] = field(default_factory=dict)
-    masks: set[str] = field(default_factory=set)
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Long reductions of few rows, each computed in `count` parts of `length` elements by instances of their own.
-
-    The parts of a reduction are a buffer of so many parts by `rows`, which the next program reduces.
-    """
-
-    reductions: tuple[Reduce, ...]
-    buffers: tuple[Buffer, ...]
-    count: int
-    length: int
-    row: Index
-    rows: Index
-
-    def joined(self, store: Store, intern: Interner) -> Store:
-        """The store with each reduction made from its parts."""
-        loop = Loop(f"part{len(self.buffers)}_{self.buffers[0].name}", Int(self.count))
-        made: dict[int, Expr] = {}
-        for reduction, buffer in zip(self.reductions, self.buffers, strict=True):
-            element = intern(Load(buffer.name, Symbol(loop.var) * self.rows + self.row, reduction.dtype))
-            made[id(reduction)] = intern(Reduce(reduction.op, (loop,), element, reduction.dtype))
-        return replace(store, expr=_replaced(store.expr, made, intern))
-
-
-def _replaced(expr: Expr, made: dict[int, Expr], intern: Interner) -> Expr:
-    """An interned expression with others in the place of some of its parts."""
-    if id(expr) not in made:
-        match expr:
-            case Call():
-                new: Expr = replace(expr, args=tuple(_replaced(arg, made, intern) for arg in expr.args))
-            case Cast():
-                new = replace(expr, expr=_replaced(expr.expr, made, intern))
-            case Check():
-                inner, condition = (_replaced(e, made, intern) for e in (expr.expr, expr.condition))
-                new = replace(expr, expr=inner, condition=condition)
-            case Bind():
-                new = replace(expr, body=_replaced(expr.body, made, intern))
-            case Reduce():
-                new = replace(expr, body=_replaced(expr.body, made, intern))
-            case _:
-                new = expr
-        made[id(expr)] = intern(new)
-    return made[id(expr)]
-
-
 class _Emitter:
     """One nest as one program; with `parts` the program that computes these alone."""
 
     def __init__(
-        self, name: str, kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, split: _Parts | None = None
+        self, name: str, kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, split: Parts | None = None
     ) -> None:
         self.name, self.kernel, self.intern, self.nest, self.is_wide = name, kernel, intern, nest, manner.is_wide
         self.split, self.manner = split, manner
@@ -323,7 +227,7 @@ class _Emitter:
         self.kept: list[Expr] = []
         self.scans = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Scan)]
         reductions = self._parallel_reductions()
-        self.levels = _levels(reductions)
+        self.levels = levels_of(reductions)
         self.x_loops, self.y_loops, self.z_loops = self._axes(reductions)
         self.blocks = self._choose(reductions)
         if manner.is_by_row:
@@ -333,9 +237,9 @@ class _Emitter:
             self.sections = self._sections(self.y_loops[0])
         self.are_halves_summed = not self.y_loops and self._reads_halves(reductions)
         self.x_vars = frozenset(loop.var for loop in self.x_loops)
-        self.root = _Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
-        self.tiles: dict[tuple[Loop, ...], _Tile] = {}
-        self.whole: dict[_Tile, _Place] = {}
+        self.root = Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
+        self.tiles: dict[tuple[Loop, ...], Tile] = {}
+        self.whole: dict[Tile, Place] = {}
 
     def _reads_halves(self, reductions: Sequence[Reduce]) -> bool:
         """Whether what is reduced is of halves, beside what each row has one of."""
@@ -366,7 +270,7 @@ class _Emitter:
 
     # ---- reductions in parts
 
-    def parts(self) -> _Parts | None:
+    def parts(self) -> Parts | None:
         """The reductions that are better computed in parts, of those that wait for no other; None where there are
         none: rows are many, or short, or their number is not known."""
         rows, groups = self._x_total(), dict[tuple[Loop, ...], list[Reduce]]()
@@ -381,7 +285,7 @@ class _Emitter:
                 numel = Int(rows.value * count)
                 at = len(self.kernel.buffers)
                 buffers = tuple(Buffer(f"parts_{at + n}", e.dtype, numel) for n, e in enumerate(members))
-                return _Parts(tuple(members), buffers, count, length, self._row(), rows)
+                return Parts(tuple(members), buffers, count, length, self._row(), rows)
         return None
 
     def _has_binding(self, reduction: Reduce) -> bool:
@@ -424,7 +328,7 @@ class _Emitter:
         if len(loops) < 2:
             return (), loops, ()
         inner, others = loops[-1], loops[:-1]
-        across = _contiguous_across(self.nest.stores, others, inner)
+        across = contiguous_across(self.nest.stores, others, inner)
         self.is_across = across is not None
         if across is None:
             return others, (inner,), ()
@@ -447,7 +351,7 @@ class _Emitter:
         tiles_of_stores = [self._tile(loops) if loops else None for loops, _ in self.sections]
         store_tile = tiles_of_stores[0]
         for level in self._levels_online():
-            tiles: dict[_Tile, list[Reduce]] = {}
+            tiles: dict[Tile, list[Reduce]] = {}
             for reduction in level:
                 tiles.setdefault(self._tile(self._ordered(reduction.loops)), []).append(reduction)
             for tile, members in tiles.items():
@@ -456,10 +360,10 @@ class _Emitter:
             self._store(along, stores)
         return self._program(self._text(store_tile), self._grid(store_tile))
 
-    def _run_parts(self, parts: _Parts) -> Program:
+    def _run_parts(self, parts: Parts) -> Program:
         loops = self._ordered(parts.reductions[0].loops)
         self.extents |= {loop.var: loop.extent for loop in loops}
-        tile = self.tiles[loops] = _Tile(0, loops, self.blocks.step, "steps", parts)
+        tile = self.tiles[loops] = Tile(0, loops, self.blocks.step, "steps", parts)
         self._reduce(tile, parts.reductions)
         for reduction, buffer in zip(parts.reductions, parts.buffers, strict=True):
             beside = f" + z * {self._size(parts.rows)}"
@@ -477,20 +381,20 @@ class _Emitter:
         order = {loop.var: at for at, loop in enumerate(self.y_loops)}
         return tuple(sorted(loops, key=lambda loop: order.get(loop.var, -1)))
 
-    def _tile(self, loops: tuple[Loop, ...]) -> _Tile:
+    def _tile(self, loops: tuple[Loop, ...]) -> Tile:
         if loops not in self.tiles:
             is_reduced = any(self._ordered(e.loops) == loops for level in self.levels for e in level)
             is_in_program = is_reduced or bool(self.scans) or len(self.sections) > 1
             self.extents |= {loop.var: loop.extent for loop in loops}
             total = product(tuple(v.extent for v in loops))
             block, way = self.blocks.tile(total, is_in_program)
-            tile = self.tiles[loops] = _Tile(len(self.tiles), loops, block, way, edge=self._edge(loops))
+            tile = self.tiles[loops] = Tile(len(self.tiles), loops, block, way, edge=self._edge(loops))
             tile.head = tile.number
             if way == "whole":
                 self._divide(tile)
         return self.tiles[loops]
 
-    def _divide(self, tile: _Tile) -> None:
+    def _divide(self, tile: Tile) -> None:
         """Makes a whole row tiles of as many elements, where it is far from a power of two of them."""
         assert isinstance(tile.lanes, Int)
         tile.block, *others = pieces_of(tile.lanes.value, is_one=bool(self.scans))
@@ -512,20 +416,20 @@ class _Emitter:
         is_drawn = any(isinstance(e, Call) and e.op == "philox" for e in found)  # at positions that begin at a multiple
         return None if edge is not None and edge.is_led and is_drawn else edge
 
-    def _place_of(self, tile: _Tile) -> tuple[_Place, bool]:
+    def _place_of(self, tile: Tile) -> tuple[Place, bool]:
         """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""
         own = frozenset(loop.var for loop in tile.loops)
         if tile.lane != tile.name:
             self._lead(tile)
         if tile.way == "steps":
-            return _Place([], self.root.depth + 1, self.root, own, tile, True), True
+            return Place([], self.root.depth + 1, self.root, own, tile, True), True
         if tile not in self.whole:
-            self.whole[tile] = _Place(self.root.lines, self.root.depth, self.root, own, tile, True)
+            self.whole[tile] = Place(self.root.lines, self.root.depth, self.root, own, tile, True)
             start = f"y{tile.number} + " if tile.way == "grid" else f"{tile.begins} + " if tile.begins else ""
             self._begin(tile, self.root, f"{start}tl.arange(0, {tile.block})[None, :]")
         return self.whole[tile], False
 
-    def _begin(self, tile: _Tile, place: _Place, text: str) -> None:
+    def _begin(self, tile: Tile, place: Place, text: str) -> None:
         """The first lines over a tile: its numbers, and which of them are in range."""
         place.line(f"{tile.lane} = {text}{'.to(tl.int64)' if self.is_wide else ''}")
         if tile.lane != tile.name:
@@ -536,18 +440,18 @@ class _Emitter:
             end = f"{tile.name} < {self._size(tile.total)}"
             place.line(f"{tile.mask} = {behind}{f'({end})' if behind else end}")
 
-    def _lead(self, tile: _Tile) -> str:
+    def _lead(self, tile: Tile) -> str:
         """The name of how far behind a multiple of its width each row of a tile begins; `base` is that multiple."""
         assert tile.edge is not None
         name, base = f"lead_{tile.head}", f"base_{tile.head}"
         if tile.head not in self.led:
             self.led.add(tile.head)
-            start = _parenthesized(self._index(tile.edge.start, self.root)[0])
+            start = parenthesized(self._index(tile.edge.start, self.root)[0])
             self.root.line(f"{name} = {start} % {tile.edge.width}")
             self.root.line(f"{base} = {start} // {tile.edge.width} * {tile.edge.width}")
         return name
 
-    def _end(self, tile: _Tile, place: _Place) -> None:
+    def _end(self, tile: Tile, place: Place) -> None:
         """Adds the loop over a tile's blocks."""
         start = f"y{tile.number}"
         span = f"0, {self._size(tile.lanes)}"
@@ -555,7 +459,7 @@ class _Emitter:
             self.root.line(f"first = z * {tile.parts.length}")
             span = f"first, tl.minimum(first + {tile.parts.length}, {self._size(tile.total)})"
         self.root.line(f"for {start} in range({span}, {tile.block}):")
-        head = _Place([], place.depth, None, frozenset(), None)
+        head = Place([], place.depth, None, frozenset(), None)
         self._begin(tile, head, f"{start} + tl.arange(0, {tile.block})[None, :]")
         self.root.lines += [*head.lines, *place.lines]
 
@@ -568,7 +472,7 @@ class _Emitter:
             return self.levels
         together: list[Reduce] = []
         for reduction in self.levels[1]:
-            peak = _peak_of(reduction)
+            peak = peak_of(reduction)
             if peak is not None and any(peak is e for e in self.levels[0]):
                 tile = self._tile(self._ordered(reduction.loops))
                 if tile.way == "steps" and tile is self._tile(self._ordered(peak.loops)):
@@ -576,7 +480,7 @@ class _Emitter:
         rest = [e for e in self.levels[1] if not any(e is other for other in together)]
         return [[*self.levels[0], *together], *([rest] if rest else []), *self.levels[2:]]
 
-    def _reduce(self, tile: _Tile, members: Sequence[Reduce]) -> None:
+    def _reduce(self, tile: Tile, members: Sequence[Reduce]) -> None:
         """Computes reductions over one tile; in steps, one loop for all."""
         place, is_loop = self._place_of(tile)
         if not is_loop:
@@ -586,12 +490,12 @@ class _Emitter:
                     value = self._masked(self._value(self._converted(reduction), at), at, reduction)
                     names.append(self._new(self.root, self._reduced(reduction, value)))
                 for name in names[1:]:
-                    names[0] = self._new(self.root, _joined_results(reduction, names[0], name))
+                    names[0] = self._new(self.root, joined_results(reduction, names[0], name))
                 self.root.names[id(reduction)] = names[0]
             return
         parts = {id(reduction): f"part_{self.count + n}" for n, reduction in enumerate(members)}
         self.count += len(members)
-        peaks = {id(e): peak for e in members if (peak := _peak_of(e)) is not None and id(peak) in parts}
+        peaks = {id(e): peak for e in members if (peak := peak_of(e)) is not None and id(peak) in parts}
         for reduction in sorted(members, key=lambda e: id(e) not in peaks):  # before their peaks, which they read
             self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
         self._end(tile, place)
@@ -604,18 +508,18 @@ class _Emitter:
                 scaled = f"{part} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
                 self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, scaled))
 
-    def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: _Place, parts: dict[int, str]) -> None:
+    def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to those before. With `peak`, a sum of powers beside their greatest
         exponent: what was summed is scaled down where a greater one is met."""
         assert place.tile is not None
-        part, start = parts[id(expr)], _identity(expr.op, expr.dtype)
-        self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], {start}, {_register_type(expr)})")
+        part, start = parts[id(expr)], identity_of(expr.op, expr.dtype)
+        self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], {start}, {register_type(expr)})")
         value = self._masked(self._value(self._converted(peak or expr), place), place, peak or expr)
         if peak is not None:
             joined = "joined_powers_of_halves" if self.are_halves_summed else "joined_powers"
             place.line(f"{part} = m.{joined}({part}, {parts[id(peak)]}, {value})")
         else:
-            place.line(f"{part} = {_joined(expr, part, value)}")
+            place.line(f"{part} = {joined_text(expr, part, value)}")
 
     def _rows(self, expr: Expr) -> int:
         return self.blocks.x if self.intern.free(expr) & self.root.own else 1
@@ -629,12 +533,12 @@ class _Emitter:
         self.kept.append(made)
         return made
 
-    def _masked(self, value: str, place: _Place, expr: Reduce | Scan) -> str:
+    def _masked(self, value: str, place: Place, expr: Reduce | Scan) -> str:
         """The value over the whole tile, with what changes nothing beyond its end."""
         assert place.tile is not None
         mask = place.tile.mask
         if mask:
-            start = f"tl.full((), {_identity(expr.op, expr.dtype)}, {triton_expr.TYPES[expr.dtype]})"
+            start = f"tl.full((), {identity_of(expr.op, expr.dtype)}, {triton_expr.TYPES[expr.dtype]})"
             return f"tl.where({mask}, {value}, {start})"
         rows = self.blocks.x if isinstance(expr, Scan) else self._rows(expr)
         return f"tl.broadcast_to({value}, [{rows}, {place.tile.block}])"
@@ -648,7 +552,7 @@ class _Emitter:
             return f"tl.sum({value}, {along})"
         if expr.op in ("max", "min") and not expr.dtype.is_floating_point:
             return f"tl.{expr.op}({value}, {along})"
-        return f"tl.reduce({value}, combine_fn={_join_name(expr.op, expr.dtype)}, {along})"
+        return f"tl.reduce({value}, combine_fn={join_name(expr.op, expr.dtype)}, {along})"
 
     def _along(self) -> str:
         """How to reduce along `y`: one row leaves a scalar."""
@@ -675,7 +579,7 @@ class _Emitter:
         self.nest = replace(self.nest, stores=tuple(store for _, moved in found for store in moved))
         return found
 
-    def _store(self, tile: _Tile | None, stores: Sequence[Store]) -> None:
+    def _store(self, tile: Tile | None, stores: Sequence[Store]) -> None:
         place, is_loop = self._place_of(tile) if tile is not None else (self.root, False)
         places = [place, *(self._place_of(piece)[0] for piece in (tile.more if tile is not None else ()))]
         found = [self._store_lines(store, at) for at in places for store in stores]
@@ -685,7 +589,7 @@ class _Emitter:
         if tile is not None and is_loop:
             self._end(tile, place)
 
-    def _store_lines(self, store: Store, place: _Place, beside: str = "") -> tuple[_Place, tuple[str, ...]]:
+    def _store_lines(self, store: Store, place: Place, beside: str = "") -> tuple[Place, tuple[str, ...]]:
         """The statements that store, their value and their place computed, and where they belong."""
         free = affine.names(store.index) | self.intern.free(store.expr)
         if not is_scattered(store) and not free & place.own:
@@ -715,21 +619,21 @@ class _Emitter:
             return place, (f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")',)
         raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
 
-    def _edge_at(self, place: _Place, access: Access) -> Edge | None:
+    def _edge_at(self, place: Place, access: Access) -> Edge | None:
         """How the rows lie that an access goes along, where it is not 16 bytes at a time as it stands."""
         edge = place.tile.edge if place.tile is not None and place.is_axis else None
         return edge if edge is not None and edge.takes(access) else None
 
-    def _lead_base(self, place: _Place) -> str:
+    def _lead_base(self, place: Place) -> str:
         assert place.tile is not None
         return f"base_{place.tile.head}"
 
-    def _bounds(self, tile: _Tile) -> tuple[str, str]:
+    def _bounds(self, tile: Tile) -> tuple[str, str]:
         """The first lane of a row and the one behind its last."""
         total = self._size(tile.total)
         return ("0", total) if tile.lane == tile.name else (lead := self._lead(tile), f"{lead} + {total}")
 
-    def _near(self, width: int, place: _Place) -> str:
+    def _near(self, width: int, place: Place) -> str:
         """The name of a mask: the lanes up to the end of the last `width` elements that a row has a part in."""
         tile = place.tile
         assert tile is not None
@@ -739,7 +643,7 @@ class _Emitter:
             place.line(f"{name} = {tile.lane} < {rounded_up(self._bounds(tile)[1], width)}")
         return name
 
-    def _divided(self, width: int, place: _Place) -> tuple[str, str]:
+    def _divided(self, width: int, place: Place) -> tuple[str, str]:
         """The names of two masks: the lanes of whole `width` elements of a row, and the others."""
         tile = place.tile
         assert tile is not None
@@ -752,12 +656,12 @@ class _Emitter:
             place.line(f"{outer} = {tile.mask} & ~{inner}")
         return inner, outer
 
-    def _zeros(self, axes: frozenset[str], place: _Place) -> str:
+    def _zeros(self, axes: frozenset[str], place: Place) -> str:
         """What gives an index the shape of all that is stored."""
         shape = self._shape(axes, place)
         return f" + tl.zeros({shape}, {self.int_type})" if shape != "()" else ""
 
-    def _shape(self, axes: frozenset[str], place: _Place) -> str:
+    def _shape(self, axes: frozenset[str], place: Place) -> str:
         """The shape of what varies along axes; nothing has one where a tile is one row and it varies along no other."""
         columns = place.tile.block if "y" in axes and place.tile else 1
         if self.blocks.x == 1 and "y" not in axes:
@@ -766,7 +670,7 @@ class _Emitter:
 
     # ---- values
 
-    def _value(self, expr: Expr, place: _Place) -> str:
+    def _value(self, expr: Expr, place: Place) -> str:
         """The name of a value, computed in the outermost place where all that it depends on is known."""
         free = self.intern.free(expr)
         while place.around is not None and not free & place.own and id(expr) not in place.names:
@@ -776,7 +680,7 @@ class _Emitter:
             self.kept.append(expr)
         return place.names[id(expr)]
 
-    def _made(self, expr: Expr, place: _Place) -> str:
+    def _made(self, expr: Expr, place: Place) -> str:
         match expr:
             case Load():
                 return self._new(place, self._load(expr, place))
@@ -786,7 +690,7 @@ class _Emitter:
                 if expr.op == "philox":
                     return self._new(place, self._philox(expr, place))
                 operands = [self._value(arg, place) for arg in expr.args]
-                is_narrow = self.is_narrow or (self.are_halves_summed and _is_power(expr))
+                is_narrow = self.is_narrow or (self.are_halves_summed and is_power(expr))
                 return self._new(place, triton_expr.call(expr, operands, is_narrow))
             case Cast(inner, dtype):
                 return self._new(place, triton_expr.cast(self._value(inner, place), inner.dtype, dtype))
@@ -794,7 +698,7 @@ class _Emitter:
                 text, axes = self._index(index, place)
                 whole = text if axes else f"tl.full((), {text}, tl.int64)"
                 kind = triton_expr.TYPES[dtype]
-                return self._new(place, f"{_parenthesized(whole)}.to({kind})")
+                return self._new(place, f"{parenthesized(whole)}.to({kind})")
             case Bind():
                 return self._value(expr.body, place)
             case Check():
@@ -806,7 +710,7 @@ class _Emitter:
                 return self._sequential(expr, place)
         raise AssertionError(expr)
 
-    def _philox(self, expr: Call, place: _Place) -> str:
+    def _philox(self, expr: Call, place: Place) -> str:
         seed, start, position, *launch = expr.args
         assert isinstance(position, AsValue) and all(isinstance(size, Const) for size in launch)
         threads, width = (size.value for size in launch if isinstance(size, Const))
@@ -816,7 +720,7 @@ class _Emitter:
         name = {1: "philox", 4: "philox_of_fours", 8: "philox_of_eights"}[many]
         return f"m.{name}({self._value(seed, place)}, {self._value(start, place)}, {whole}, {threads}, {width})"
 
-    def _neighbours(self, position: Index, place: _Place) -> int:
+    def _neighbours(self, position: Index, place: Place) -> int:
         """How many neighbours along `y` begin at a multiple of their number: as many as a thread reads at once."""
         tile = place.tile
         if tile is None or not place.is_axis:
@@ -831,13 +735,13 @@ class _Emitter:
                 return many
         return 1
 
-    def _new(self, place: _Place, text: str) -> str:
+    def _new(self, place: Place, text: str) -> str:
         name = f"v{self.count}"
         self.count += 1
         place.line(f"{name} = {text}")
         return name
 
-    def _load(self, expr: Load, place: _Place) -> str:
+    def _load(self, expr: Load, place: Place) -> str:
         index, axes = self._index(expr.index, place)
         mask = self._mask(axes, place)
         edge = self._edge_at(place, Access(expr.index, self.dtypes[expr.buffer]))
@@ -849,9 +753,9 @@ class _Emitter:
         return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
 
     def _pointer(self, buffer: str, index: str) -> str:
-        return f"{buffer} + {_parenthesized(index)}"
+        return f"{buffer} + {parenthesized(index)}"
 
-    def _mask(self, axes: frozenset[str], place: _Place) -> str:
+    def _mask(self, axes: frozenset[str], place: Place) -> str:
         parts = ["in_x"] if "x" in axes and self._is_x_masked() else []
         if "y" in axes and place.tile is not None and place.tile.mask:
             parts.append(place.tile.mask)
@@ -861,7 +765,7 @@ class _Emitter:
         total = self._x_total()
         return self.blocks.x > 1 and not (isinstance(total, Int) and total.value % self.blocks.x == 0)
 
-    def _check(self, expr: Check, place: _Place) -> None:
+    def _check(self, expr: Check, place: Place) -> None:
         """Stops the device where a condition does not hold. An integer divided by 0 raises nothing on a GPU."""
         if expr.failure == "zero division":
             return
@@ -871,12 +775,12 @@ class _Emitter:
         whole = f"{condition} | ~({mask})" if mask else condition
         place.line(f"tl.device_assert({whole}, {FAILURES[expr.failure][1]!r})")
 
-    def _scan(self, expr: Scan, place: _Place) -> str:
+    def _scan(self, expr: Scan, place: Place) -> str:
         assert place.tile is not None
-        start = _identity(expr.op, expr.dtype)
+        start = identity_of(expr.op, expr.dtype)
         value = self._masked(self._value(self._converted(expr), place), place, expr)
         given = self._new(place, value)
-        join = _join_name(expr.op, expr.dtype)
+        join = join_name(expr.op, expr.dtype)
         scanned = f"tl.cumsum({given}, 1)" if expr.op == "sum" else f"tl.associative_scan({given}, 1, {join})"
         if place.tile.way != "steps":
             return self._new(place, scanned)
@@ -887,27 +791,27 @@ class _Emitter:
         place.line(f"{carry} = {join}({carry}, tl.reduce({given}, combine_fn={join}, {self._along()}))")
         return result
 
-    def _sequential(self, expr: Reduce, place: _Place) -> str:
+    def _sequential(self, expr: Reduce, place: Place) -> str:
         """A reduction as a loop over what varies around it."""
         free = self.intern.free(expr)
         axes = self._axes_of(free, place)
         total, number = product(tuple(loop.extent for loop in expr.loops)), self.count
         self.count += 1
         part, step = f"part_{number}", f"s_{number}"
-        start = _identity(expr.op, expr.dtype)
-        place.line(f"{part} = tl.full({self._shape(axes, place)}, {start}, {_register_type(expr)})")
-        inside = _Place([], place.depth + 1, place, frozenset(loop.var for loop in expr.loops), place.tile)
+        start = identity_of(expr.op, expr.dtype)
+        place.line(f"{part} = tl.full({self._shape(axes, place)}, {start}, {register_type(expr)})")
+        inside = Place([], place.depth + 1, place, frozenset(loop.var for loop in expr.loops), place.tile)
         is_short = isinstance(total, Int) and total.value <= UNROLLED
         self._decode(inside, step, expr.loops)
         value = self._value(self._converted(expr), inside)
-        inside.line(f"{part} = {_joined(expr, part, value)}")
+        inside.line(f"{part} = {joined_text(expr, part, value)}")
         place.line(f"for {step} in {'tl.static_range' if is_short else 'range'}({self._size(total)}):")
         place.lines += inside.lines
         return self._new(place, f"{part} != 0") if expr.op in ("any", "all") else part
 
     # ---- indices
 
-    def _axes_of(self, names: frozenset[str], place: _Place) -> frozenset[str]:
+    def _axes_of(self, names: frozenset[str], place: Place) -> frozenset[str]:
         """The axes along which something varies: of a variable that several have, the innermost's counts."""
         axes, left, at = set(), names, place
         while at.around is not None:
@@ -916,14 +820,14 @@ class _Emitter:
             left, at = left - at.own, at.around
         return frozenset(axes | ({"x"} if left & self.x_vars else set()))
 
-    def _index(self, index: Index, place: _Place) -> tuple[str, frozenset[str]]:
+    def _index(self, index: Index, place: Place) -> tuple[str, frozenset[str]]:
         """The text of an index, and the axes along which it varies."""
         names = affine.names(index)
         for name in names & self.intern.positions.keys():
             names |= self.intern.free(self.intern.positions[name])
         return self._text_of(index, place), self._axes_of(names, place)
 
-    def _text_of(self, index: Index, place: _Place) -> str:
+    def _text_of(self, index: Index, place: Place) -> str:
         match index:
             case Int(value):
                 return str(value)
@@ -941,7 +845,7 @@ class _Emitter:
                 return self._division(index, self._factor(a, place), self._factor(b, place))
         raise AssertionError(index)
 
-    def _factor(self, index: Index, place: _Place) -> str:
+    def _factor(self, index: Index, place: Place) -> str:
         text = self._text_of(index, place)
         return f"({text})" if isinstance(index, Sum | Product | FloorDiv | Mod) else text
 
@@ -950,11 +854,11 @@ class _Emitter:
             return f"({a} {'//' if isinstance(index, FloorDiv) else '%'} {b})"
         return f"m.{'floordiv_int' if isinstance(index, FloorDiv) else 'mod_int'}({a}, {b})"
 
-    def _variable(self, name: str, place: _Place) -> str:
+    def _variable(self, name: str, place: Place) -> str:
         """The text of a variable: a loop's, one that data gives, or a size."""
         if name in self.intern.positions:
             return self._bound(name, place)
-        at: _Place | None = place
+        at: Place | None = place
         while at is not None:
             if name in at.indices:
                 return at.indices[name]
@@ -963,7 +867,7 @@ class _Emitter:
             at = at.around
         return name
 
-    def _bound(self, name: str, place: _Place) -> str:
+    def _bound(self, name: str, place: Place) -> str:
         position = self.intern.positions[name]
         free = self.intern.free(position)
         while place.around is not None and not free & place.own:
@@ -981,7 +885,7 @@ class _Emitter:
                 return expr.loop.extent
         raise AssertionError(name)
 
-    def _decoded(self, name: str, place: _Place) -> str:
+    def _decoded(self, name: str, place: Place) -> str:
         """A loop's variable from the number that its axis has."""
         if place is self.root:
             is_x = name in self.x_vars
@@ -990,7 +894,7 @@ class _Emitter:
             self._decode(place, place.tile.name, place.tile.loops)
         return place.indices[name]
 
-    def _decode(self, place: _Place, flat: str, loops: Sequence[Loop]) -> None:
+    def _decode(self, place: Place, flat: str, loops: Sequence[Loop]) -> None:
         rest = flat
         for at, loop in reversed(list(enumerate(loops))):
             if at == 0:
@@ -1003,11 +907,11 @@ class _Emitter:
 
     def _size(self, index: Index) -> str:
         """The text of a number that depends on sizes alone, as an operand."""
-        return self._factor(index, _Place([], 0, None, frozenset(), None))
+        return self._factor(index, Place([], 0, None, frozenset(), None))
 
     # ---- the whole
 
-    def _grid(self, store_tile: _Tile | None) -> Index:
+    def _grid(self, store_tile: Tile | None) -> Index:
         grid = product(tuple(loop.extent for loop in self.z_loops)) * self._blocks_of(self._x_total(), self.blocks.x)
         if store_tile is not None and store_tile.way == "grid":
             grid = grid * self._blocks_of(store_tile.lanes, store_tile.block)
@@ -1019,9 +923,9 @@ class _Emitter:
     def _blocks_of(self, total: Index, block: int) -> Index:
         return (total + (block - 1)) // block
 
-    def _text(self, store_tile: _Tile | None, parts: _Parts | None = None) -> str:
+    def _text(self, store_tile: Tile | None, parts: Parts | None = None) -> str:
         arguments = ", ".join([*(b.name for b in self.kernel.buffers), *self.kernel.symbols])
-        head = _Place([], 1, None, frozenset(), None)
+        head = Place([], 1, None, frozenset(), None)
         head.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}")
         rest = "pid"
         if store_tile is not None and store_tile.way == "grid":
@@ -1043,83 +947,3 @@ class _Emitter:
                 head.line(f"in_x = x < {self._size(self._x_total())}")
         origins = [f"    # {origin}" for origin in self.kernel.origins]
         return "\n".join(["@triton.jit", f"def {self.name}({arguments}):", *origins, *head.lines, *self.root.lines, ""])
-
-
-def _contiguous_across(stores: Sequence[Store], others: Sequence[Loop], inner: Loop) -> Loop | None:
-    """The loop along which some access is contiguous that is not along the inner one."""
-    exprs = subexpressions(store.expr for store in stores)
-    found = [*(e.index for e in exprs if isinstance(e, Load)), *(store.index for store in stores)]
-    apart = [index for index in found if affine.stride(index, inner.var) not in (Int(0), Int(1))]
-    for loop in others:
-        if any(affine.stride(index, loop.var) == Int(1) for index in apart):
-            return loop
-    return None
-
-
-def _peak_of(expr: Reduce) -> Reduce | None:
-    """The greatest exponent of a sum of powers that are taken relative to it."""
-    match expr:
-        case Reduce("sum", loops, Call("exp", (Call("sub", (value, Reduce("max") as peak)),))):
-            return peak if peak.body is value and peak.loops == loops and peak.dtype == expr.dtype else None
-    return None
-
-
-def _is_power(expr: Call) -> bool:
-    """Whether it is a power relative to the greatest of a row, which sums to 1 or more."""
-    match expr:
-        case Call("exp", (Call("sub", (value, Reduce("max") as peak)),)):
-            return peak.body is value
-    return False
-
-
-def _levels(reductions: Sequence[Reduce]) -> list[list[Reduce]]:
-    """The reductions, each after those that it waits for; together what waits for nothing in between."""
-    wanted = {id(e) for e in reductions}
-    level: dict[int, int] = {}
-    for expr in reductions:
-        inside = [e for e in subexpressions([expr.body]) if id(e) in wanted]
-        level[id(expr)] = 1 + max((level[id(e)] for e in inside), default=-1)
-    found: list[list[Reduce]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
-    for expr in reductions:
-        found[level[id(expr)]].append(expr)
-    return found
-
-
-def _parenthesized(text: str) -> str:
-    return text if re.fullmatch(r"\w+", text) else f"({text})"
-
-
-def _register_type(expr: Reduce) -> str:
-    return "tl.int32" if expr.op in ("any", "all") else triton_expr.TYPES[expr.dtype]
-
-
-def _identity(op: str, dtype: torch.dtype) -> str:
-    """What joined with a value leaves it."""
-    if op in ("any", "all"):
-        return str(int(op == "all"))
-    if op in ("sum", "prod"):
-        return str(int(op == "prod"))
-    is_low = op in ("max", "logaddexp")
-    if dtype.is_floating_point:
-        return f'float("{"-" * is_low}inf")'
-    info = torch.iinfo(dtype) if dtype is not torch.bool else torch.iinfo(torch.uint8)
-    return str(info.min if is_low else info.max)
-
-
-def _join_name(op: str, dtype: torch.dtype) -> str:
-    return f"m.joined_{op}{'' if dtype.is_floating_point or op not in ('max', 'min') else '_int'}"
-
-
-def _joined_results(expr: Reduce, a: str, b: str) -> str:
-    """Two results of a reduction as one."""
-    if expr.op in ("any", "all"):
-        return f"{a} {'|' if expr.op == 'any' else '&'} {b}"
-    return _joined(expr, a, b)
-
-
-def _joined(expr: Reduce, part: str, value: str) -> str:
-    if expr.op in ("any", "all"):
-        return f"{part} {'|' if expr.op == 'any' else '&'} {value}.to(tl.int32)"
-    if expr.op in ("sum", "prod"):
-        return f"{part} {'+' if expr.op == 'sum' else '*'} {value}"
-    return f"{_join_name(expr.op, expr.dtype)}({part}, {value})"
