@@ -18,6 +18,7 @@ from compiler.codegen.nest import Nest, segments
 from compiler.ir.index import Int
 from compiler.ir.loops import Reduce
 from compiler.ir.rewrite import nodes
+from compiler.schedule.crossed import MOST_TOTALS
 
 MOST_PARTS = 64
 LEAST_ROWS = 64
@@ -75,10 +76,6 @@ def cut_of_rows(nest: Nest, reductions: Sequence[Reduce]) -> Cut | None:
     return Cut(rows, width, parts, lanes)
 
 
-MOST_BESIDE = 1 << 17
-"""Bytes of the totals that are kept at hand while rows are read."""
-
-
 def cut_beside(rows: Nest, columns: Nest, reductions: Sequence[Reduce]) -> Cut | None:
     """The parts in which what a nest over rows and columns needs is computed together with reductions over the same
     rows for each of the columns; None where the two run one after the other."""
@@ -92,6 +89,6 @@ def cut_beside(rows: Nest, columns: Nest, reductions: Sequence[Reduce]) -> Cut |
     parts = min(MOST_PARTS, row.extent.value // LEAST_ROWS)
     if len(segments(column, rows.stores)) > 1:
         return None
-    if parts < 4 or column.extent.value * len(reductions) * ITEM > MOST_BESIDE:
+    if parts < 4 or column.extent.value * len(reductions) > MOST_TOTALS:
         return None
     return Cut(row.extent.value, column.extent.value, parts, column.extent.value)

@@ -1,6 +1,6 @@
 // A launch by the driver of CUDA, from integers: launch_cuda(function, grid, threads, shared, device, stream, values...)
-// LIBRARY is the driver's file. Each value takes eight bytes, of which a function reads as many as its parameter has;
-// two more, 0, are there for functions that want memory beside.
+// LIBRARY is the driver's file, and there are at most MOST_VALUES values. Each takes eight bytes, of which a function
+// reads as many as its parameter has; two more, 0, are there for functions that want memory beside.
 
 extern "C" {
 void* dlopen(const char*, int);
@@ -20,7 +20,7 @@ struct Driver {
   NameError name;
 };
 
-constexpr i64 BEFORE_VALUES = 6, MOST_VALUES = 250, BESIDE = 2;
+constexpr i64 BEFORE_VALUES = 6, BESIDE = 2;
 constexpr int NO_CONTEXT = 201;
 
 static const Driver& driver() {

@@ -74,7 +74,7 @@ import triton.language as tl
 from {math} import d
 import {math} as m
 """
-DIVIDED = 100
+NUMBERS = 100
 """The numbers of tiles go up to here; those of what is left of their rows are above it."""
 SEQUENTIAL = 32
 """A reduction over so few elements is a loop over tiles."""
@@ -400,7 +400,7 @@ class _Emitter:
         tile.block, *others = pieces_of(tile.lanes.value, is_one=bool(self.scans))
         begins = tile.block
         for block in others:
-            number = DIVIDED * (len(tile.more) + 1) + tile.number
+            number = NUMBERS * (len(tile.more) + 1) + tile.number
             tile.more.append(replace(tile, number=number, block=block, begins=begins, more=[]))
             begins += block
 
@@ -608,7 +608,7 @@ class _Emitter:
         if dtype is torch.bool:
             value = f"{value}.to(tl.uint8)"
         if store.mode == "write" and edge is not None and mask:
-            inner, outer = self._divided(edge.width_of(dtype), place)
+            inner, outer = self._inner_and_outer(edge.width_of(dtype), place)
             in_x = self._mask(axes - {"y"}, place)
             masks = [f"{name}{f' & {in_x}' if in_x else ''}" for name in (inner, outer)]
             return place, tuple(f"tl.store({pointer}, {value}, mask={mask})" for mask in masks)
@@ -643,7 +643,7 @@ class _Emitter:
             place.line(f"{name} = {tile.lane} < {rounded_up(self._bounds(tile)[1], width)}")
         return name
 
-    def _divided(self, width: int, place: Place) -> tuple[str, str]:
+    def _inner_and_outer(self, width: int, place: Place) -> tuple[str, str]:
         """The names of two masks: the lanes of whole `width` elements of a row, and the others."""
         tile = place.tile
         assert tile is not None

@@ -27,9 +27,9 @@ def launch_cuda(library: str = DRIVER) -> Callable[..., None] | None:
     None where there is no C++ compiler. What it returns raises RuntimeError for an error of the driver, and where there
     is none.
     """
-    text = f'constexpr const char* LIBRARY = "{library}";\n{part("cuda_launch.h")}'
+    sizes = f'constexpr const char* LIBRARY = "{library}";\nconstexpr i64 MOST_VALUES = {MOST_VALUES};\n'
     try:
-        (launch,) = load_text(text, [], Options.of(None, None), own=["launch_cuda"])
+        (launch,) = load_text(sizes + part("cuda_launch.h"), [], Options.of(None, None), own=["launch_cuda"])
     except BuildError:
         return None
     return launch  # type: ignore[return-value]
