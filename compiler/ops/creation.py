@@ -33,6 +33,10 @@ def ones(operation: Operation) -> Result:
     return (value_of(1, operation.output.shape, operation.output.dtype),)
 
 
+FILLING = (full, zeros, ones)
+"""The rules of operators that give one number in all elements."""
+
+
 @rule(Kind.creation, "arange.default", "arange.start", "arange.start_step", "prims.iota.default")
 def arange(operation: Operation) -> Result:
     """Integers as an index; fractions in float64, which is closer to the true values than eager's own steps."""

@@ -27,6 +27,7 @@ from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
 from compiler.ir.trace import RECOMPUTED, is_effectful
 from compiler.ops.complex_numbers import rule_of
+from compiler.ops.creation import FILLING
 from compiler.ops.exact import exact
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
 from compiler.ops.sizes import hints_of, index_of, shape_of
@@ -95,15 +96,10 @@ def is_allocation(target: object) -> bool:
     return found is not None and found.kind is Kind.creation and found.rule is None
 
 
-FILLS = frozenset("full full_like new_full zeros zeros_like new_zeros ones ones_like new_ones".split())
-
-
 def _is_filled(argument: object) -> bool:
     """Whether an argument is a tensor that the program itself fills with a number."""
-    target = argument.target if isinstance(argument, torch.fx.Node) else None
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
-        return False
-    return target.overloadpacket.__name__ in FILLS
+    found = record_of(argument.target) if isinstance(argument, torch.fx.Node) else None
+    return found is not None and found.rule in FILLING
 
 
 def has_text_for_all(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
