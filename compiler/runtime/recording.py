@@ -64,6 +64,8 @@ class CudaTape:
         self.replay = self.graph.replay
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+        with torch.cuda.device(self.device):
+            torch.cuda.empty_cache()  # what plain calls have returned is of no use to a memory of its own
         before = torch.cuda.memory_reserved(self.device)
         try:
             results = _captured(self.graph, self.device, lambda: run(inputs))

@@ -1,0 +1,74 @@
+"""Upsampling in kernels of our own, as devices other than the CPU have it, beside eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from compiler import journal
+from compiler.fx import assay
+from compiler.ops.registry import OPERATORS, Kind, Op
+from compiler.ops.resampling import bilinear
+
+SIZES = {
+    "larger": ((2, 3, 5, 7), {"size": (12, 9)}),
+    "smaller": ((2, 3, 9, 12), {"size": (4, 5)}),
+    "twice": ((1, 2, 4, 6), {"scale_factor": 2.0}),
+    "a factor that is kept": ((1, 2, 7, 5), {"scale_factor": 1.7, "recompute_scale_factor": False}),
+    "from one element": ((2, 1, 1, 1), {"size": (3, 4)}),
+    "to one element": ((2, 1, 6, 5), {"size": (1, 1)}),
+    "the same": ((1, 2, 3, 4), {"size": (3, 4)}),
+}
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "aten.upsample_bilinear2d"
+    monkeypatch.setitem(OPERATORS, name, Op(name, Kind.indexing, bilinear))
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("aligns", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("case", SIZES)
+def test_bilinear_upsampling_is_eagers(case: str, dtype: torch.dtype, aligns: bool) -> None:
+    shape, size = SIZES[case]
+
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, mode="bilinear", align_corners=aligns, **size)  # type: ignore[arg-type]
+
+    torch._dynamo.reset()
+    journal.reset()
+    torch.manual_seed(0)
+    compiled = torch.compile(resized, backend=assay, dynamic=False, options={"fallback": "error"})
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(shape, dtype=dtype).contiguous(memory_format=layout)
+        expected, found = resized(x), compiled(x)
+        assert found.stride() == expected.stride()
+        wide = resized(x.double())
+        places = 2 * max(shape[2:])  # a place is as exact as its dtype, and a neighbour as different as the largest two
+        bound = (4 + places) * torch.finfo(dtype).eps * x.double().abs().amax()
+        assert (found.double() - wide).abs().amax() <= bound
+    assert not journal.totals()["fallbacks"]
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_places_of_upsampling_that_no_number_has_are_zero_or_the_edge() -> None:
+    x = torch.tensor([[[[float("inf"), 1.0], [float("nan"), -2.0]]]])
+
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=(4, 4), mode="bilinear")
+
+    torch._dynamo.reset()
+    compiled = torch.compile(resized, backend=assay, options={"fallback": "error"})
+    torch.testing.assert_close(compiled(x), resized(x), equal_nan=True)
+
+
+def test_a_cpu_leaves_bilinear_upsampling_to_aten() -> None:
+    torch._dynamo.reset()
+    journal.reset()
+    x = torch.randn(1, 2, 3, 4)
+    compiled = torch.compile(lambda x: F.interpolate(x, size=(5, 6), mode="bilinear") + 1, backend=assay)
+    torch.testing.assert_close(compiled(x), F.interpolate(x, size=(5, 6), mode="bilinear") + 1)
+    assert journal.totals()["fallbacks"] == {"aten.upsample_bilinear2d": 1}
