@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ from compiler.passes.give_key import give_key
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime import load
-from compiler.runtime.cudagraphs import replayed
+from compiler.runtime.cudagraphs import Recordable
 from compiler.runtime.kept import Linked
 from compiler.runtime.load import load_kernels
 from compiler.torch_compat import Decompositions
@@ -160,20 +161,10 @@ def _compilers(
 
     def build_graph(program: Program) -> GraphCall:
         given, reserve = give_key(program)
-        if reserve is not None:
-            keeper.forget("its random numbers are an input")
-        host = build(given, options, journal, load_kernels)
-        graph = host.load()
-        keeper.built(program, host, graph)
-        run = replayed(graph, given, options.cudagraphs)
-        if reserve is None:
-            return run
-
-        def with_key(args: list[Any]) -> Sequence[object]:
-            args.append(reserve())
-            return run(args)
-
-        return with_key
+        host = replace(build(given, options, journal, load_kernels), recordable=Recordable.of(given), reserve=reserve)
+        run = host.run(options)
+        keeper.built(program, host, run)
+        return run
 
     def keep(linked: Linked, programs: Mapping[str, Program]) -> None:
         if GraphHooks.now(options.saved_tensors_hooks) is not None:

@@ -160,9 +160,9 @@ def _graphs(
 ) -> dict[str, object] | None:
     """What the text of the call names as its graphs; None where the kernels of one that runs first are gone."""
     if kept.partial is None:
-        graph = kept.hosts["graph"].load(journal.options)
+        graph = kept.hosts["graph"].run(journal.options)
         return None if graph is None else {"graph": graph}
-    forward = kept.hosts["forward_graph"].load(journal.options)
+    forward = kept.hosts["forward_graph"].run(journal.options)
     if forward is None:
         return None
     late = _Late(kept, call, compilers, journal, Ambient.now())
@@ -194,7 +194,7 @@ class _Late:
     def backward(self) -> GraphCall:
         """The kept one; or, where nobody had run it yet, one that is built now, and kept with the rest."""
         host = self.kept.hosts.get("backward_graph")
-        found = host.load(self.journal.options) if host is not None else None
+        found = host.run(self.journal.options) if host is not None else None
         return found or self.compilers.backward(self.recorded().split.backward)
 
     def forward(self) -> Program:
@@ -209,7 +209,7 @@ class _Late:
         """One that was; its graph is loaded when it first runs."""
 
         def graph() -> GraphCall:
-            return kept.host.load(self.journal.options) or self.part(given).graph
+            return kept.host.run(self.journal.options) or self.part(given).graph
 
         return Part(lazily(graph), kept.arguments, kept.written, kept.gradients)
 

@@ -44,6 +44,7 @@ BORROWED = (
 
 LAZY: dict[tuple[str, str], str] = {
     ("compiler.runtime.load", "compiler.runtime.triton_launch.load_triton"): "Triton need not be there",
+    ("compiler.runtime.load", "compiler.runtime.triton_launch.Variants"): "Triton need not be there",
     ("compiler.runtime.triton_launch", "triton"): "it need not be there",
     ("compiler.runtime.triton_launch", "triton.backends.compiler.GPUTarget"): "it need not be there",
     ("compiler.runtime.triton_launch", "triton.compiler.ASTSource"): "it need not be there",

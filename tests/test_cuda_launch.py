@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from compiler.runtime.build import find_compiler
-from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda
+from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 
 STAND_IN = """
 extern "C" {
@@ -27,6 +27,25 @@ int cuLaunchKernel(void* f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) { *context = (void*)(long long)(device + 7); return 0; }
 int cuCtxSetCurrent(void* context) { contexts = (long long)context; return 0; }
+const char* names[2] = {0, 0};
+long long attribute[3], context_now = 5, initialised = 0;
+int cuInit(unsigned) { initialised++; return 0; }
+int cuCtxPushCurrent_v2(void* context) { seen[14] = context_now; context_now = (long long)context; return 0; }
+int cuCtxPopCurrent_v2(void** context) { *context = (void*)context_now; context_now = seen[14]; return 0; }
+int cuModuleLoadData(void** module, const char* code) {
+  if (context_now < 7 || refused) return 200;
+  names[0] = code;
+  *module = (void*)11;
+  return 0;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  *function = (void*)((long long)module + (name[0] == 'k' ? 1 : 2));
+  return 0;
+}
+int cuFuncSetAttribute(void* function, int which, int value) {
+  attribute[0] = (long long)function, attribute[1] = which, attribute[2] = value;
+  return 0;
+}
 int cuGetErrorString(int, const char** name) { *name = "out of something"; return 0; }
 }
 """
@@ -89,3 +108,25 @@ def test_launch_raises_where_there_is_no_driver() -> None:
     assert launch is not None
     with pytest.raises(RuntimeError, match="libassay_no_such_driver"):
         launch(1, 1, 1, 0, 0, 0)
+
+
+def test_code_is_loaded_in_the_context_of_its_device(driver: Path) -> None:
+    """And the thread has afterwards the one that it had."""
+    assert load_cuda(b"code", "kernel", 100, 1, str(driver)) == 12
+    assert number(driver, "context_now").value == 5 and number(driver, "initialised").value
+    assert (ctypes.c_longlong * 3).in_dll(ctypes.CDLL(str(driver)), "attribute")[0] == 0, "shared memory as it may be"
+    assert load_cuda(b"code", "kernel", 64 << 10, 1, str(driver)) == 12
+    assert list((ctypes.c_longlong * 3).in_dll(ctypes.CDLL(str(driver)), "attribute")) == [12, 8, 64 << 10]
+
+
+def test_code_that_the_driver_refuses_is_an_error(driver: Path) -> None:
+    refused = number(driver, "refused")
+    refused.value = 1
+    try:
+        with pytest.raises(RuntimeError, match=r"CUDA error in loading a kernel: out of something \(200\)"):
+            load_cuda(b"code", "kernel", 0, 0, str(driver))
+    finally:
+        refused.value = 0
+    assert number(driver, "context_now").value == 5
+    with pytest.raises(RuntimeError, match="libassay_no_such_driver"):
+        load_cuda(b"code", "kernel", 0, 0, "libassay_no_such_driver.so")

@@ -193,15 +193,24 @@ def test_the_option_is_a_truth_value() -> None:
         compiled(lambda x: x + 1, functionalize_rng="yes")(torch.ones(2))
 
 
-def test_a_seeded_call_is_compiled_afresh_by_every_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_seeded_call_is_made_again_from_what_was_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """With the numbers of the same generator, other ones at each call, and the same for backward."""
     monkeypatch.setenv("ASSAY_WARM", "1")
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     journal.reset()
+    found = []
     for _ in range(2):
         run = compiled(lambda x: F.dropout(x, 0.5) * 3)
         torch.manual_seed(1)
-        assert 0.3 < (run(torch.ones(1000)) != 0).double().mean() < 0.7
-    assert journal.totals()["uncached"] == {"its random numbers are an input": 2}
+        for _ in range(2):
+            x = torch.ones(1000, requires_grad=True)
+            y = run(x)
+            y.sum().backward()
+            assert torch.equal(x.grad, y.detach())  # type: ignore[arg-type]
+            found.append(y.detach())
+    assert journal.totals()["restored"] == 1 and journal.totals()["uncached"] == {}
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+    assert not torch.equal(found[0], found[1]) and 0.3 < (found[0] != 0).double().mean() < 0.7
 
 
 def test_the_harness_holds_nothing_against_its_numbers() -> None:

@@ -8,9 +8,9 @@ whose other operators draw too stays as it is: they take their numbers in the or
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, fx
 
 from compiler.ir.roles import Program, Seed
@@ -18,7 +18,18 @@ from compiler.ir.trace import is_random, module_of
 from compiler.ops.drawn import reserve_numbers
 
 
-def give_key(program: Program) -> tuple[Program, Callable[[], Tensor] | None]:
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Reserves the numbers of one call: of each of `calls` so many, on a device."""
+
+    calls: tuple[int, ...]
+    device: torch.device
+
+    def __call__(self) -> Tensor:
+        return reserve_numbers(list(self.calls), self.device)  # type: ignore[no-any-return]
+
+
+def give_key(program: Program) -> tuple[Program, Reserve | None]:
     """The program, in a graph of its own if it takes numbers now, and what reserves them; None where it takes none."""
     draws = [node for node in program.module.graph.nodes if node.op == "call_function" and is_random(node)]
     if len(draws) != 1 or draws[0].target is not reserve_numbers:
@@ -32,4 +43,4 @@ def give_key(program: Program) -> tuple[Program, Callable[[], Tensor] | None]:
     given.meta.update(draws[0].meta)
     graph.output(graph.graph_copy(program.module.graph, copies))
     signature = replace(program.signature, inputs=(*program.signature.inputs, Seed()))
-    return Program(module_of(program.module, graph), signature), lambda: reserve_numbers(calls, device)  # type: ignore[arg-type]
+    return Program(module_of(program.module, graph), signature), Reserve(tuple(calls), device)  # type: ignore[arg-type]

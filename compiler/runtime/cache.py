@@ -2,6 +2,7 @@
 
     key = sha256(sources, flags, compiler version, machine features)        <cache>/<key>.so
     key = fingerprint of the graph, its inputs and all around them          <cache>/<key>.call
+    key = sha256(the machine code of a GPU's kernel)                         <cache>/<key>.cubin
 
 A file is written under another name in the same directory and renamed, so that any number of processes may fill one
 cache. Each carries the digest of its content at its end: a truncated or altered one is never loaded, but built again.
@@ -45,20 +46,20 @@ def key_of(sources: Sequence[str], *facts: str) -> str:
     return digest.hexdigest()[:40]
 
 
-def fetch(directory: str, key: str, make: Callable[[Path], object]) -> Path:
-    """The file of `key`: from the cache if it is there and whole, else made by `make(path)` and kept.
+def fetch(directory: str, key: str, make: Callable[[Path], object], kind: str = "so") -> Path:
+    """The file of `key`, of a kind: from the cache if it is there and whole, else made by `make(path)` and kept.
 
     Raises: what `make` raises.
     """
     try:
-        return _fetch(_usable(directory), key, make)
+        return _fetch(_usable(directory), f"{key}.{kind}", make)
     except CacheError as error:
         _warn_once(f"{error}; kernels are compiled in a temporary directory and not kept")
-        return _fetch(_temporary(), key, make)
+        return _fetch(_temporary(), f"{key}.{kind}", make)
 
 
-def _fetch(folder: Path, key: str, make: Callable[[Path], object]) -> Path:
-    path = folder / f"{key}.so"
+def _fetch(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
+    path = folder / name
     return path if _is_whole(path) else _fill(folder, path, make)
 
 
@@ -99,9 +100,9 @@ def find(directory: str, key: str) -> Path | None:
     return path if _is_whole(path) else None
 
 
-def read(directory: str, key: str) -> bytes | None:
-    """What was kept as the call of `key`; None where nothing was, or it is damaged."""
-    return _whole(Path(directory) / f"{key}.call")
+def read(directory: str, key: str, kind: str = "call") -> bytes | None:
+    """What was kept of a kind under `key`; None where nothing was, or it is damaged."""
+    return _whole(Path(directory) / f"{key}.{kind}")
 
 
 def keep(directory: str, key: str, data: bytes) -> None:

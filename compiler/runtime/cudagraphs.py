@@ -224,19 +224,38 @@ def _waits_for_host(timed: tuple[Any, Any, float]) -> bool:
 # ---- which graphs ----------------------------------------------------------------------------------------------------
 
 
-def replayed(plain: GraphCall, program: Program, wanted: bool | None) -> GraphCall:
+@dataclass(frozen=True, slots=True)
+class Recordable:
+    """What a recording has to know of a graph on a GPU; `reason` says why none may be made, if so."""
+
+    inputs: tuple[InputRole, ...]
+    outputs: tuple[OutputRole, ...]
+    device: torch.device
+    is_symbolic: bool
+    reason: str
+
+    @staticmethod
+    def of(program: Program) -> Recordable | None:
+        """None for a graph that is not a GPU's."""
+        devices = {value.device for value in _values(program)}
+        device = next((device for device in devices if device.type == "cuda"), None)
+        if device is None:
+            return None
+        signature = program.signature
+        return Recordable(
+            tuple(signature.inputs), tuple(signature.outputs), device, _is_symbolic(program), reason_against(program)
+        )
+
+
+def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> GraphCall:
     """A graph, to be recorded if it is a GPU's: where `wanted`, or (None) where its calls wait for the host."""
-    devices = {value.device for value in _values(program)}
-    if wanted is False or not any(device.type == "cuda" for device in devices):
+    if wanted is False or what is None:
         return plain
-    reason = reason_against(program)
-    if reason:
-        count_unrecorded(reason, bool(wanted))
+    if what.reason:
+        count_unrecorded(what.reason, bool(wanted))
         return plain
-    (device,) = devices
-    index = torch.cuda.current_device() if device.index is None else device.index
-    signature, wanted = program.signature, bool(wanted)
-    return Replayed(plain, signature.inputs, signature.outputs, index, wanted=wanted, is_symbolic=_is_symbolic(program))
+    index = torch.cuda.current_device() if what.device.index is None else what.device.index
+    return Replayed(plain, what.inputs, what.outputs, index, wanted=bool(wanted), is_symbolic=what.is_symbolic)
 
 
 def _is_symbolic(program: Program) -> bool:

@@ -1,7 +1,7 @@
 """A compiled call as bytes: what another process needs to make it again, without recording the program.
 
     KeptCall := text and code of the call, what it names, what its guard looks at, a KeptHost for each graph
-    KeptHost := text and code of the host function, its constants, the shared objects of its kernels
+    KeptHost := text and code of the host function, its constants, the files of its kernels, what a recording needs
 
 Everything is pickled by what it is made of: functions and operators by their names, closures by what made them
 (`made_by`). What has no such form raises `Unkeyed`, and the call is not kept. Only names of torch, of Python's own
@@ -14,7 +14,7 @@ import importlib
 import io
 import marshal
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -26,9 +26,11 @@ from compiler.errors import Unkeyed
 from compiler.ir.loops import Counts
 from compiler.ir.roles import GraphCall
 from compiler.options import Options
+from compiler.runtime.cudagraphs import Recordable, replayed
 from compiler.runtime.fingerprint import BUILT_IN, target_text
 from compiler.runtime.higher_order import HigherOrder, Roots
-from compiler.runtime.launch import Loaded, Place, load_again
+from compiler.runtime.launch import Loaded
+from compiler.runtime.load import load_again
 from compiler.runtime.partial_backward import Part, PartialBackward
 
 MOST_BYTES = 1 << 20
@@ -39,15 +41,41 @@ TRUSTED = ("torch", "compiler", "builtins", "collections", "operator", "_operato
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A built graph: the source of its host function, the constants that it names, its kernels, what was counted."""
+    """A built graph: the source of its host function, the constants that it names, its kernels, what was counted.
+
+    `recordable` is what a recording of it has to know, `reserve` what reserves the random numbers of a call, which are
+    then its last input.
+    """
 
     source: str
     constants: Mapping[str, object]
     kernels: Mapping[str, Any]
     counts: Counts
+    recordable: Recordable | None = None
+    reserve: Callable[[], torch.Tensor] | None = None
 
     def load(self) -> GraphCall:
+        """The graph itself."""
         return load(self.source, {**self.constants, **self.kernels}, "graph")
+
+    def run(self, options: Options) -> GraphCall:
+        """The graph as a call runs it."""
+        return _run(self.load(), self.recordable, self.reserve, options)
+
+
+def _run(
+    graph: GraphCall, recordable: Recordable | None, reserve: Callable[[], torch.Tensor] | None, options: Options
+) -> GraphCall:
+    """A graph with what goes before it: its recording, and its random numbers."""
+    run = replayed(graph, recordable, options.cudagraphs)
+    if reserve is None:
+        return run
+
+    def with_key(args: list[Any]) -> Sequence[Any]:
+        args.append(reserve())
+        return run(args)
+
+    return with_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +100,26 @@ class KeptHost:
     source: str
     code: bytes
     constants: dict[str, object]
-    kernels: dict[str, Place]
+    kernels: dict[str, Any]
     counts: Counts
+    recordable: Recordable | None
+    reserve: Callable[[], torch.Tensor] | None
 
     @staticmethod
     def of(host: Host) -> KeptHost:
-        """Raises: Unkeyed for kernels that no shared object holds."""
-        if not isinstance(host.kernels, Loaded):
+        """Raises: Unkeyed for kernels that no file of the cache holds."""
+        if not isinstance(host.kernels, Loaded) or None in host.kernels.places.values():
             raise Unkeyed("its kernels are not compiled")
-        code = marshal.dumps(code_of(host.source, "graph"))
-        return KeptHost(host.source, code, dict(host.constants), host.kernels.places, host.counts)
+        code, constants = marshal.dumps(code_of(host.source, "graph")), dict(host.constants)
+        return KeptHost(host.source, code, constants, host.kernels.places, host.counts, host.recordable, host.reserve)
 
-    def load(self, options: Options) -> GraphCall | None:
-        """The host function; None where its kernels are gone."""
+    def run(self, options: Options) -> GraphCall | None:
+        """The graph as a call runs it; None where its kernels are gone."""
         kernels = load_again(self.kernels, options)
         if kernels is None:
             return None
-        return load(self.source, {**self.constants, **kernels}, "graph", marshal.loads(self.code))
+        graph = load(self.source, {**self.constants, **kernels}, "graph", marshal.loads(self.code))
+        return _run(graph, self.recordable, self.reserve, options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from compiler.codegen.cpp import emit_kernel, origin_lines
 from compiler.codegen.expr import memory_type
@@ -94,14 +95,23 @@ class Place:
 
 
 class Loaded(dict[str, Callable[..., None]]):
-    """Kernels by their names, and where each of them is."""
+    """Kernels by their names, and where each of them is: a `Place` on the CPU, a `Launched` on a GPU, None where it
+    cannot be found again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, Any] = {}
 
-    def add(self, name: str, place: Place, function: Callable[..., None]) -> None:
+    def add(self, name: str, place: object, function: Callable[..., None]) -> None:
         self.places[name], self[name] = place, function
+
+    def beside(self, other: Loaded) -> Loaded:
+        """These kernels and others."""
+        both = Loaded()
+        for part in (self, other):
+            both.update(part)
+            both.places.update(part.places)
+        return both
 
 
 Known = tuple[str, _build.Compiler, tuple[str, ...], str]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from compiler.ir.loops import Kernel
+from compiler.ir.text import parse
 from compiler.options import Options
-from compiler.runtime.launch import load_cpp
+from compiler.runtime import launch, launched
+from compiler.runtime.launch import Loaded, load_cpp
+from compiler.runtime.launched import Launched, Launcher
 
 
-def load_kernels(kernels: Sequence[Kernel], options: Options) -> Mapping[str, Callable[..., None]]:
+def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
     """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol: of C++ on the
     CPU, of Triton on a GPU.
 
@@ -21,4 +25,28 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> Mapping[str, Ca
     from compiler.runtime.triton_launch import load_triton  # an optional toolchain
 
     rest = [kernel for kernel in kernels if kernel.device.type != "cuda"]
-    return {**load_cpp(rest, options), **load_triton(on_gpu, options)}
+    return load_cpp(rest, options).beside(load_triton(on_gpu, options))
+
+
+def load_again(places: Mapping[str, Any], options: Options) -> Loaded | None:
+    """Kernels that were loaded before, by their names, as `Loaded.places` has them; None where the cache holds one of
+    them no more, or it is another machine's."""
+    on_gpu = {name: place for name, place in places.items() if isinstance(place, Launched)}
+    rest = launch.load_again({name: place for name, place in places.items() if name not in on_gpu}, options)
+    more = launched.load_again(on_gpu, options, lambda place: _Otherwise(place.kernel, options.cache))
+    return None if rest is None or more is None else rest.beside(more)
+
+
+class _Otherwise:
+    """A kernel on a GPU for calls that its code was not compiled for: Triton compiles it when the first one comes."""
+
+    def __init__(self, text: str, directory: str) -> None:
+        self.text, self.directory = text, directory
+        self.compiled: Launcher | None = None
+
+    def __call__(self, *values: int) -> None:
+        if self.compiled is None:
+            from compiler.runtime.triton_launch import Variants  # an optional toolchain
+
+            self.compiled = Variants(parse(self.text), self.directory).launch
+        self.compiled(*values)

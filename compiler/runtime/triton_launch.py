@@ -15,7 +15,7 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,11 @@ from compiler.codegen.triton_expr import memory_type
 from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
+from compiler.ir.text import show
 from compiler.options import Options
-from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda
+from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
+from compiler.runtime.launch import Loaded
+from compiler.runtime.launched import Code, Launched, Launcher, defined, kept_code, launch_names, machine_of
 
 MATH = "compiler.codegen.triton_math"
 ALIGNED_BYTES = 16
@@ -47,19 +50,21 @@ THREADS_OF_A_WARP = 32
 CAPABILITY = (9, 0)
 """What machine code is for where no GPU is there: to look at it, and to test that there is some."""
 
-Launcher = Callable[..., None]
 
-
-def load_triton(kernels: Sequence[Kernel], options: Options) -> dict[str, Launcher]:
+def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
     """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol. They are
     compiled side by side.
 
     Raises: Unsupported for what Triton has no text for; BuildError where Triton fails.
     """
-    made = {kernel.name: _Loaded(kernel, options.cache) for kernel in kernels}
+    made = {kernel.name: Variants(kernel, options.cache) for kernel in kernels}
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        list(pool.map(lambda loaded: loaded.variant(_Variant(loaded.is_surely_wide, True)), made.values()))
-    return {name: loaded.launcher() for name, loaded in made.items()}
+        list(pool.map(lambda variants: variants.first(), made.values()))
+    found = Loaded()
+    for name, variants in made.items():
+        first = variants.first()
+        found.add(name, variants.place(first), variants.start(first))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,16 @@ class _Variant:
     is_aligned: bool
 
 
-class _Loaded:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A variant of a kernel: its launches as text, what they run, and the function that this makes."""
+
+    text: str
+    codes: tuple[_Code, ...]
+    launch: Launcher
+
+
+class Variants:
     """A kernel on its device, in the variants that were asked for."""
 
     def __init__(self, kernel: Kernel, cache: str) -> None:
@@ -78,16 +92,23 @@ class _Loaded:
         self.device = kernel.device.index if kernel.device.index is not None else torch.cuda.current_device()
         known = [buffer.numel for buffer in kernel.buffers]
         self.is_surely_wide = any(isinstance(numel, Int) and numel.value >= WIDE for numel in known)
-        self.variants: dict[_Variant, Launcher] = {}
+        self.variants: dict[_Variant, _Made] = {}
 
-    def variant(self, wanted: _Variant) -> Launcher:
+    def first(self) -> _Made:
+        """The kernel as it is mostly called."""
+        return self._variant(_Variant(self.is_surely_wide, True))
+
+    def _variant(self, wanted: _Variant) -> _Made:
         """The kernel's launches, one after the other, compiled now if they were not before."""
         if wanted not in self.variants:
             try:
                 programs, runs = self._compiled(wanted)
             except BuildError:  # the same pass fails on no scalar
                 programs, runs = self._compiled(wanted, is_by_row=True)
-            self.variants[wanted] = self._launches(programs, [_on_device(run, self.device) for run in runs])
+            codes = tuple(_on_device(run, self.device) for run in runs)
+            text = self._launches(programs, codes)
+            launch = defined(text, "launch", launch_names(self.device, [code.named for code in codes]))
+            self.variants[wanted] = _Made(text, codes, launch)
         return self.variants[wanted]
 
     def _compiled(self, wanted: _Variant, is_by_row: bool = False) -> tuple[Sequence[Program], list[Any]]:
@@ -96,48 +117,55 @@ class _Loaded:
         runs = [compiled(self.kernel, program, module, wanted.is_wide, wanted.is_aligned) for program in programs]
         return programs, runs
 
-    def otherwise(self, *values: int) -> None:
+    def launch(self, *values: int) -> None:
         """Launches the variant that these arguments need."""
         count = len(self.kernel.buffers)
         is_aligned = not any(address % ALIGNED_BYTES for address in values[:count])
         sizes = dict(zip(self.kernel.symbols, values[count:], strict=True))
         is_wide = any(eval(index_text(b.numel), dict(sizes)) >= WIDE for b in self.kernel.buffers)
-        self.variant(_Variant(is_wide, is_aligned))(*values)
+        self._variant(_Variant(is_wide, is_aligned)).launch(*values)
 
-    def launcher(self) -> Launcher:
-        """The kernel for any arguments: as it was compiled first, or `otherwise`."""
+    def start(self, first: _Made) -> Launcher:
+        """The kernel for any arguments: as it was compiled first, or the variant that they need."""
+        return defined(self.start_text(), "start", {"run": first.launch, "otherwise": self.launch})
+
+    def start_text(self) -> str:
         kernel = self.kernel
         names = [f"a{n}" for n in range(len(kernel.buffers))]
         tests = [f"({' | '.join(names)}) & {ALIGNED_BYTES - 1}"] if names else []
         sizes = [buffer.numel for buffer in kernel.buffers if not isinstance(buffer.numel, Int)]
         tests += [f"{index_text(size)} >= {WIDE}" for size in dict.fromkeys(sizes)]
         arguments = ", ".join([*names, *kernel.symbols])
-        lines = [f"def {kernel.name}({arguments}):"]
+        lines = [f"def start({arguments}):"]
         if tests:
             lines += [f"    if {' or '.join(tests)}: return otherwise({arguments})"]
-        lines += [f"    run({arguments})"]
-        first = self.variant(_Variant(self.is_surely_wide, True))
-        return _defined("\n".join(lines), kernel.name, {"otherwise": self.otherwise, "run": first})
+        return "\n".join([*lines, f"    run({arguments})"])
 
-    def _launches(self, programs: Sequence[Program], codes: Sequence[_Code]) -> Launcher:
-        """The function that launches the programs on the current stream of the kernel's device."""
+    def place(self, first: _Made) -> Launched | None:
+        """Where other processes find the kernel; None if the driver alone cannot launch it."""
+        if not all(code.threads for code in first.codes):
+            return None
+        codes = tuple(
+            Code(kept_code(code.data, self.cache), code.name, code.threads, code.shared) for code in first.codes
+        )
+        text = show(self.kernel)
+        return Launched(machine_of(self.device), self.device, text, codes, first.text, self.start_text())
+
+    def _launches(self, programs: Sequence[Program], codes: Sequence[_Code]) -> str:
+        """The function that launches the programs on the current stream of the kernel's device, as text."""
         kernel = self.kernel
         buffers = [f"a{n}" for n in range(len(kernel.buffers))]
         arguments = ", ".join([*buffers, *kernel.symbols])
-        names: dict[str, object] = {"stream_of": torch._C._cuda_getCurrentRawStream, "on_device": torch.cuda.device}
-        names["device_now"] = torch._C._cuda_getDevice
         lines = [f"def launch({arguments}):", f"    if device_now() != {self.device}:"]
         lines += [f"        with on_device({self.device}): return launch({arguments})"]
         lines += [f"    stream = stream_of({self.device})"]
         room = {b.name: b.numel.value * b.dtype.itemsize for p in programs for b in p.workspace}  # type: ignore[union-attr]
         if room:
-            names |= {"empty": torch.empty, "u8": torch.uint8, "device": torch.device("cuda", self.device)}
             starts = itertools.accumulate((-(-size // ROOM) * ROOM for size in room.values()), initial=0)
             lines += [f"    room = empty({sum(room.values()) + ROOM * len(room)}, dtype=u8, device=device)"]
             lines += ["    start = room.data_ptr()"]
             lines += [f"    {name} = start + {at}" for name, at in zip(room, starts, strict=False)]
         for number, (program, code) in enumerate(zip(programs, codes, strict=True)):
-            names |= {f"run_{number}": code.run, f"function_{number}": code.function, f"more_{number}": code.more}
             own = ", ".join([*buffers, *(buffer.name for buffer in program.workspace), *kernel.symbols])
             grid = str(program.grid.value) if isinstance(program.grid, Int) else "grid"
             launch = code.call(number, grid, self.device, own)
@@ -145,13 +173,7 @@ class _Loaded:
                 lines += [f"    {launch}"] * (program.grid.value > 0)
             else:
                 lines += [f"    grid = {index_text(program.grid)}", f"    if grid > 0: {launch}"]
-        return _defined("\n".join(lines), "launch", names)
-
-
-def _defined(text: str, name: str, names: dict[str, object]) -> Launcher:
-    module = dict(names)
-    exec(compile(text, f"<assay launch {hashlib.sha256(text.encode()).hexdigest()[:16]}>", "exec"), module)
-    return module[name]  # type: ignore[return-value]
+        return "\n".join(lines)
 
 
 def text_of(programs: Sequence[Program]) -> str:
@@ -219,14 +241,21 @@ def _capability(device: torch.device) -> int:
 class _Code:
     """Machine code on a device: what launches it, the function there, and what goes when nobody holds it.
 
-    `threads` and `shared` are for the driver; without them Triton's own launcher runs it, which wants its description.
+    `threads` and `shared` are for the driver, and `data` and `name` are the code and its function for other processes;
+    without them Triton's own launcher runs it, which wants its description.
     """
 
     run: Launcher
     function: int
-    more: Any
+    more: Any = None
     threads: int = 0
     shared: int = 0
+    data: bytes = b""
+    name: str = ""
+
+    @property
+    def named(self) -> tuple[Launcher, int, Any]:
+        return self.run, self.function, self.more
 
     def call(self, number: int, grid: str, device: int, values: str) -> str:
         """The text of a launch, by the names that it is given under a number."""
@@ -238,14 +267,16 @@ class _Code:
 
 def _on_device(run: Any, device: int) -> _Code:
     """What launches machine code on a device: the driver, where there is nothing to it but a function's arguments."""
+    metadata = run.metadata
+    launch = launch_cuda() if _is_plain(metadata) and len(run.src.signature) <= MOST_VALUES else None
+    if launch is not None:
+        function = load_cuda(run.kernel, run.name, metadata.shared, device)
+        threads = THREADS_OF_A_WARP * metadata.num_warps
+        return _Code(launch, function, None, threads, metadata.shared, run.kernel, run.name)
     from triton.runtime.driver import driver
 
-    metadata = run.metadata
     with torch.cuda.device(device):
         module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, metadata.shared, device)
-        launch = launch_cuda() if _is_plain(metadata) and len(run.src.signature) <= MOST_VALUES else None
-        if launch is not None:
-            return _Code(launch, function, module, THREADS_OF_A_WARP * metadata.num_warps, metadata.shared)
         launcher = driver.active.launcher_cls(run.src, metadata)
     return _Code(launcher, function, (run.packed_metadata, module))
 
