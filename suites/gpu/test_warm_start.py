@@ -36,7 +36,7 @@ class Block(nn.Module):
         return x + F.dropout(self.down(hidden), self.drops, training=True)
 
 
-def step(make: Callable[[], nn.Module], folder: Path, calls: int = 1, **options: object) -> list[Tensor]:
+def step(make: Callable[[], nn.Module], folder: Path, calls: int = 1, **options: bool) -> list[Tensor]:
     """The results and gradients of a few calls of a model, compiled as a process that has just begun would."""
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -81,6 +81,6 @@ def test_a_restored_kernel_takes_addresses_that_it_was_not_compiled_for(tmp_path
     whole = torch.randn(4097, device="cuda")
     for given in (whole[:4096], whole[1:]):
         torch._dynamo.reset()
-        options = {"cache": str(tmp_path), "warm": True}
-        found = torch.compile(function, backend="assay", options=options, dynamic=False)(given)
+        run = torch.compile(function, backend="assay", options={"cache": str(tmp_path), "warm": True}, dynamic=False)
+        found = run(given)
         torch.testing.assert_close(found, function(given))
