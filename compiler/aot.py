@@ -39,6 +39,7 @@ from compiler.ir.roles import (
     UserInput,
     UserOutput,
 )
+from compiler.ir.trace import with_text
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.pipeline import Compilers, compile
@@ -372,7 +373,7 @@ def _compilers(
 
 def _builder(compiler: GraphCompiler) -> Callable[[Program], GraphCall]:
     def build_graph(program: Program) -> GraphCall:
-        built = compiler(program.module, [node.meta.get("val") for node in program.placeholders])
+        built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
         return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
 
     return build_graph

@@ -27,6 +27,7 @@ from compiler.capture.lists import has_lists, without_lists
 from compiler.capture.masks import has_true_mask, without_mask
 from compiler.errors import Unsupported
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
+from compiler.ir.trace import with_text
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.passes import CHOICES, FUNCTIONAL, PASSES
@@ -75,7 +76,7 @@ def compile_fx(
     def build_inner(program: Program) -> GraphCall:
         if inner_compile is None:
             return build(program, options, journal).load()
-        return inner_compile(program.module, [node.meta["val"] for node in program.placeholders])
+        return inner_compile(with_text(program.module), [node.meta["val"] for node in program.placeholders])
 
     journal = Journal.open(options)
     call, spec = _call(model_, example_inputs_, may_round=options.numerics == "fast")

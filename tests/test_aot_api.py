@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import fx, nn
 
@@ -32,6 +35,21 @@ def test_aot_function_gives_eagers_values_and_gradients() -> None:
     want = torch.autograd.grad(torch.sin(x @ w).sum(), (x, w))
     torch.testing.assert_close(got, want)
     assert len(forward.graphs) == len(backward.graphs) == 1
+
+
+def test_a_graph_compiler_may_keep_the_forward_of_its_graph() -> None:
+    """It is the function of the graph's text already, not one that would first have it written."""
+    found = []
+
+    def compiler(gm: fx.GraphModule, _: object) -> Callable[..., Any]:
+        found.append((gm, gm.forward))
+        return make_boxed_func(gm.forward)
+
+    x = torch.ones(3, requires_grad=True)
+    aot_function(lambda x: x.sin() * 2, compiler)(x).sum().backward()
+    assert len(found) == 2
+    for gm, forward in found:
+        assert forward.__func__ is type(gm).forward and forward.__func__.__name__ == "forward"
 
 
 def test_aot_function_specialises_on_shape_and_reuses_a_compile() -> None:

@@ -180,6 +180,13 @@ def module_of(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
     return _LazyGraphModule(root, graph, class_name="Program")
 
 
+def with_text(module: fx.GraphModule) -> fx.GraphModule:
+    """The module, its Python text written: for somebody else, who may take its `forward` and keep it. Until then that
+    is a detour by the module's own call, of 2 us."""
+    _LazyGraphModule.force_recompile(module)
+    return module
+
+
 class _Tracer(PythonKeyTracer):
     """Names arithmetic on sizes apart, so that a program's tensors have the same names whether its sizes are symbols
     or numbers.
