@@ -49,10 +49,39 @@ def test_split_log_softmax_stores_no_logarithm_that_the_loss_does_not_read(mode:
     assert_same(found, loss(ROWS, TARGET)[0], "the loss")
 
 
-def test_split_log_softmax_leaves_other_layouts_alone() -> None:
-    """The operator's result is contiguous whatever it is given; that of a subtraction is not."""
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_split_log_softmax_lies_as_the_operators_own_result(mode: str) -> None:
+    """That is contiguous whatever the operator is given, as a subtraction is not."""
     x = ROWS.t()
-    assert split_log_softmax(traced(lambda x: (torch.log_softmax(x, 0),), x)) == 0
+    program = traced(lambda x: (torch.log_softmax(x, 0),), x, mode=mode)
+    assert split_log_softmax(program) == 1
+    (result,) = program.returned
+    assert isinstance(result, fx.Node) and result.meta["val"].is_contiguous()
+    (found,) = executable(planned(program))([x])
+    assert found.is_contiguous()
+    assert_same(found, torch.log_softmax(x.double(), 0).to(x.dtype), "as of float64")
+
+
+def test_split_log_softmax_of_pictures_by_channels_stores_no_logarithm() -> None:
+    """The classes of a pixel lie side by side, and the loss reads one of them."""
+    x = ROWS.reshape(1, 2, 4, 7).permute(0, 3, 1, 2)
+    target = torch.randint(0, 7, (1, 1, 2, 4), generator=torch.Generator().manual_seed(1))
+
+    def loss(x: Tensor, target: Tensor) -> tuple[Tensor]:
+        return (torch.log_softmax(x, 1).gather(1, target).mean(),)
+
+    program = traced(loss, x, target)
+    assert split_log_softmax(program) == 1
+    schedule = planned(program)
+    made = [step for step in schedule.steps if isinstance(step, Allocate)]
+    assert all(len(step.size) < 4 or step.size[1] == Int(1) for step in made), (
+        "the two numbers of a pixel, and the loss"
+    )
+    (found,) = executable(schedule)([x, target])
+    assert_same(found, loss(x, target)[0], "the loss")
+
+
+def test_split_log_softmax_leaves_nothing_at_all_alone() -> None:
     assert split_log_softmax(traced(lambda x: (torch.log_softmax(x, 0),), ROWS[:0])) == 0
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program
-from compiler.ir.strides import hint, is_known
+from compiler.ir.strides import hint, is_known, rows_of
 from compiler.passes.calls import call_for, put_in_place
 
 aten = torch.ops.aten
@@ -38,7 +38,16 @@ def _is_splittable(node: fx.Node) -> bool:
         return False
     if not all(is_known(size) and hint(size) for size in value.shape):
         return False
-    return value.dim() > 0 and _text(value.stride()) == _text(node.meta["val"].stride())
+    return value.dim() > 0 and (_lies_alike(node) or _is_in_rows(node.meta["val"]))
+
+
+def _lies_alike(node: fx.Node) -> bool:
+    """Whether the logarithms lie in memory as what they are of, as arithmetic on that does."""
+    return _text(node.args[0].meta["val"].stride()) == _text(node.meta["val"].stride())  # type: ignore[union-attr]
+
+
+def _is_in_rows(value: torch.Tensor) -> bool:
+    return _text(value.stride()) == _text(rows_of(value.shape))
 
 
 def _text(steps: tuple[Any, ...]) -> list[str]:
@@ -60,4 +69,6 @@ def _split(node: fx.Node) -> None:
         result = call_for(node, aten.sub.Tensor, shifted, call_for(node, aten.log.default, total))
         if wanted in HALF_DTYPES:
             result = call_for(node, aten._to_copy.default, result, dtype=wanted)
+        if not _lies_alike(node):
+            result = call_for(node, aten.clone.default, result, memory_format=torch.contiguous_format)
     put_in_place(result, node)

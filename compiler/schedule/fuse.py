@@ -37,7 +37,7 @@ from compiler.ir.lowered import (
 from compiler.ir.rewrite import Expansion, Substitution, call, children, loops_bound_by, nodes, on_lane
 from compiler.schedule.cost import Cost, weight
 
-MOST_INLINED = 48
+MOST_INLINED = 64
 """Nodes in an expression that is still inlined."""
 MOST_MEMBERS_NODES = 320
 """Nodes in all the expressions of a group."""
@@ -53,8 +53,8 @@ WORK_OF_STORING = 4
 """What storing a value and loading it again costs, in weights of operators."""
 SPREAD = 4
 """How many times larger than what it reads a value is that is computed again rather than stored."""
-MOST_SPREAD = 10
-"""The work of an element of such a value."""
+MOST_SPREAD = {"cpu": 10, "cuda": 60}
+"""The work of an element of such a value: a GPU computes some ten numbers in the time that one takes to and fro."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -301,7 +301,7 @@ class _Fusion:
             return True
         if times <= 3 and effort <= 4 and reads <= 2:
             return True
-        return times <= 3 and effort <= MOST_SPREAD and self._is_spread(tensor, found)
+        return times <= 3 and effort <= MOST_SPREAD.get(tensor.device.type, 0) and self._is_spread(tensor, found)
 
     def _is_spread(self, tensor: Tensor, found: list[Expr]) -> bool:
         """Whether a value is much larger than all that it is computed from, as an outer product is."""
