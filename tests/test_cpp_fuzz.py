@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 import torch
 
-from compiler.codegen import cpp, nest
+from compiler.codegen import cpp, cpp_reductions, nest
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, maximum, minimum
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
 from compiler.ir.verify import verify
@@ -225,7 +225,9 @@ def results(
 ) -> list[dict[str, torch.Tensor]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in LIMITS[request.param].items():
-            patch.setattr(cpp if hasattr(cpp, name) else nest, name, value)
+            for module in (cpp, cpp_reductions, nest):
+                if hasattr(module, name):
+                    patch.setattr(module, name, value)
         functions = ir.load_runs(made, tmp_path_factory.mktemp("cache"))
     return [ir.launch(functions[run.kernel.name], run) for run in made]
 

@@ -17,65 +17,48 @@ depend on the number of threads.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 
 from compiler.codegen import affine
+from compiler.codegen.accumulators import Accumulator, operator_of, result_of, total_of
 from compiler.codegen.columns import Cut, cut_beside, cut_of_rows
-from compiler.codegen.expr import C_TYPES, COSTLY, HALVES, call, cast, constant, memory_type
+from compiler.codegen.cpp_reductions import (
+    ROW_BLOCK,
+    SCRATCH_BYTES,
+    Reductions,
+    is_costly,
+    is_small,
+    without_reductions,
+)
+from compiler.codegen.cpp_values import Tile, Writer, names_bound
+from compiler.codegen.expr import C_TYPES, call, memory_type
+from compiler.codegen.identifiers import with_identifiers
 from compiler.codegen.narrow import narrowed
 from compiler.codegen.nest import (
     Nest,
-    apart_loops,
-    cost,
     is_near,
-    is_never_positive,
     loops_of,
     middle,
     normalize,
-    scanned_loop,
     segments,
 )
-from compiler.codegen.renamer import Interner, Renamer, operands, subexpressions, with_expr
+from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.streaming import LINE, is_beyond_cache, streamed_buffers
-from compiler.errors import VerifyError
 from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol, as_index
-from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
-from compiler.ir.rewrite import is_scattered, loops_bound_by
+from compiler.ir.loops import AsValue, Bind, Call, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
 from compiler.runtime import philox
-
-PARALLEL_WORK = 1 << 16
-"""Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""
-
-PARTS = 64
-"""Into how many parts a reduction over everything is cut, whatever the number of threads."""
-
-BLOCK = 512
-"""Terms of a float32 sum that are added up in float32 before they go to the float64 total."""
-
-ROW_BLOCK = 64
-"""The same for a reduction by lanes, where a lane adds its terms one after the other."""
-
-SIDE = 64
-"""A cheap reduction of floats along a row takes so many terms in side by side, an accumulator for each: in one vector
-every addition would wait for the one before."""
-
-SIDE_BLOCK = 2048
-"""`BLOCK` for such a reduction: as few terms a lane."""
-
-MOST_ABREAST = 12
-"""The price of one step of a reduction (`cost`) above which its additions have no need to wait."""
 
 TURNED = (4, 64)
 """How long rows are that are turned to lie along the lanes of a tile."""
+
 SHORT = 64
 """A simd loop of so many iterations takes less time than a costly value outside of it that is made by itself."""
 
@@ -96,9 +79,6 @@ of neighbours from each row of memory. Of 64 MB, sums over rows take 0.92 of the
 TILE = 64
 """Side of the square tiles in which a transposing nest runs."""
 
-SCRATCH_BYTES = 1 << 17
-"""The longest row of scratch, which is on the stack."""
-
 UPDATES = {"accumulate": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
 """What joins an update with the element that is there."""
 
@@ -109,6 +89,7 @@ _KEYWORDS = frozenset(
     "typedef typename union unsigned using virtual void volatile while xor m f16 f32 f64 bf16 i8 i16 i32 i64 u8 u32 "
     "u64 bits".split()
 )
+
 _OURS = re.compile(
     r"((t|q|acc|nan|total|part_acc|row|square|tile|end|block|line|words|at|span|first|last)\d*)|lane|width|part|failed|[gr]\d+"
 )
@@ -125,7 +106,7 @@ def emit_kernel(kernel: Kernel) -> str:
 
     Raises: Unsupported for an operator that C++ has no text for.
     """
-    writer = _Writer()
+    writer = Writer()
     stored = {store.buffer for store in kernel.stores}
     for line in origin_lines(kernel):
         writer.line(line)
@@ -133,7 +114,7 @@ def emit_kernel(kernel: Kernel) -> str:
         f"{'' if b.name in stored else 'const '}{memory_type(b.dtype)}* {identifier(b.name)}" for b in kernel.buffers
     ]
     arguments = [*pointers, *(f"i64 {identifier(symbol)}" for symbol in kernel.symbols)]
-    intern, nests = normalize(_with_identifiers(kernel))
+    intern, nests = normalize(with_identifiers(kernel, identifier))
     failures = failures_of(kernel)
     past = streamed_buffers(kernel)
     streamed = {identifier(b.name): memory_type(b.dtype) for b in kernel.buffers if b.name in past}
@@ -156,83 +137,6 @@ def origin_lines(kernel: Kernel) -> list[str]:
     return ["// " + origin.replace("\n", " ").replace("\\", "/") for origin in kernel.origins]
 
 
-def _with_identifiers(kernel: Kernel) -> Kernel:
-    """The kernel with every loop variable, symbol and buffer under the name that C++ gives it."""
-    symbols = {s: Symbol(identifier(s)) for s in kernel.symbols if identifier(s) != s}
-    symbols |= {loop.var: Symbol(identifier(loop.var)) for loop in kernel.loops if identifier(loop.var) != loop.var}
-    if not symbols and all(identifier(b.name) == b.name for b in kernel.buffers):
-        return kernel
-    rename = functools.partial(affine.substitute, environment=symbols)
-
-    def walk(expr: Expr) -> Expr:
-        match expr:
-            case Load():
-                return replace(expr, buffer=identifier(expr.buffer), index=rename(expr.index))
-            case AsValue():
-                return replace(expr, index=rename(expr.index))
-            case Call():
-                return replace(expr, args=tuple(map(walk, expr.args)))
-            case Cast():
-                return replace(expr, expr=walk(expr.expr))
-            case Reduce():
-                return replace(expr, loops=_rename_loops(expr.loops, symbols), body=walk(expr.body))
-            case Bind():
-                loop = _rename_loops((expr.loop,), symbols)[0]
-                return replace(expr, loop=loop, position=walk(expr.position), body=walk(expr.body))
-            case Check():
-                return replace(expr, expr=walk(expr.expr), condition=walk(expr.condition))
-            case Scan():
-                loop = _rename_loops((expr.loop,), symbols)[0]
-                return replace(expr, loop=loop, last=rename(expr.last), body=walk(expr.body))
-        return expr
-
-    stores = tuple(
-        replace(s, buffer=identifier(s.buffer), index=rename(s.index), expr=walk(s.expr)) for s in kernel.stores
-    )
-    return replace(kernel, loops=_rename_loops(kernel.loops, symbols), stores=stores)
-
-
-def _rename_loops(loops: Sequence[Loop], symbols: dict[str, Symbol]) -> tuple[Loop, ...]:
-    return tuple(
-        Loop(symbols[loop.var].name if loop.var in symbols else loop.var, affine.substitute(loop.extent, symbols))
-        for loop in loops
-    )
-
-
-class _Writer:
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._depth = 0
-        self._pragmas: list[tuple[int, int]] = []
-
-    def line(self, text: str) -> None:
-        self._lines.append("  " * self._depth + text)
-
-    def pragma(self, text: str) -> None:
-        """An OpenMP pragma over the loop that is written next."""
-        self._pragmas.append((self._depth, len(self._lines)))
-        self.line(f"#pragma omp {text}")
-
-    def check(self, condition: str, bit: int) -> None:
-        """Notes that a condition does not hold; the loops around join what they found."""
-        self.line(f"failed |= (u64)!{condition} << {bit};")
-        for depth, number in self._pragmas:
-            if depth < self._depth and "failed" not in self._lines[number]:
-                self._lines[number] += " reduction(|:failed)"
-
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        self.line(f"{head} {{".lstrip())
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self._pragmas = [(depth, number) for depth, number in self._pragmas if depth < self._depth]
-        self.line("}")
-
-    def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-
 def _in_turn(emitters: Sequence[_Emitter]) -> Iterator[tuple[_Emitter, tuple[_Emitter, Cut] | None]]:
     """The nests in their order, one of them with another that goes through the same rows, where there are such two."""
     for first, other in itertools.permutations(emitters, 2):
@@ -249,640 +153,8 @@ def _nothing() -> Iterator[None]:
     yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """How a reduction starts, takes a value in, and joins two partial results."""
-
-    start: str
-    take: str
-    clause: str
-
-
-def _operator(op: str, dtype: torch.dtype) -> _Operator:
-    if op in ("any", "all"):
-        return _Operator("0", "{0} |= {1} != 0", "|") if op == "any" else _Operator("1", "{0} &= {1} != 0", "&")
-    if op in ("sum", "prod"):
-        sign = "+" if op == "sum" else "*"
-        return _Operator("0" if op == "sum" else "1", f"{{0}} {sign}= {{1}}", sign)
-    if op == "logaddexp":
-        return _Operator(_extreme(dtype, True), "{0} = m::logaddexp({0}, {1})", "")
-    name = "maximum" if op == "max" else "minimum"
-    return _Operator(_extreme(dtype, op == "max"), f"{{0}} = m::{name}({{1}}, {{0}})", name)
-
-
-def _extreme(dtype: torch.dtype, lowest: bool) -> str:
-    if dtype.is_floating_point:
-        return constant(float("-inf") if lowest else float("inf"), torch.float32 if dtype in HALVES else dtype)
-    if dtype == torch.bool:
-        return "0" if lowest else "1"
-    info = torch.iinfo(dtype)
-    return constant(info.min if lowest else info.max, dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class _Accumulator:
-    """A reduction on its way: `name` takes values in, `total` (or none) takes its blocks in, wider; `nan` (or none)
-    notes that a NaN was among them."""
-
-    reduce: Reduce
-    name: str
-    total: str | None
-    nan: str | None
-    narrow: str
-    wide: str
-    operator: _Operator
-
-
-def _held(accumulator: _Accumulator) -> str:
-    """What holds all that was taken in."""
-    return accumulator.total or accumulator.name
-
-
-def _simd(accumulators: Sequence[_Accumulator]) -> str:
-    """The pragma of a loop that some reductions are taken along."""
-    clauses: dict[str, list[str]] = {}
-    for accumulator in accumulators:
-        if accumulator.nan:
-            clauses.setdefault(accumulator.reduce.op, []).append(accumulator.name)
-            clauses.setdefault("|", []).append(accumulator.nan)
-        else:
-            clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
-    return "simd " + " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
-
-
-class _Emitter:
-    """Writes one nest. `names` maps an expression's id to the text of its value in the scopes that are open; `taken` is
-    what reductions of another nest take in, in each iteration of all loops."""
-
-    def __init__(self, writer: _Writer, intern: Interner, nest: Nest, failures: tuple[str, ...],
-                 streamed: dict[str, str]) -> None:  # fmt: skip
-        self.writer, self.intern = writer, intern
-        self.streamed = {store.buffer: streamed[store.buffer] for store in nest.stores if store.buffer in streamed}
-        self.lines: dict[str, str] = {}
-        self.whole, self.nest = nest, narrowed(nest, intern)
-        self.failures = failures
-        self.names: list[dict[int, str]] = [{}]
-        self.kept: list[Expr] = []  # so that the ids in `names` stay taken
-        self.bound: frozenset[str] = frozenset()
-        self.extents: dict[str, Index] = {loop.var: loop.extent for loop in nest.loops}
-        self.ranges: dict[str, tuple[str, str]] = {}
-        self.count = itertools.count()
-        self.parallel = False
-        self.in_parts = False
-        self.ahead = 0
-        self.is_beyond_cache = False
-        self.taken: list[tuple[_Accumulator, Expr]] = []
-        self.tile: _Tile | None = None
-        self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in self.nest.stores))
-        self.independent = self.apart >= set(self.extents)
-        found = subexpressions(s.expr for s in self.nest.stores)
-        self.reductions = [e for e in found if isinstance(e, Reduce)]
-        self.bindings = [e for e in found if isinstance(e, Bind)]
-        self.scans = [e for e in found if isinstance(e, Scan)]
-        self.scanned = scanned_loop(self.nest.stores)
-        self.totals: dict[int, str] = {}
-        self.checks = any(isinstance(e, Check) for e in found)
-        self.loop_names = frozenset(self.extents) | _names_bound(found)
-
-    # ---- scopes ----
-
-    @contextmanager
-    def scope(self, *loops: Loop) -> Iterator[None]:
-        """The loops are open: their variables are bound, and what is named inside is forgotten at the end."""
-        before = self.bound, self.extents
-        self.bound = self.bound | {loop.var for loop in loops}
-        self.extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
-        self.names.append({})
-        yield
-        self.names.pop()
-        self.bound, self.extents = before
-
-    def known(self, expr: Expr) -> str | None:
-        return next((scope[id(expr)] for scope in reversed(self.names) if id(expr) in scope), None)
-
-    def name(self, expr: Expr, text: str) -> None:
-        self.kept.append(expr)
-        self.names[-1][id(expr)] = text
-
-    def fresh(self, prefix: str) -> str:
-        return f"{prefix}{next(self.count)}"
-
-    def is_bound(self, expr: Expr, hidden: frozenset[str] = frozenset()) -> bool:
-        """Whether every loop that the value depends on is open here, and none of `hidden`, bound between, is among."""
-        needed = self.intern.free(expr) & self.loop_names
-        return needed <= self.bound and not needed & hidden
-
-    def index(self, index: Index) -> str:
-        return affine.text(index, self.extents)
-
-    # ---- values ----
-
-    def value(self, expr: Expr) -> str:
-        """The text of the value here: a literal, or the name of a constant that this line or an earlier one made."""
-        if isinstance(expr, Const):
-            return constant(expr.value, expr.dtype)
-        known = self.known(expr)
-        if known is None:
-            known = self._made(expr)
-            self.name(expr, known)
-        return known
-
-    def _made(self, expr: Expr) -> str:
-        """The text of a value that was not made yet, after the lines that make it."""
-        if isinstance(expr, Bind):
-            self.declare(expr)
-            self.ready([expr.body])
-            return self.value(expr.body)
-        if isinstance(expr, Check):
-            bit = self.failures.index(expr.failure)
-            self.writer.check(self.value(expr.condition), bit)
-            return self.value(expr.expr)
-        if isinstance(expr, Scan):
-            total, operator = self.totals[id(expr)], _operator(expr.op, expr.dtype)
-            self.writer.line(operator.take.format(total, self.value(expr.body)) + ";")
-            return total
-        name, text = self.fresh("t"), self._text(expr)
-        self.writer.line(f"const {C_TYPES[expr.dtype]} {name} = {text};")
-        return name
-
-    def declare(self, expr: Bind) -> None:
-        """Makes the variable of a binding, in range whatever the position is."""
-        var, extent = expr.loop.var, expr.loop.extent
-        if var not in self.bound:
-            self.ready([expr.position])
-            position, size = self.value(expr.position), self.index(extent)
-            self.writer.line(f"const i64 {var} = (u64)({position}) < (u64)({size}) ? {position} : 0;")
-            self.bound |= {var}
-            self.extents = {**self.extents, var: extent}
-
-    def _text(self, expr: Expr) -> str:
-        match expr:
-            case Load(buffer, index, dtype):
-                return f"{buffer}[{self.index(index)}]" + (" != 0" if dtype == torch.bool else "")
-            case AsValue(index, dtype):
-                return cast(f"(i64)({self.index(index)})", torch.int64, dtype)
-            case Cast(inner, dtype):
-                return cast(self.value(inner), inner.dtype, dtype)
-            case Call("exp", (value,), torch.float32) if is_never_positive(value):
-                return f"m::exp_below({self.value(value)})"
-            case Call(_, args):
-                return call(expr, [self.value(arg) for arg in args])
-        raise VerifyError(f"assay: {expr} is used where its loops are not open")
-
-    def hoist(self, roots: Iterable[Expr]) -> None:
-        """Makes, here, the largest values under the roots that no further loop changes."""
-        roots = list(roots)
-        self.ready(roots)
-        for expr in self._settled(roots):
-            if not isinstance(expr, Const):
-                self.value(expr)
-
-    def ready(self, roots: Iterable[Expr]) -> None:
-        """Makes, here, the reductions under the roots and the variables of bindings, which others may wait for."""
-        roots = list(roots)
-        self.reduce(roots)
-        if not self.bindings:
-            return
-        settled = [e for e in self._settled_bindings(roots) if e.loop.var not in self.bound]
-        for expr in settled:
-            self.declare(expr)
-        if settled:
-            self.ready(roots)
-
-    def _settled_bindings(self, roots: Iterable[Expr]) -> list[Bind]:
-        """The bindings under the roots whose positions no further loop changes, inner ones first."""
-        found: list[Bind] = []
-        seen: set[tuple[int, frozenset[str]]] = set()
-
-        def visit(expr: Expr, hidden: frozenset[str]) -> None:
-            if (id(expr), hidden) in seen or self.known(expr) is not None:
-                return
-            seen.add((id(expr), hidden))
-            inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
-            for operand in operands(expr):
-                visit(operand, inner)
-            if isinstance(expr, Bind) and self.is_bound(expr.position, hidden):
-                found.append(expr)
-
-        for root in roots:
-            visit(root, frozenset())
-        return found
-
-    def _settled(self, roots: Iterable[Expr]) -> list[Expr]:
-        found: list[Expr] = []
-        seen: set[tuple[int, frozenset[str]]] = set()
-
-        def visit(expr: Expr, hidden: frozenset[str]) -> None:
-            if (id(expr), hidden) in seen or self.known(expr) is not None:
-                return
-            seen.add((id(expr), hidden))
-            if self.is_bound(expr, hidden):
-                found.append(expr)
-                return
-            inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
-            for operand in operands(expr):
-                visit(operand, inner)
-
-        for root in roots:
-            visit(root, frozenset())
-        return found
-
-    # ---- reductions ----
-
-    def reduce(self, roots: Iterable[Expr]) -> None:
-        """Writes every reduction under the roots that can be computed here, those over equal loops together."""
-        roots = list(roots)
-        stages = self._stages(roots)
-        for stage in sorted({level for level, _ in stages.values()}):
-            groups: dict[tuple[Loop, ...], list[Reduce]] = {}
-            for level, expr in stages.values():
-                if level == stage and self.known(expr) is None:
-                    groups.setdefault(expr.loops, []).append(expr)
-            for group in groups.values():
-                self.group(group, roots)
-
-    def _stages(self, roots: Iterable[Expr]) -> dict[int, tuple[int, Reduce]]:
-        """The reductions to write here, each with the number of others that must be finished before it."""
-        stages: dict[int, tuple[int, Reduce]] = {}
-        done: dict[tuple[int, frozenset[str]], int] = {}
-
-        def visit(expr: Expr, hidden: frozenset[str]) -> int:
-            """The first stage at which the operands of `expr` are there."""
-            if self.known(expr) is not None:
-                return 0
-            if (id(expr), hidden) not in done:
-                inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
-                here = isinstance(expr, Reduce) and self.is_bound(expr, hidden)
-                below = inner - hidden if here else inner
-                stage = max((visit(operand, below) for operand in operands(expr)), default=0)
-                if here and isinstance(expr, Reduce):
-                    stages[id(expr)] = (stage, expr)
-                done[id(expr), hidden] = stage + 1 if here else stage
-            return done[id(expr), hidden]
-
-        for root in roots:
-            visit(root, frozenset())
-        return stages
-
-    def group(self, group: Sequence[Reduce], roots: Sequence[Expr]) -> None:
-        """One pass over the loops that the reductions share."""
-        loops, bodies = self._own_loops(group)
-        accumulators = [self._accumulator(r, loops, self.tile is not None) for r in group]
-        takes = list(zip(accumulators, bodies, strict=True))
-        if self.tile is not None:
-            self._fill_lanes(takes, loops)
-            self._finish(takes, "[lane]")
-        elif not self.bound and not self.parallel and not _is_small(self._work(loops, bodies)):
-            self._in_parts(takes, loops)
-        else:
-            self._by_row(takes, loops, self._shared(group, bodies, loops, roots))
-            self._finish(takes)
-
-    def _own_loops(self, group: Sequence[Reduce]) -> tuple[tuple[Loop, ...], list[Expr]]:
-        """The loops, contiguous one last, and the bodies; under other names where an open loop has a name of theirs."""
-        loops, bodies = group[0].loops, [r.body for r in group]
-        clash = {loop.var: self.fresh("q") for loop in loops if loop.var in self.bound or loop.var in self.ranges}
-        if clash:
-            loops = tuple(Loop(clash.get(loop.var, loop.var), loop.extent) for loop in loops)
-            self.loop_names |= set(clash.values())
-            environment = {old: Symbol(new) for old, new in clash.items()}
-            extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
-            bodies = [Renamer(self.intern, environment, extents)(body) for body in bodies]
-            self.loop_names |= _names_bound(subexpressions(bodies))
-        return _contiguous_last(loops, bodies), bodies
-
-    def _accumulator(self, reduce: Reduce, loops: Sequence[Loop], in_lanes: bool) -> _Accumulator:
-        dtype = torch.float32 if reduce.dtype in HALVES else reduce.dtype
-        narrow = C_TYPES[dtype]
-        if dtype == torch.bool:
-            narrow = "i32" if reduce.op in ("any", "all") else "u8"
-        limit = ROW_BLOCK if in_lanes else BLOCK
-        is_long = len(loops) > 1 or not isinstance(loops[0].extent, Int) or loops[0].extent.value > limit
-        is_wide = narrow == "f32" and reduce.op in ("sum", "prod") and is_long
-        has_nan = not in_lanes and reduce.op in ("max", "min") and narrow in ("f32", "f64")
-        number = next(self.count)
-        return _Accumulator(
-            reduce,
-            f"acc{number}",
-            f"total{number}" if is_wide else None,
-            f"nan{number}" if has_nan else None,
-            narrow,
-            "f64" if is_wide else narrow,
-            _operator(reduce.op, dtype),
-        )
-
-    def _taken(self, accumulator: _Accumulator, body: Expr) -> str:
-        text = self.value(body)
-        if accumulator.reduce.op in ("any", "all"):
-            return text
-        return cast(text, body.dtype, _dtype_of(accumulator.narrow))
-
-    def _finish(self, takes: Sequence[tuple[_Accumulator, Expr]], suffix: str = "") -> None:
-        for accumulator, _ in takes:
-            self.name(accumulator.reduce, _result(accumulator, f"{_held(accumulator)}{suffix}"))
-
-    def _work(self, loops: Sequence[Loop], roots: Iterable[Expr]) -> Index:
-        total: Index = Int(cost(roots))
-        for loop in loops:
-            total = total * loop.extent
-        return total
-
-    def head(self, loop: Loop, step: str = "") -> str:
-        first, last = self.ranges.get(loop.var, ("0", self.index(loop.extent)))
-        return f"for (i64 {loop.var} = {first}; {loop.var} < {last}; {loop.var}{step or '++'})"
-
-    # ---- reductions by rows ----
-
-    def _by_row(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop], shared: list[Expr]) -> None:
-        rows = [self._row(expr, loops[-1]) for expr in shared]
-        for accumulator, _ in takes:
-            self.writer.line(f"{accumulator.wide} {_held(accumulator)} = {accumulator.operator.start};")
-            if accumulator.nan:
-                self.writer.line(f"i32 {accumulator.nan} = 0;")
-        self._row_loops(takes, loops, list(zip(rows, shared, strict=True)))
-        for accumulator, _ in takes:
-            if accumulator.nan:
-                none = constant(float("nan"), _dtype_of(accumulator.narrow))
-                self.writer.line(f"{accumulator.name} = {accumulator.nan} ? {none} : {accumulator.name};")
-        for row, expr in zip(rows, shared, strict=True):
-            self.name(expr, f"{row}[{loops[-1].var}]")
-
-    def _row(self, expr: Expr, loop: Loop) -> str:
-        row = self.fresh("row")
-        self.writer.line(f"alignas(64) {C_TYPES[expr.dtype]} {row}[{self.index(loop.extent)}];")
-        return row
-
-    def _row_loops(
-        self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop], shared: list[tuple[str, Expr]]
-    ) -> None:
-        if len(loops) == 1:
-            self._row_blocks(takes, loops[0], shared)
-            return
-        with self.writer.block(self.head(loops[0])), self.scope(loops[0]):
-            self.hoist(body for _, body in takes)
-            self._row_loops(takes, loops[1:], shared)
-
-    def _row_blocks(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
-        wide = [accumulator for accumulator, _ in takes if accumulator.total]
-        if not wide:
-            self._row_loop(takes, loop, shared)
-            return
-        self.hoist(body for _, body in takes)
-        with self._blocks(loop, SIDE_BLOCK if _is_abreast(takes, loop) else BLOCK):
-            for accumulator in wide:
-                self.writer.line(f"{accumulator.narrow} {accumulator.name} = {accumulator.operator.start};")
-            self._row_loop(takes, loop, shared)
-            for accumulator in wide:
-                self.writer.line(accumulator.operator.take.format(accumulator.total, accumulator.name) + ";")
-
-    @contextmanager
-    def _blocks(self, loop: Loop, size: int) -> Iterator[None]:
-        """A scope in which the loop runs over one block of its range."""
-        before = self.ranges
-        first, last = before.get(loop.var, ("0", self.index(loop.extent)))
-        if loop.var not in before and isinstance(loop.extent, Int) and loop.extent.value <= size:
-            with self.writer.block(""), self.scope():
-                yield
-            return
-        block, end = self.fresh("block"), self.fresh("end")
-        with self.writer.block(f"for (i64 {block} = {first}; {block} < {last}; {block} += {size})"), self.scope():
-            self.writer.line(f"const i64 {end} = m::least({block} + {size}, {last});")
-            self.ranges = {**before, loop.var: (block, end)}
-            yield
-        self.ranges = before
-
-    def _row_loop(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
-        self.hoist(body for _, body in takes)
-        if not _is_abreast(takes, loop):
-            self._row_steps(takes, loop, shared)
-            return
-        before = self.ranges
-        rest = self._abreast(takes, loop, shared)
-        if self.in_parts or not isinstance(loop.extent, Int) or loop.extent.value % SIDE:
-            self.ranges = {**before, loop.var: rest}
-            self._row_steps(takes, loop, shared)
-            self.ranges = before
-
-    def _row_steps(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
-        self.writer.pragma(_simd([accumulator for accumulator, _ in takes]))
-        with self.writer.block(self.head(loop)), self.scope(loop):
-            self._row_step(takes, loop, shared)
-
-    def _row_step(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
-        self.ready(body for _, body in takes)
-        for row, expr in shared:
-            self.writer.line(f"{row}[{loop.var}] = {self.value(expr)};")
-        for accumulator, body in takes:
-            self._take(accumulator, self._taken(accumulator, body))
-
-    def _abreast(
-        self, takes: list[tuple[_Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]
-    ) -> tuple[str, str]:
-        """The steps of a row in vectors of accumulators, then joined; returns the range of the steps that are left."""
-        first, last = self.ranges.get(loop.var, ("0", self.index(loop.extent)))
-        copies = [self._copies(accumulator) for accumulator, _ in takes]
-        block, end = self.fresh("block"), self.fresh("end")
-        self.writer.line(f"const i64 {end} = {last} - ({last} - {first}) % {SIDE};")
-        lanes = f"for (i64 lane = 0; lane < {SIDE}; lane++)"
-        with self.writer.block(f"for (i64 {block} = {first}; {block} < {end}; {block} += {SIDE})"):
-            self.writer.pragma("simd")
-            with self.writer.block(lanes), self.scope(loop):
-                self.writer.line(f"const i64 {loop.var} = {block} + lane;")
-                self._row_step([(copy, body) for copy, (_, body) in zip(copies, takes, strict=True)], loop, shared)
-        joined = [replace(accumulator, name=_held(accumulator)) for accumulator, _ in takes]
-        self.writer.pragma(_simd(joined))
-        with self.writer.block(lanes):
-            for accumulator, copy in zip(joined, copies, strict=True):
-                self._take_copy(accumulator, copy)
-        return end, last
-
-    def _copies(self, accumulator: _Accumulator) -> _Accumulator:
-        """Accumulators of the same reduction, one a lane, at their start."""
-        name, nan = self.fresh("acc"), self.fresh("nan") if accumulator.nan else None
-        self.writer.line(f"alignas(64) {accumulator.narrow} {name}[{SIDE}];")
-        start = f"{name}[lane] = {accumulator.operator.start};"
-        if nan:
-            self.writer.line(f"alignas(64) i32 {nan}[{SIDE}];")
-            start = f"{start} {nan}[lane] = 0;"
-        self.writer.line(f"for (i64 lane = 0; lane < {SIDE}; lane++) {{ {start} }}")
-        return replace(accumulator, name=f"{name}[lane]", nan=f"{nan}[lane]" if nan else None)
-
-    def _take_copy(self, accumulator: _Accumulator, copy: _Accumulator) -> None:
-        """Takes in what a lane found."""
-        if accumulator.nan is None:
-            self.writer.line(accumulator.operator.take.format(accumulator.name, copy.name) + ";")
-            return
-        self._take_extreme(accumulator, copy.name)
-        self.writer.line(f"{accumulator.nan} |= {copy.nan};")
-
-    def _take(self, accumulator: _Accumulator, taken: str) -> None:
-        """One step of a row. NaNs are noted beside an extremum, which is one instruction without them."""
-        name = accumulator.name
-        if accumulator.nan is None:
-            self.writer.line(accumulator.operator.take.format(name, taken) + ";")
-            return
-        self._take_extreme(accumulator, taken)
-        self.writer.line(f"{accumulator.nan} |= {taken} != {taken};")
-
-    def _take_extreme(self, accumulator: _Accumulator, taken: str) -> None:
-        name, sign = accumulator.name, ">" if accumulator.reduce.op == "max" else "<"
-        self.writer.line(f"{name} = {taken} {sign} {name} ? {taken} : {name};")
-
-    def _shared(
-        self, group: Sequence[Reduce], bodies: Sequence[Expr], loops: Sequence[Loop], roots: Sequence[Expr]
-    ) -> list[Expr]:
-        """The costly values of this pass that a later pass over the same loop needs: worth a row of scratch."""
-        loop = loops[-1]
-        if len(loops) > 1 or loop.var in self.ranges or not isinstance(loop.extent, Int):
-            return []
-        later = self._reach(roots, {id(r) for r in group})
-        found: list[Expr] = []
-        seen: set[int] = set()
-
-        def visit(expr: Expr) -> None:
-            if id(expr) in seen or self.known(expr) is not None or isinstance(expr, Reduce | Const):
-                return
-            seen.add(id(expr))
-            needed = self.intern.free(expr) & self.loop_names
-            if id(expr) in later and loop.var in needed and needed <= self.bound | {loop.var} and _is_costly(expr):
-                found.append(expr)
-                return
-            for operand in operands(expr):
-                visit(operand)
-
-        for body in bodies:
-            visit(body)
-        size = loop.extent.value
-        return [e for e in found if size * e.dtype.itemsize <= SCRATCH_BYTES][:2]
-
-    def _reach(self, roots: Sequence[Expr], stop: set[int]) -> set[int]:
-        """The expressions under the roots that are not only in the reductions of `stop`."""
-        seen: set[int] = set()
-        stack = list(roots)
-        while stack:
-            expr = stack.pop()
-            if id(expr) not in seen and id(expr) not in stop and self.known(expr) is None:
-                seen.add(id(expr))
-                stack += operands(expr)
-        return seen
-
-    # ---- reductions over everything, in parts ----
-
-    def _in_parts(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop]) -> None:
-        """Each part of the outermost loop on some thread; the partial results joined in order."""
-        span, first, last = self.fresh("span"), self.fresh("first"), self.fresh("last")
-        extent = self.index(loops[0].extent)
-        self.hoist([])
-        for accumulator, _ in takes:
-            self.writer.line(f"{accumulator.wide} part_{accumulator.name}[{PARTS}];")
-        self.writer.line(f"const i64 {span} = ({extent} + {PARTS - 1}) / {PARTS};")
-        self.writer.pragma("parallel for" + self._condition(self._work(loops, [body for _, body in takes])))
-        with self.writer.block(f"for (i64 part = 0; part < {PARTS}; part++)"), self.scope():
-            self.parallel = True
-            self.writer.line(f"const i64 {first} = m::least(part * {span}, {extent});")
-            self.writer.line(f"const i64 {last} = m::least({first} + {span}, {extent});")
-            self.ranges, self.in_parts = {loops[0].var: (first, last)}, True
-            self._by_row(takes, loops, [])
-            self.ranges, self.in_parts = {}, False
-            for accumulator, _ in takes:
-                self.writer.line(f"part_{accumulator.name}[part] = {_held(accumulator)};")
-        self.parallel = False
-        self._join_parts(takes)
-        self._finish(takes)
-
-    def _join_parts(self, takes: Sequence[tuple[_Accumulator, Expr]]) -> None:
-        for accumulator, _ in takes:
-            name = _held(accumulator)
-            self.writer.line(f"{accumulator.wide} {name} = {accumulator.operator.start};")
-            taken = accumulator.operator.take.format(name, f"part_{accumulator.name}[part]")
-            self.writer.line(f"for (i64 part = 0; part < {PARTS}; part++) {taken};")
-
-    def _condition(self, work: Index) -> str:
-        return "" if isinstance(work, Int) else f" if ({self.index(work)} > {PARALLEL_WORK})"
-
-    # ---- reductions by lanes ----
-
-    @contextmanager
-    def lanes(self) -> Iterator[None]:
-        """A simd loop over the lanes of the open tile."""
-        tile = self.tile
-        assert tile is not None
-        self.writer.pragma("simd")
-        with self.writer.block(f"for (i64 lane = 0; lane < {tile.length}; lane++)"):
-            self.tile = None
-            with self.scope(tile.loop):
-                self.writer.line(f"const i64 {tile.loop.var} = {tile.first} + lane;")
-                yield
-            self.tile = tile
-
-    def _fill_lanes(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop]) -> None:
-        tile = self.tile
-        assert tile is not None
-        before = self.bound
-        self.bound = before - {tile.loop.var}
-        for accumulator, _ in takes:
-            self._start_lanes(accumulator.wide, _held(accumulator), accumulator, declare=True)
-        for accumulator, _ in takes:
-            if accumulator.total:
-                self.writer.line(f"alignas(64) {accumulator.narrow} {accumulator.name}[{tile.capacity}];")
-        self._lane_loops(takes, loops)
-        self.bound = before
-
-    def _each_lane(self, text: str) -> None:
-        assert self.tile is not None
-        self.writer.line(f"for (i64 lane = 0; lane < {self.tile.length}; lane++) {text};")
-
-    def _start_lanes(self, kind: str, name: str, accumulator: _Accumulator, declare: bool) -> None:
-        assert self.tile is not None
-        if declare:
-            self.writer.line(f"alignas(64) {kind} {name}[{self.tile.capacity}];")
-        self._each_lane(f"{name}[lane] = {accumulator.operator.start}")
-
-    def _lane_loops(self, takes: list[tuple[_Accumulator, Expr]], loops: Sequence[Loop]) -> None:
-        if len(loops) == 1:
-            self._lane_blocks(takes, loops[0])
-            return
-        with self.writer.block(self.head(loops[0])), self.scope(loops[0]):
-            self.hoist(body for _, body in takes)
-            self._lane_loops(takes, loops[1:])
-
-    def _lane_blocks(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop) -> None:
-        assert self.tile is not None
-        wide = [accumulator for accumulator, _ in takes if accumulator.total]
-        if not wide:
-            self._lane_loop(takes, loop)
-            return
-        with self._blocks(loop, ROW_BLOCK):
-            for accumulator in wide:
-                self._start_lanes(accumulator.narrow, accumulator.name, accumulator, declare=False)
-            self._lane_loop(takes, loop)
-            for accumulator in wide:
-                taken = accumulator.operator.take.format(f"{accumulator.total}[lane]", f"{accumulator.name}[lane]")
-                self._each_lane(taken)
-
-    def _lane_loop(self, takes: list[tuple[_Accumulator, Expr]], loop: Loop) -> None:
-        bodies = [body for _, body in takes]
-        with self.writer.block(self.head(loop)), self.scope(loop):
-            self.hoist(bodies)
-            self._fetch_ahead(bodies, loop)
-            with self.lanes():
-                self.ready(bodies)
-                for accumulator, body in takes:
-                    taken = self._taken(accumulator, body)
-                    self.writer.line(accumulator.operator.take.format(f"{accumulator.name}[lane]", taken) + ";")
-
-    def _fetch_ahead(self, bodies: Sequence[Expr], loop: Loop) -> None:
-        """Asks for the memory of rows to come, where rows are of a length for which the processor does not."""
-        tile = self.tile
-        assert tile is not None
-        if self.ahead == 0:
-            return
-        found = dict.fromkeys((e.buffer, e.index) for e in subexpressions(bodies) if isinstance(e, Load))
-        for buffer, index in found:
-            steps = [affine.stride(index, var) for var in (tile.loop.var, loop.var)]
-            if steps[0] == Int(1) and isinstance(steps[1], Int) and steps[1].value >= tile.capacity:
-                later = {loop.var: Symbol(loop.var) + self.ahead, tile.loop.var: Symbol(tile.first)}
-                self.writer.line(f"m::fetch({buffer} + {self.index(affine.substitute(index, later))}, {tile.length});")
+class _Emitter(Reductions):
+    """Writes one nest: its loops around its values and reductions."""
 
     # ---- kernel loops ----
 
@@ -944,7 +216,7 @@ class _Emitter:
         assert self.tile is not None
         lane = self.tile.loop.var
         self.bound |= {lane}
-        found = [expr for expr in self._settled(roots) if lane in self.intern.free(expr) and _is_costly(expr)]
+        found = [expr for expr in self._settled(roots) if lane in self.intern.free(expr) and is_costly(expr)]
         self.bound -= {lane}
         fitting = [expr for expr in found if _is_plain(expr)][:MOST_ASIDE]
         rows = [(expr, self.fresh("kept")) for expr in fitting]
@@ -1027,7 +299,7 @@ class _Emitter:
         extents = {**self.extents, loop.var: loop.extent}
         shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
         stores = tuple(with_expr(replace(s, index=shift.index(s.index)), shift(s.expr)) for s in nest.stores)
-        self.loop_names |= _names_bound(subexpressions(s.expr for s in stores))
+        self.loop_names |= names_bound(subexpressions(s.expr for s in stores))
         return narrowed(replace(nest, loops=(*nest.loops[:-1], loop), stores=stores), self.intern)
 
     def _leaf_loop(self, depth: int, pragma: str) -> None:
@@ -1110,7 +382,7 @@ class _Emitter:
         """The loop that carries totals, in order; those that depend on the lane are an array of them."""
         for scan in self.scans:
             total = self.fresh("total")
-            kind, start = C_TYPES[scan.dtype], _operator(scan.op, scan.dtype).start
+            kind, start = C_TYPES[scan.dtype], operator_of(scan.op, scan.dtype).start
             if self.tile is not None and self.tile.loop.var in self.intern.free(scan):
                 self.totals[id(scan)] = f"{total}[lane]"
                 self.writer.line(f"alignas(64) {kind} {total}[{self.tile.capacity}];")
@@ -1153,7 +425,7 @@ class _Emitter:
             return []
         roots = [store.expr for d in (depth + 1, depth + 2) for store in self.stores_at(d)]
         with self.scope(loop):
-            found = [expr for expr in self._settled(roots) if _is_costly(expr) and loop.var in self.intern.free(expr)]
+            found = [expr for expr in self._settled(roots) if is_costly(expr) and loop.var in self.intern.free(expr)]
         fitting = [expr for expr in found if self._fits_aside(expr, loop)][:MOST_ASIDE]
         rows = [(expr, self._row(expr, loop)) for expr in fitting]
         if rows:
@@ -1215,7 +487,7 @@ class _Emitter:
             outer = self.nest.loops[: self.depth_of(self._free_of(loops))]
             work = work + self._work([*outer, *loops], [r.body for r in self.reductions if r.loops == loops])
         own = {loop.var for loop in self.nest.loops[depth : depth + width]}
-        if self.parallel or not own <= self.apart or _is_small(work):
+        if self.parallel or not own <= self.apart or is_small(work):
             return ""
         collapse = f" collapse({width})" if width > 1 else ""
         return f"parallel for {also}".rstrip() + collapse + self._condition(work)
@@ -1330,7 +602,7 @@ class _Emitter:
         extent = self.index(loop.extent)
         with self.writer.block(f"for (i64 tile = 0; tile < {extent}; tile += {lanes})"):
             self.writer.line(f"const i64 width = m::least({lanes}, {extent} - tile);")
-            self.tile = _Tile(loop, "tile", "width", lanes)
+            self.tile = Tile(loop, "tile", "width", lanes)
             with self.scope():
                 yield
             self.tile = None
@@ -1341,7 +613,7 @@ class _Emitter:
         self._parts_of_rows(self.nest.loops[depth], cut, found)
         self._join_found(depth, pragma, cut, found)
 
-    def _found(self, cut: Cut) -> list[tuple[_Accumulator, str]]:
+    def _found(self, cut: Cut) -> list[tuple[Accumulator, str]]:
         """The reductions, each with the name of what parts find for it."""
         accumulators = [self._accumulator(reduce, reduce.loops, True) for reduce in self.reductions]
         found = [(accumulator, f"found_{accumulator.name}") for accumulator in accumulators]
@@ -1349,20 +621,20 @@ class _Emitter:
             self.writer.line(f"m::Scratch<{accumulator.wide}> {name}({cut.parts * cut.width});")
         return found
 
-    def _join_found(self, depth: int, pragma: str, cut: Cut, found: Sequence[tuple[_Accumulator, str]]) -> None:
+    def _join_found(self, depth: int, pragma: str, cut: Cut, found: Sequence[tuple[Accumulator, str]]) -> None:
         """The lanes, each with what all parts have found for it."""
         loop = self.nest.loops[depth]
         with self._shared_among(pragma), self._tiles(loop, _lanes(loop.extent, LANES)):
             for accumulator, name in found:
-                held = _held(accumulator)
+                held = total_of(accumulator)
                 self._start_lanes(accumulator.wide, held, accumulator, declare=True)
                 with self.writer.block(f"for (i64 part = 0; part < {cut.parts}; part++)"):
                     place = f"{name}.at[part*{cut.width} + tile + lane]"
                     self._each_lane(accumulator.operator.take.format(f"{held}[lane]", place))
-                self.name(accumulator.reduce, _result(accumulator, f"{held}[lane]"))
+                self.name(accumulator.reduce, result_of(accumulator, f"{held}[lane]"))
             self.level(depth + 1)
 
-    def _parts_of_rows(self, loop: Loop, cut: Cut, found: Sequence[tuple[_Accumulator, str]]) -> None:
+    def _parts_of_rows(self, loop: Loop, cut: Cut, found: Sequence[tuple[Accumulator, str]]) -> None:
         """What each part finds for each lane, in places of its own."""
         first, last = self.fresh("first"), self.fresh("last")
         self.writer.pragma("parallel for")
@@ -1374,7 +646,7 @@ class _Emitter:
             with self._tiles(loop, cut.lanes):
                 self._fill_lanes([(one, body) for (one, _), body in zip(found, bodies, strict=True)], loops)
                 for accumulator, name in found:
-                    self._each_lane(f"{name}.at[part*{cut.width} + tile + lane] = {_held(accumulator)}[lane]")
+                    self._each_lane(f"{name}.at[part*{cut.width} + tile + lane] = {total_of(accumulator)}[lane]")
             self.ranges, self.ahead = {}, 0
 
     # ---- rows and columns of one matrix ----
@@ -1411,7 +683,7 @@ class _Emitter:
             self.ranges, self.taken = {}, []
         columns._join_found(0, columns._pragma_of(0, 1), cut, found)
 
-    def _each_column(self, cut: Cut, found: Sequence[tuple[_Accumulator, str]], text: str) -> None:
+    def _each_column(self, cut: Cut, found: Sequence[tuple[Accumulator, str]], text: str) -> None:
         """A statement for each reduction and column: `{name}` is what holds a block, `{found}` what holds a part."""
         var = self.nest.loops[0].var
         for accumulator, name in found:
@@ -1473,16 +745,6 @@ class _Lines:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """`length` <= `capacity` iterations of a loop, from `first` on, side by side."""
-
-    loop: Loop
-    first: str
-    length: str
-    capacity: int
-
-
 def _shortest_turned(dtype: torch.dtype) -> int:
     """How long a loop is at least that runs in squares: as many elements as a block has that is turned in registers."""
     return TILE if dtype is torch.bool else min(TILE, 64 // dtype.itemsize)
@@ -1515,16 +777,6 @@ def _lanes(extent: Index, most: int) -> int:
     return min(most, max(64, fitting))
 
 
-def _is_abreast(takes: Sequence[tuple[_Accumulator, Expr]], loop: Loop) -> bool:
-    """Whether a pass would wait for its own additions: floats, of which each is made at little cost."""
-    if isinstance(loop.extent, Int) and loop.extent.value < 2 * SIDE:
-        return False
-    if any(accumulator.narrow not in ("f32", "f64") or not accumulator.operator.clause for accumulator, _ in takes):
-        return False
-    bodies = [body for _, body in takes]
-    return len(takes) <= 2 and cost(bodies) <= MOST_ABREAST and not any(map(_is_costly, bodies))
-
-
 def _is_in_a_row(drawn: Call, loop: Loop, intern: Interner) -> bool:
     """Whether the words of a loop's iterations follow each other, of a key that stays: four of them are one call's."""
     seed, start, position, threads, width = drawn.args
@@ -1536,77 +788,10 @@ def _is_in_a_row(drawn: Call, loop: Loop, intern: Interner) -> bool:
     return given == (philox.THREADS, philox.LANES)
 
 
-def _names_bound(found: Iterable[Expr]) -> frozenset[str]:
-    """The variables that expressions bind."""
-    return frozenset(loop.var for expr in found for loop in loops_bound_by(expr))
-
-
 def _without_simd(pragma: str) -> str:
     return pragma.replace("parallel for simd", "parallel for") if pragma != "simd" else ""
 
 
-def _is_small(work: Index) -> bool:
-    return isinstance(work, Int) and work.value < PARALLEL_WORK
-
-
-def _is_costly(expr: Expr) -> bool:
-    return any(isinstance(e, Call) and e.op in COSTLY for e in _without_reductions(expr))
-
-
 def _is_plain(expr: Expr) -> bool:
     """Whether a value is made of others by operators alone, where reductions and scans have been made before."""
-    return not any(isinstance(e, Scan | Bind | Check) for e in _without_reductions(expr))
-
-
-def _without_reductions(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    if not isinstance(expr, Reduce):
-        for operand in operands(expr):
-            yield from _without_reductions(operand)
-
-
-def _contiguous_last(loops: tuple[Loop, ...], bodies: Sequence[Expr]) -> tuple[Loop, ...]:
-    loads = [e.index for e in subexpressions(bodies) if isinstance(e, Load)]
-    score = {loop.var: sum(is_near(affine.stride(i, loop.var)) for i in loads) for loop in loops}
-    last = max(reversed(loops), key=lambda loop: score[loop.var])
-    return (*(loop for loop in loops if loop is not last), last)
-
-
-_DTYPES = {text: dtype for dtype, text in C_TYPES.items()}
-
-
-def _dtype_of(c_type: str) -> torch.dtype:
-    return _DTYPES[c_type]
-
-
-def _result(accumulator: _Accumulator, text: str) -> str:
-    """The finished accumulator as the type of its reduction."""
-    dtype = accumulator.reduce.dtype
-    if dtype == torch.bool:
-        return f"({text} != 0)"
-    narrowed = f"(f32){text}" if accumulator.total else text
-    return f"({cast(narrowed, torch.float32, dtype)})" if dtype in HALVES else f"({narrowed})"
-
-
-def _apart(store: Store, loops: Sequence[Loop], intern: Interner) -> frozenset[str]:
-    """The loops of which no two iterations of the store touch one element, so that they may run in any order.
-
-    For a `write` that is all of them by the meaning of a kernel, if its place is not data; others must show it by
-    their strides.
-    """
-    if is_scattered(store):
-        return apart_loops(store, loops)
-    every = frozenset(loop.var for loop in loops)
-    return every if store.mode == "write" or _is_injective(store, loops, intern) else frozenset()
-
-
-def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
-    """Whether strides show that an update touches no element twice."""
-    mine = [loop for loop in loops if loop.var in loops_of(intern, store, loops)]
-    steps = [(affine.stride(store.index, loop.var), loop.extent) for loop in mine]
-    known = [(s.value, e.value) for s, e in steps if isinstance(s, Int) and isinstance(e, Int) and s.value > 0]
-    if len(known) == len(steps):
-        ordered = sorted(known)
-        reach = list(itertools.accumulate((s * (e - 1) for s, e in ordered), initial=0))
-        return all(step > below for (step, _), below in zip(ordered, reach, strict=False))
-    return len(steps) == 1 and steps[0][0] == Int(1)
+    return not any(isinstance(e, Scan | Bind | Check) for e in without_reductions(expr))

@@ -28,6 +28,7 @@ import torch
 from compiler.codegen import affine, triton_expr
 from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_up
 from compiler.codegen.expr import HALVES
+from compiler.codegen.identifiers import with_identifiers
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, pieces_of, split_of, whole_rows
@@ -118,7 +119,7 @@ def emit_programs(
 
     Raises: Unsupported for an operator that Triton has no text for.
     """
-    renamed = _with_identifiers(kernel)
+    renamed = with_identifiers(kernel, _identifier)
     intern, nests = normalize(renamed)
     manner = Manner(is_wide, is_by_row, is_aligned)
     names = (kernel.name if not n else f"{kernel.name}_{n}" for n in itertools.count())
@@ -161,52 +162,6 @@ def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> boo
 def _identifier(name: str) -> str:
     plain = re.sub(r"\W", "_", name)
     return f"{plain}_" if keyword.iskeyword(plain) or _OURS.fullmatch(plain) or plain[:1].isdigit() else plain
-
-
-def _with_identifiers(kernel: Kernel) -> Kernel:
-    """The kernel with its buffers and symbols under names that Python takes and that the emitter makes none of."""
-    names = {name: _identifier(name) for name in (*(b.name for b in kernel.buffers), *kernel.symbols)}
-    if all(old == new for old, new in names.items()):
-        return kernel
-    environment: dict[str, Index] = {name: Symbol(names[name]) for name in kernel.symbols}
-
-    def index(value: Index) -> Index:
-        return affine.substitute(value, environment)
-
-    def loops(values: tuple[Loop, ...]) -> tuple[Loop, ...]:
-        return tuple(Loop(loop.var, index(loop.extent)) for loop in values)
-
-    def walk(expr: Expr) -> Expr:
-        match expr:
-            case Load():
-                return replace(expr, buffer=names[expr.buffer], index=index(expr.index))
-            case AsValue():
-                return replace(expr, index=index(expr.index))
-            case Call():
-                return replace(expr, args=tuple(map(walk, expr.args)))
-            case Cast():
-                return replace(expr, expr=walk(expr.expr))
-            case Reduce():
-                return replace(expr, loops=loops(expr.loops), body=walk(expr.body))
-            case Check():
-                return replace(expr, expr=walk(expr.expr), condition=walk(expr.condition))
-            case Bind():
-                return replace(
-                    expr, loop=loops((expr.loop,))[0], position=walk(expr.position), body=walk(expr.body)
-                )  # fmt: skip
-            case Scan():
-                return replace(expr, loop=loops((expr.loop,))[0], last=index(expr.last), body=walk(expr.body))
-        return expr
-
-    return replace(
-        kernel,
-        loops=loops(kernel.loops),
-        stores=tuple(
-            replace(s, buffer=names[s.buffer], index=index(s.index), expr=walk(s.expr)) for s in kernel.stores
-        ),
-        buffers=tuple(replace(b, name=names[b.name], numel=index(b.numel)) for b in kernel.buffers),
-        symbols=tuple(names[symbol] for symbol in kernel.symbols),
-    )
 
 
 class _Emitter:
