@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen import columns, cpp
+from compiler.codegen import columns, cpp_reductions
 from compiler.codegen.columns import LEAST_ELEMENTS, LEAST_ROWS
 from compiler.codegen.cpp import emit_kernel
 from compiler.fx import assay
@@ -34,7 +34,7 @@ def everything_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "LEAST_ELEMENTS", {True: 0, False: 0})
     monkeypatch.setattr(columns, "LEAST_ROWS", 1)
     monkeypatch.setattr(columns, "FETCHED", (1, 1 << 20))
-    monkeypatch.setattr(cpp, "PARALLEL_WORK", 0)
+    monkeypatch.setattr(cpp_reductions, "PARALLEL_WORK", 0)
 
 
 @pytest.mark.usefixtures("everything_in_parts")
