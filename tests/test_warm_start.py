@@ -418,3 +418,19 @@ def test_warm_start_does_all_that_a_cold_one_does(tmp_path: Path, monkeypatch: p
         assert all(ledger.judge(result, known, today).passes for result in results)
     assert found[0] == found[1]
     assert restored() >= len(cases)
+
+
+def test_another_gpu_is_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process uses one: what is called for it depends on it, though all kernels be on the CPU."""
+    start = Start(tmp_path)
+
+    class Properties:
+        name, major, minor, multi_processor_count, total_memory = "one", 9, 0, 132, 1 << 37
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: Properties)
+    for name, entries in (("one", 1), ("one", 1), ("other", 2)):
+        Properties.name = name
+        start(lambda x: x.sin() + 1, torch.ones(3))
+        assert len(start.entries) == entries

@@ -110,10 +110,18 @@ def _surroundings(options: Options) -> Iterator[str]:
     yield _overrides_digest(len(torch.library._impls))
     yield f"torch {torch.__version__} {torch.version.git_version}"
     yield f"python {sys.version}"
-    yield from (machine_features(), _cxx(options.cxx), *FLAGS)
+    yield from (machine_features(), _cxx(options.cxx), *FLAGS, *_gpus())
     for name in options.__slots__:  # type: ignore[attr-defined]
         if name not in UNTOLD:
             yield f"{name}={getattr(options, name)!r}"
+
+
+def _gpus() -> Iterator[str]:
+    """The devices of a process that uses some: the library's calls are chosen for them."""
+    if torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(number)
+            yield f"{found.name} {found.major}.{found.minor} {found.multi_processor_count} {found.total_memory}"
 
 
 # ---- ambient state
