@@ -62,6 +62,15 @@ def _has_dimension(value: torch.Tensor, dim: int) -> bool:
     return -rank <= dim < rank
 
 
+def _is_bare_zero(value: object) -> bool:
+    """Whether a value is one of autograd's zeros without elements, in no recording's own wrapping."""
+    return type(value) is torch.Tensor and value._is_zerotensor()
+
+
+def _has_bare_zero(argument: object) -> bool:
+    return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
+
+
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
@@ -100,6 +109,8 @@ class Watching(FunctionalTensorMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if any(map(_has_bare_zero, args)):
+            args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
         call = (func, args, kwargs or {})
         if "resize_storage" in getattr(func, "__name__", ""):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
@@ -123,6 +134,13 @@ class Watching(FunctionalTensorMode):
             mutating.correct(seen, self.tracer.graph)
         check_order(*call)  # which may record views of what was written
         return result
+
+    def _own_zero(self, value: torch.Tensor) -> torch.Tensor:
+        """A zero of this recording in the place of one that autograd has made behind its back."""
+        if not _is_bare_zero(value):
+            return value
+        func, layout = torch.ops.aten._efficientzerotensor.default, {"dtype": value.dtype, "device": value.device}
+        return super().__torch_dispatch__(func, (), (list(value.shape),), layout)  # type: ignore[no-any-return]
 
     def _check(self, call: Call) -> None:
         """Raises: Unsupported where the call would be recorded as another than eager's; eager's error where eager

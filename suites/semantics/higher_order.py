@@ -95,6 +95,18 @@ def second_order_gradients_of_a_difference_of_none() -> Made:
     return f, (leaf(2, 3), leaf(2, 1), leaf(2, 2)), {}
 
 
+@program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_through_a_write_by_a_formula_that_is_constant() -> Made:
+    """The gradient of `abs` is a sign, whose own gradient autograd knows to be zero without making the zeros."""
+
+    def f(x: Tensor) -> Tensor:
+        both = torch.stack([x, x * 2])
+        both.reshape(1, -1).abs_()
+        return both
+
+    return f, (leaf(3),), {}
+
+
 @program(higher, modes=TRAIN, scenario=_to_order(3))
 def third_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}
