@@ -11,6 +11,7 @@ assay env      what a report says of this machine
 from __future__ import annotations
 
 import datetime
+import difflib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +54,8 @@ from harness.run import run_case
 
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
+NEAREST = 8
+"""Names that a filter without a match is answered with."""
 ORACLES = ("dynamic", "reference", "metamorphic")
 DIALLED = "suites.benchmarks.memory"
 """What `assay bench memory` trains where no model is named."""
@@ -483,7 +486,11 @@ def find_cases(names: Sequence[str], text: str) -> tuple[Case, ...]:
         raise click.UsageError(str(error)) from error
     kept = tuple(case for case in cases if text in case.name)
     if not kept:
-        raise click.UsageError(f"--filter {text!r} matches no case; the cases are {', '.join(c.name for c in cases)}")
+        near = difflib.get_close_matches(text, [case.name for case in cases], NEAREST, 0.0)
+        raise click.UsageError(
+            f"--filter {text!r} matches no case: it is to be a part of a name. The nearest of {len(cases)} are "
+            f"{', '.join(near)}"
+        )
     return kept
 
 

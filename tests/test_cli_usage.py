@@ -110,6 +110,11 @@ def test_cli_filter_that_matches_nothing_names_the_cases(cases: str) -> None:
     assert "'tripel' matches no case" in said and "mine.double" in said
 
 
+def test_cli_filter_that_matches_none_of_many_names_the_nearest() -> None:
+    said = " ".join(refused("run", "semantics", "--backend", "eager", "--filter", "second_ordre_gradients").split())
+    assert "semantics.second_order_gradients" in said and "The nearest of" in said and said.count("semantics.") <= 8
+
+
 def test_cli_mode_that_no_case_has_names_those_they_have(cases: str) -> None:
     said = refused("run", cases, "--backend", "eager", "--mode", "train")
     assert "no case has the mode train; they have infer" in said
