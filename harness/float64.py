@@ -12,13 +12,14 @@ round inside, but neither overflows nor vanishes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
+
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
@@ -70,6 +71,20 @@ class Recast(TorchDispatchMode):
 
     def _recast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._others[tensor.dtype]) if tensor.dtype in self._others else tensor
+
+
+class Drawn(TorchDispatchMode):
+    """Numbers that are drawn are moved, as those that a call is given are."""
+
+    def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._move = move
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            tree_map_only(Tensor, lambda drawn: drawn.copy_(self._move(drawn)), result)
+        return result
 
 
 class Coarse(TorchDispatchMode):

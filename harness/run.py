@@ -19,7 +19,9 @@ raises the same class is `same`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,7 +39,7 @@ from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
-from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Recast
+from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
 from harness.measure import alternate
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
@@ -233,7 +235,8 @@ class _Trial:
 
     def _oracle(self, eager: Run) -> Oracle:
         again = self._observed(self._copies())
-        return Oracle(eager, again, self._wide(eager), self._nudged, self._narrowed)
+        draws = any(observation.uses_random for observation in eager)
+        return Oracle(eager, again, self._wide(eager), functools.partial(self._nudged, draws), self._narrowed)
 
     def _wide(self, eager: Run) -> Run | str:
         """The float64 run, or why it is no anchor."""
@@ -246,11 +249,12 @@ class _Trial:
                 return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
         return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
 
-    def _nudged(self, index: int, wide: torch.dtype | None, moves_whole: bool) -> Run:
+    def _nudged(self, draws: bool, index: int, wide: torch.dtype | None, moves_whole: bool) -> Run:
         move = nudged(self.seed + index + 1, moves_whole)
         if wide is not None:
             return self._widened(wide, move)
-        return self._observed(self._copies(move), is_poked=False, moved=move)
+        with Drawn(nudged(self.seed + index + 1, moves_whole=False)) if draws else contextlib.nullcontext():
+            return self._observed(self._copies(move), is_poked=False, moved=move)
 
     def _widened(self, wide: torch.dtype, move: Convert | None = None) -> Run:
         """An eager run in a wider dtype. Raises: CloneError for a call that cannot be copied into it."""

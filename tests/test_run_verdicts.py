@@ -108,6 +108,15 @@ def double_of_single() -> Any:
     return lambda x: x.double().sin(), (torch.arange(12.0) / 7,), {}
 
 
+@case(modes=("infer",))
+def drawn_in_single() -> Any:
+    return lambda x: torch.rand_like(x).sin_().double(), (torch.zeros(64),), {}
+
+
+def drawn_off_by(error: float) -> Backend:
+    return Backend("off", lambda function: lambda x: torch.rand_like(x).sin_().mul_(1 + error).double())
+
+
 def first_exp_off_by(error: float) -> Backend:
     return Backend("off", lambda function: lambda x: ((x + 5).exp() * (1 + error)).exp())
 
@@ -131,6 +140,12 @@ def test_run_measures_roundings_to_float32_that_end_in_float64() -> None:
     """Eager's own rounding is further from the float64 run than float64 would be; its neighbours tell how far."""
     assert run_case(single_in_double, "infer", variance_off_by(2.0**-23), timed=False).verdict == "same"
     assert run_case(single_in_double, "infer", variance_off_by(2.0**-17), timed=False).verdict == "diverged"
+
+
+def test_run_measures_roundings_of_what_is_drawn() -> None:
+    """No number that the call is given leads to the result; those that are drawn do."""
+    assert run_case(drawn_in_single, "infer", drawn_off_by(2.0**-23), timed=False).verdict == "same"
+    assert run_case(drawn_in_single, "infer", drawn_off_by(2.0**-17), timed=False).verdict == "diverged"
 
 
 def test_run_holds_float64_of_float32_to_float64() -> None:
