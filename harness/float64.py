@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
-
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 HALVES = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
