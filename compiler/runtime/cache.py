@@ -20,6 +20,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from compiler.errors import CacheError
 
 DIGEST_BYTES = 32
@@ -35,6 +37,12 @@ def machine_features() -> str:
         lines = []
     kept = {line for line in lines if line.split("\t")[0].split(":")[0].strip() in wanted}
     return "\n".join([platform.machine(), platform.processor(), *sorted(kept)])
+
+
+def device_features(device: int) -> str:
+    """What code for a GPU and the library's choices for it depend on."""
+    found = torch.cuda.get_device_properties(device)
+    return f"{found.name} {found.major}.{found.minor} {found.multi_processor_count} {found.total_memory}"
 
 
 def key_of(sources: Sequence[str], *facts: str) -> str:

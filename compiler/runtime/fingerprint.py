@@ -33,7 +33,7 @@ from compiler.capture.inputs import CallLeaf, held
 from compiler.errors import Unkeyed
 from compiler.options import Options
 from compiler.runtime.build import FLAGS, NAMES
-from compiler.runtime.cache import machine_features
+from compiler.runtime.cache import device_features, machine_features
 
 BUILT_IN = ("aten", "prims", "prim", "mkldnn")
 """The operators whose meaning torch's version says; others may be defined anew by any process."""
@@ -119,9 +119,7 @@ def _surroundings(options: Options) -> Iterator[str]:
 def _gpus() -> Iterator[str]:
     """The devices of a process that uses some: the library's calls are chosen for them."""
     if torch.cuda.is_initialized():
-        for number in range(torch.cuda.device_count()):
-            found = torch.cuda.get_device_properties(number)
-            yield f"{found.name} {found.major}.{found.minor} {found.multi_processor_count} {found.total_memory}"
+        yield from map(device_features, range(torch.cuda.device_count()))
 
 
 # ---- ambient state

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,10 +62,20 @@ def kept_code(data: bytes, directory: str) -> str:
 
 @functools.cache
 def machine_of(device: int) -> str:
-    """What machine code and the choice of programs depend on: the device, and Triton's version."""
-    found = torch.cuda.get_device_properties(device)
-    facts = (found.name, found.major, found.minor, found.multi_processor_count)
-    return f"{' '.join(map(str, facts))} triton {importlib.metadata.version('triton')}"
+    """What machine code and the choice of programs depend on: the device, and Triton."""
+    return f"{cache.device_features(device)} {_triton()}"
+
+
+@functools.cache
+def _triton() -> str:
+    """Triton as files, which is not imported: releases come under several names, and nightly ones under one version."""
+    found = importlib.util.find_spec("triton")
+    if found is None or found.origin is None:
+        return "no triton"
+    package = Path(found.origin)
+    library = package.parent / "_C" / "libtriton.so"
+    size = library.stat().st_size if library.exists() else 0
+    return f"triton {hashlib.sha256(package.read_bytes()).hexdigest()} {size}"
 
 
 def load_again(
