@@ -107,17 +107,16 @@ def emit_kernel(kernel: Kernel) -> str:
     Raises: Unsupported for an operator that C++ has no text for.
     """
     writer = Writer()
+    kernel = with_identifiers(kernel, identifier)
     stored = {store.buffer for store in kernel.stores}
     for line in origin_lines(kernel):
         writer.line(line)
-    pointers = [
-        f"{'' if b.name in stored else 'const '}{memory_type(b.dtype)}* {identifier(b.name)}" for b in kernel.buffers
-    ]
-    arguments = [*pointers, *(f"i64 {identifier(symbol)}" for symbol in kernel.symbols)]
-    intern, nests = normalize(with_identifiers(kernel, identifier))
+    pointers = [f"{'' if b.name in stored else 'const '}{memory_type(b.dtype)}* {b.name}" for b in kernel.buffers]
+    arguments = [*pointers, *(f"i64 {symbol}" for symbol in kernel.symbols)]
+    intern, nests = normalize(kernel)
     failures = failures_of(kernel)
     past = streamed_buffers(kernel)
-    streamed = {identifier(b.name): memory_type(b.dtype) for b in kernel.buffers if b.name in past}
+    streamed = {b.name: memory_type(b.dtype) for b in kernel.buffers if b.name in past}
     with writer.block(f'extern "C" {"u64" if failures else "void"} {kernel.name}({", ".join(arguments)})'):
         if failures:
             writer.line("u64 failed = 0;")
