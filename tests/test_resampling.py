@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from compiler import journal
 from compiler.fx import assay
+from compiler.ir.index import Int
+from compiler.ir.loops import Allocate
 from compiler.ops.registry import OPERATORS, Kind, Op
 from compiler.ops.resampling import bilinear
+from compiler.passes.split_log_softmax import split_log_softmax
+from compiler.schedule.fuse import MOST_INLINED, MOST_SPREAD
+from tests.lowering import assert_same, executable, planned, traced
 
 SIZES = {
     "larger": ((2, 3, 5, 7), {"size": (12, 9)}),
@@ -54,7 +61,7 @@ def test_bilinear_upsampling_is_eagers(case: str, dtype: torch.dtype, aligns: bo
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_places_of_upsampling_that_no_number_has_are_zero_or_the_edge() -> None:
+def test_infinities_and_nans_spread_as_in_eager() -> None:
     x = torch.tensor([[[[float("inf"), 1.0], [float("nan"), -2.0]]]])
 
     def resized(x: torch.Tensor) -> torch.Tensor:
@@ -72,3 +79,25 @@ def test_a_cpu_leaves_bilinear_upsampling_to_aten() -> None:
     compiled = torch.compile(lambda x: F.interpolate(x, size=(5, 6), mode="bilinear") + 1, backend=assay)
     torch.testing.assert_close(compiled(x), F.interpolate(x, size=(5, 6), mode="bilinear") + 1)
     assert journal.totals()["fallbacks"] == {"aten.upsample_bilinear2d": 1}
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_the_loss_of_a_picture_made_larger_stores_nothing_of_its_size_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element of the larger picture is made from four of the smaller: there, cheaper to make again than to load."""
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor]:
+        larger = torch.ops.aten.upsample_bilinear2d.default(x.permute(0, 3, 1, 2), (16, 16), False)
+        return (torch.log_softmax(larger.float(), 1).gather(1, target).mean(),)
+
+    x = torch.randn(2, 4, 4, 20, dtype=torch.bfloat16)
+    target = torch.randint(0, 20, (2, 1, 16, 16))
+    program = traced(loss, x, target, mode="real")
+    assert split_log_softmax(program) == 1
+    for table in (MOST_SPREAD, MOST_INLINED):
+        monkeypatch.setitem(table, "cpu", table["cuda"])
+    schedule = planned(program)
+    made = [step.size for step in schedule.steps if isinstance(step, Allocate)]
+    sizes = [math.prod(each.value for each in size if isinstance(each, Int)) for size in made]
+    assert sizes and max(sizes) <= target.numel()
+    (found,) = executable(schedule)([x, target])
+    assert_same(found, loss(x, target)[0], "the loss")

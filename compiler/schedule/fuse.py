@@ -37,8 +37,8 @@ from compiler.ir.lowered import (
 from compiler.ir.rewrite import Expansion, Substitution, call, children, loops_bound_by, nodes, on_lane
 from compiler.schedule.cost import Cost, weight
 
-MOST_INLINED = 64
-"""Nodes in an expression that is still inlined."""
+MOST_INLINED = {"cpu": 48, "cuda": 64}
+"""Nodes in an expression that is still inlined. Bilinear interpolation on a GPU has 61."""
 MOST_MEMBERS_NODES = 320
 """Nodes in all the expressions of a group."""
 DEEPEST = 56
@@ -288,7 +288,7 @@ class _Fusion:
         found = nodes(expr)
         if any(isinstance(node, Reduce | Scan) for node in found):
             return False
-        if len(found) > MOST_INLINED or self.cost.depth(expr) > DEEPEST // 2:
+        if len(found) > MOST_INLINED.get(tensor.device.type, 48) or self.cost.depth(expr) > DEEPEST // 2:
             return False
         effort, reads = sum(weight(node) for node in found), sum(isinstance(node, Element) for node in found)
         if reads == 0 or (effort <= 3 and reads == 1):
