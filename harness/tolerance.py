@@ -18,11 +18,12 @@ Every element must satisfy |o_i - t_i| <= bound_i. It is a maximum over elements
 a million is seen. The smaller envelope keeps a large element's error from excusing a small one. The factor 4 is for
 another order of summation, which draws another error of the same size; 4 ulps is for eager being exact by luck.
 
-*Sampled.* Where eager is lucky on few elements (a gradient that is zero but for rounding; a scalar), its one error says
-little about the size of the error. So a difference is said only after up to four more eager runs, each with every
-input, parameter and cotangent moved to a neighbouring number, whose errors join `A` and `R`. A run whose exact outputs
-change by that, or whose numbers move further than the reach below, took another path, and is not counted. Where none
-is left, whole numbers were perhaps labels that a comparison reads: four runs in which they stay count instead.
+*Sampled.* Where eager is lucky on few elements (a gradient that is zero but for rounding; a scalar), its one error
+says little about the size of the error. So a difference is said only after up to four more eager runs, each with every
+input, parameter, cotangent and drawn number moved to a neighbouring number, whose errors join `A` and `R`. A run whose
+exact outputs change by that, or whose numbers move further than the reach below, took another path, and is not
+counted. Where none is left, whole numbers were perhaps labels that a comparison reads: four runs in which they stay
+count instead.
 
 *Between roundings.* A backend may keep in float32 what eager rounds to halves, and where eager's roundings cancel by
 luck (x / |x| of one element) a rounding of float32 terms is left. So halves are also measured by four runs of eager in
