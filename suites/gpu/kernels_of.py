@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="small")
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--against", default="inductor", help="backends, with commas between them")
+    parser.add_argument("--backend", default="assay", help="as assay,cudagraphs=True")
+    parser.add_argument("--against", nargs="*", default=["inductor"], help="other backends")
     parser.add_argument("--most", type=int, default=25, help="rows of a table")
     given = parser.parse_args(arguments)
     suite = given.case.partition(".")[0]
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if case is None:
         parser.error(f"{given.case} is no case of {suite}")
     case = at_precision(case, given.mode, given.precision)
-    for backend in ("assay", *filter(None, given.against.split(","))):
+    for backend in (given.backend, *given.against):
         torch._dynamo.reset()
         step = make_step(case, given.mode, resolve(backend).wrap, size=given.size, seed=0, device=given.device)
         for _ in range(WARM_UP):
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         step_us = 1e3 * statistics.median(batch_ms(step, STEPS, given.device) for _ in range(ROUNDS))
         print(f"{given.case} {given.mode} {given.size} {given.precision}, {backend}")
         print(table(kernels(step, given.device), step_us, given.most), flush=True)
-        if given.device == "cuda" and backend == "assay":
+        if given.device == "cuda" and backend == given.backend:
             print(f"recorded {totals()['recorded']}, not {totals()['unrecorded']}", flush=True)
 
 

@@ -178,6 +178,19 @@ def test_another_stream_and_a_recording_of_the_users_own() -> None:
         close(result, net(x))
 
 
+def test_a_number_that_a_program_writes_down_is_recorded() -> None:
+    """It is made on the host and copied; masks of attention are made of such."""
+
+    def masked(x: Tensor, mask: Tensor) -> Tensor:
+        return x + torch.where(mask, torch.tensor(0.0, device="cuda", dtype=x.dtype), torch.finfo(x.dtype).min)
+
+    fast = compiled(masked)
+    x, mask = torch.ones(4, 4, device="cuda"), torch.ones(4, 4, device="cuda").tril().bool()
+    for _ in range(4):
+        close(fast(x, mask), masked(x, mask))
+    assert totals()["recorded"] == 1 and not totals()["unrecorded"]
+
+
 def test_what_is_not_recorded_says_why() -> None:
     def mixed(x: Tensor, y: Tensor) -> Tensor:
         return x * 2 + y.to(x.device)
@@ -186,7 +199,7 @@ def test_what_is_not_recorded_says_why() -> None:
     x, y = torch.ones(4, device="cuda"), torch.ones(4)
     for _ in range(4):
         close(fast(x, y), mixed(x, y))
-    assert totals()["unrecorded"] == {"its tensors are on cpu and cuda:0": 1}
+    assert totals()["unrecorded"] == {"a tensor that it is given is on cpu, other tensors are on cuda:0": 1}
 
     def written(x: Tensor) -> Tensor:
         return x.add_(1) * 2

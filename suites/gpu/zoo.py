@@ -1,8 +1,8 @@
 """Models beside Inductor on a GPU, quickly: `python -m suites.gpu.zoo --mode train --json zoo.json bert gpt2 llama`.
 
 `assay bench zoo --device cuda` gives verdicts and cold starts, from a process each; this takes one for all models,
-makes them on the device, and gives of each the times of alternating rounds, eager's, and how long the first call took,
-Dynamo's share of it included.
+makes them on the device, and gives of each the times of alternating rounds, eager's, how long the first call took,
+Dynamo's share of it included, and how far the memory of a step rises above what lies there between steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from harness.backends import resolve
 from harness.case import Case
 from harness.discover import discover
-from harness.measure import Step, alternate, geometric_mean, median_ms
+from harness.measure import Step, alternate, geometric_mean, median_ms, peak_bytes, recorded_bytes
 from harness.precision import PRECISIONS, at_precision
 from harness.steps import make_step
 
@@ -48,11 +48,10 @@ def measured(case: Case, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, Any]) -> Step:
-    """A step that has run. The row has what its first call took, and by how much the memory grew that is reserved."""
+    """A step that has run. The row has what its first call took, and its peak of memory."""
     gc.collect()
     torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_reserved()
+    before = recorded_bytes()
     with torch.device("cuda"):
         step = make_step(case, given.mode, resolve(backend).wrap, size=given.size, seed=0, device="cuda")
     began = time.perf_counter()
@@ -61,7 +60,7 @@ def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, An
     row[f"first_call_s_{backend}"] = time.perf_counter() - began
     for _ in range(WARM_UP):
         step()
-    row[f"peak_bytes_{backend}"] = torch.cuda.max_memory_reserved() - before
+    row[f"peak_bytes_{backend}"] = (peak_bytes(step, "cuda") or 0) - before
     return step
 
 
