@@ -36,6 +36,24 @@ def program_of(
     return Program(fx.GraphModule(module, graph), Signature((), ()))
 
 
+def assigned(other: bool = False) -> Program:
+    """A number assigned to a part of a tensor of a GPU; also read on the host if there is an `other` reader."""
+    graph = fx.Graph()
+    module = torch.nn.Module()
+    module.literal = torch.tensor(3)
+    x = graph.placeholder("x")
+    lifted = graph.call_function(aten.lift_fresh_copy.default, (graph.get_attr("literal"),))
+    filled = graph.call_function(aten.fill.Tensor, (x, lifted))
+    results = [filled, graph.call_function(aten.neg.default, (lifted,))] if other else [filled]
+    graph.output(results)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        lifted.meta["val"] = mode.from_tensor(module.literal)
+        for node in results:
+            node.meta["val"] = lifted.meta["val"]
+        x.meta["val"] = filled.meta["val"] = torch.empty(4, dtype=torch.int64, device="cuda")
+    return Program(fx.GraphModule(module, graph), Signature((), ()))
+
+
 def targets(program: Program) -> list[object]:
     return [node.target for node in program.module.graph.nodes if node.op == "call_function"]
 
@@ -48,8 +66,8 @@ def test_fill_literals_fills_with_the_very_number(literal: Tensor) -> None:
     program = program_of(literal)
     assert fill_literals(program) == 1
     program.module.graph.lint()
-    fill, _ = (node for node in program.module.graph.nodes if node.op == "call_function")
-    assert fill.target is aten.full.default and fill.kwargs["device"].type == "cuda"
+    fill, _, _ = (node for node in program.module.graph.nodes if node.op == "call_function")
+    assert fill.target is aten.full.default and fill.kwargs["device"].type == fill.meta["val"].device.type == "cuda"
     made = aten.full.default(*fill.args, dtype=fill.kwargs["dtype"])
     assert torch.equal(made, literal) and made.dtype is literal.dtype and made.stride() == literal.stride()
     if literal.is_floating_point():
@@ -71,3 +89,10 @@ def test_fill_literals_leaves_what_is_converted_or_stays_or_is_read_elsewhere() 
     assert fill_literals(program_of(torch.tensor(0.1), dtype=torch.bfloat16)) == 0
     assert fill_literals(program_of(torch.tensor(0.1), device="cpu")) == 0
     assert fill_literals(program_of(torch.tensor(0.1), is_read=True)) == 0
+
+
+def test_fill_literals_fills_what_is_assigned_to_a_part() -> None:
+    program = assigned()
+    assert fill_literals(program) == 1
+    assert targets(program) == [aten.full.default, aten.fill.Tensor]
+    assert fill_literals(assigned(other=True)) == 0, "it is read on the host, too"

@@ -1,10 +1,11 @@
-"""A number that a program writes down as a tensor of a GPU is filled in there, not copied from the host by each call.
+"""A number that a program writes down as a tensor is made on the GPU that reads it, not copied there by each call.
 
     torch.tensor(0.0, device="cuda"), recorded as _to_copy(lift_fresh_copy(literal), device="cuda")
-    ->   full([], 0.0, dtype=float32, device="cuda")
+    x[:, 0] = 3,                      recorded as fill(x[:, 0], lift_fresh_copy(literal))
+    ->   full([], 0.0, dtype=float32, device="cuda") in the place of lift_fresh_copy(literal)
 
 The copy waits for the host, and no CUDA graph can be recorded of it; the number becomes part of the kernels that read
-it. Literals of several elements stay.
+it. Literals of several elements stay, and those that are read as another dtype: a GPU may round them otherwise.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ from compiler.ir.trace import eliminate_dead_nodes
 from compiler.passes.calls import put_in_place
 
 aten = torch.ops.aten
+
+DEVICE = "cuda"
 MOST = 1 << 63
 """Whole numbers from here on are no scalars of ATen's."""
 
 
 def fill_literals(program: Program) -> int:
-    """Returns the number of copies that became fills."""
+    """Returns the number of literals that are made where they are read."""
     graph, filled = program.module.graph, 0
-    for node in graph.find_nodes(op="call_function", target=aten._to_copy.default):
-        number = _number(program, node)
-        if number is not None:
-            _fill(node, number)
+    for node in graph.find_nodes(op="call_function", target=aten.lift_fresh_copy.default):
+        number, device = _number(program, node), _device(node)
+        if number is not None and device is not None:
+            _fill(node, number, device)
             filled += 1
     if filled:
         eliminate_dead_nodes(graph)
@@ -39,27 +42,39 @@ def fill_literals(program: Program) -> int:
 
 
 def _number(program: Program, node: fx.Node) -> float | None:
-    """The one number of a literal that is copied to another device as it is; None for any other copy."""
-    lifted = node.args[0]
-    if not isinstance(lifted, fx.Node) or lifted.target is not aten.lift_fresh_copy.default:
-        return None
-    source: Any = lifted.args[0]
+    """The one number of a literal that nothing else can reach; None for any other."""
+    source: Any = node.args[0]
     if source.op != "get_attr" or any(user.target is not aten.lift_fresh_copy.default for user in source.users):
         return None
-    literal, value = operator.attrgetter(str(source.target))(program.module), node.meta["val"]
-    if not isinstance(literal, torch.Tensor) or literal.numel() != 1 or literal.dtype.is_complex:
+    literal = operator.attrgetter(str(source.target))(program.module)
+    if not isinstance(literal, torch.Tensor) or literal.device.type != "cpu" or literal.dtype.is_complex:
         return None
-    if literal.dtype is not value.dtype or value.device == literal.device or value.stride() != literal.stride():
+    if literal.numel() != 1 or literal.stride() != torch.empty(literal.shape, device="meta").stride():
         return None
     number = literal.item()
     return number if isinstance(number, bool) or (math.isfinite(number) and abs(number) < MOST) else None
 
 
-def _fill(node: fx.Node, number: float) -> None:
+def _device(node: fx.Node) -> torch.device | None:
+    """The GPU that all readers of a literal compute on, as numbers of its dtype; None where there is no such."""
+    values = [value for user in node.users for value in torch.utils._pytree.tree_leaves(user.meta.get("val"))]
+    if any(user.op == "output" or _converts(user, node) for user in node.users):
+        return None
+    devices = {value.device for value in values if isinstance(value, torch.Tensor)}
+    return devices.pop() if len(devices) == 1 and all(each.type == DEVICE for each in devices) else None
+
+
+def _converts(user: fx.Node, node: fx.Node) -> bool:
+    return user.target is aten._to_copy.default and user.meta["val"].dtype is not node.meta["val"].dtype
+
+
+def _fill(node: fx.Node, number: float, device: torch.device) -> None:
     value = node.meta["val"]
     with node.graph.inserting_before(node):
         made = node.graph.call_function(
-            aten.full.default, (list(value.shape), number), {"dtype": value.dtype, "device": value.device}
+            aten.full.default, (list(value.shape), number), {"dtype": value.dtype, "device": device}
         )
     made.meta = dict(node.meta)
+    with value.fake_mode:
+        made.meta["val"] = torch.empty(value.shape, dtype=value.dtype, device=device)
     put_in_place(made, node)

@@ -298,7 +298,7 @@ def _apart(program: Program) -> str:
     for node in program.module.graph.nodes:
         for value in _tensors(node.meta.get("val")):
             if device is not None and value.device != device:
-                what = str(node.target) if node.op == "call_function" else "a tensor that it is given"
+                what = "a tensor that it is given" if node.op == "placeholder" else str(node.target)
                 return f"{what} is on {value.device}, other tensors are on {device}"
     return ""
 

@@ -184,11 +184,18 @@ def test_a_number_that_a_program_writes_down_is_recorded() -> None:
     def masked(x: Tensor, mask: Tensor) -> Tensor:
         return x + torch.where(mask, torch.tensor(0.0, device="cuda", dtype=x.dtype), torch.finfo(x.dtype).min)
 
-    fast = compiled(masked)
+    def assigned(x: Tensor, mask: Tensor) -> Tensor:
+        y = x * 2
+        y[:, 0] = 3
+        return y * mask
+
     x, mask = torch.ones(4, 4, device="cuda"), torch.ones(4, 4, device="cuda").tril().bool()
-    for _ in range(4):
-        close(fast(x, mask), masked(x, mask))
-    assert totals()["recorded"] == 1 and not totals()["unrecorded"]
+    for function in (masked, assigned):
+        reset()
+        fast = compiled(function)
+        for _ in range(4):
+            close(fast(x, mask), function(x, mask))
+        assert totals()["recorded"] == 1 and not totals()["unrecorded"]
 
 
 def test_what_is_not_recorded_says_why() -> None:
