@@ -14,6 +14,7 @@ from compiler.ir.loops import Allocate, CallAten, Kernel, Launch, Reuse, Schedul
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.text import show
 from compiler.schedule.dependence import may_overwrite
+from compiler.schedule.fuse import MOST_INLINED, MOST_OF_INPUTS, MOST_SPREAD
 from tests.lowering import assert_same, check, executable, planned, traced
 
 aten = torch.ops.aten
@@ -142,6 +143,39 @@ def test_fuse_does_not_evaluate_an_expensive_value_in_a_broadcast() -> None:
 def _calls(kernel: Kernel) -> list[str]:
     found = rewrite.nodes(*(store.expr for store in kernel.stores))
     return [node.op for node in found if isinstance(node, rewrite.Call)]
+
+
+def normalized_by_channels(
+    x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor]:
+    """A batch norm of images in inference: a factor and a term for each channel."""
+    factor = (variance + 1e-5).rsqrt() * w
+    return ((x * factor[:, None, None] + (b - mean * factor)[:, None, None]).relu(),)
+
+
+@pytest.mark.parametrize(("device", "kernels"), [("cpu", 2), ("cuda", 1)])
+def test_fuse_launches_nothing_for_small_values_of_inputs_on_a_gpu(
+    device: str, kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in (MOST_OF_INPUTS, MOST_SPREAD, MOST_INLINED):
+        monkeypatch.setitem(table, "cpu", table[device])
+    inputs = (torch.randn(4, 8, 16, 16), torch.randn(8), torch.rand(8), torch.randn(8), torch.randn(8))
+    program = traced(normalized_by_channels, *inputs)
+    schedule = planned(program)
+    assert len(launches(schedule)) == kernels
+    (found,) = executable(schedule)(list(inputs))
+    assert_same(found, normalized_by_channels(*inputs)[0], "the result")
+
+
+def test_fuse_stores_what_is_made_from_a_sum_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is part of the kernel that sums; its readers would compute it again for nothing."""
+    monkeypatch.setitem(MOST_OF_INPUTS, "cpu", MOST_OF_INPUTS["cuda"])
+
+    def scaled(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x * (x.sum((0, 2)) + 1).rsqrt().exp()[:, None],)
+
+    kernels = [show(step.kernel) for step in launches(planned(traced(scaled, torch.randn(64, 32, 64))))]
+    assert len(kernels) == 2 and "exp" not in kernels[1]
 
 
 def test_equal_layers_share_kernels() -> None:

@@ -55,6 +55,11 @@ SPREAD = 4
 """How many times larger than what it reads a value is that is computed again rather than stored."""
 MOST_SPREAD = {"cpu": 10, "cuda": 60}
 """The work of an element of such a value: a GPU computes some ten numbers in the time that one takes to and fro."""
+MOST_OF_INPUTS = {"cpu": 0, "cuda": 1 << 14}
+"""Elements of a value of nothing but inputs, as the factors of a batch norm are, that its readers compute again: a GPU
+takes longer to launch the kernel that stores it."""
+WORK_OF_INPUTS = 24
+"""The most work of such an element."""
 LAUNCH_WORK = 4000
 """What a kernel launch costs, in units of `Cost.work`."""
 
@@ -157,6 +162,7 @@ class _Fusion:
         self.groups: dict[int, Group] = {}
         self.directions: dict[Reduce, frozenset[str]] = {}
         self.scatterings: list[Scattering] = []
+        self.inputs = frozenset(lowered.inputs)
 
     def run(self) -> Fused:
         self._find_uses()
@@ -301,7 +307,15 @@ class _Fusion:
             return True
         if times <= 3 and effort <= 4 and reads <= 2:
             return True
+        if effort <= WORK_OF_INPUTS and use.users <= 2 and self._is_small_of_inputs(tensor, found):
+            return True
         return times <= 3 and effort <= MOST_SPREAD.get(tensor.device.type, 0) and self._is_spread(tensor, found)
+
+    def _is_small_of_inputs(self, tensor: Tensor, found: list[Expr]) -> bool:
+        """Whether a value would be a kernel of its own that takes next to no time but for its launch."""
+        if self.cost.count(numbers_of(tensor)) > MOST_OF_INPUTS.get(tensor.device.type, 0):
+            return False
+        return all(element.tensor in self.inputs for element in found if isinstance(element, Element))
 
     def _is_spread(self, tensor: Tensor, found: list[Expr]) -> bool:
         """Whether a value is much larger than all that it is computed from, as an outer product is."""
