@@ -12,6 +12,10 @@ from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Element, 
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
 NARROW = (torch.bfloat16, torch.float16)
+DISCONTINUOUS = COMPARISONS | frozenset(
+    "sign floor ceil trunc round fmod remainder_float floor_div_float argmax argmin".split()
+)
+"""Whose results depend on the last bit of what they are given."""
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc"
     " erfcx erfinv gelu gelu_slope ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow".split()

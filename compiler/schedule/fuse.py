@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops import Check, Element, Expr, Reduce, Ref, Scan
+from compiler.ir.loops import Call, Check, Element, Expr, Reduce, Ref, Scan
 from compiler.ir.lowered import (
     Called,
     Generated,
@@ -34,7 +34,17 @@ from compiler.ir.lowered import (
     numbers_of,
     ranges_of,
 )
-from compiler.ir.rewrite import Expansion, Substitution, call, children, loops_bound_by, nodes, on_lane
+from compiler.ir.rewrite import (
+    DISCONTINUOUS,
+    NARROW,
+    Expansion,
+    Substitution,
+    call,
+    children,
+    loops_bound_by,
+    nodes,
+    on_lane,
+)
 from compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = {"cpu": 48, "cuda": 64}
@@ -128,6 +138,15 @@ def references(argument: object) -> Iterator[str]:
             yield from references(item)
     elif isinstance(argument, slice):
         yield from references((argument.start, argument.stop, argument.step))
+
+
+def _is_decided_by_halves(expr: Expr) -> bool:
+    """Whether the last bit of a half decides what an operator gives, as it does of comparisons: an operand that is
+    rounded in eager has to be, or `x + 1 < stack([x + 1])` would be true of some."""
+    return any(
+        isinstance(node, Call | Reduce) and node.op in DISCONTINUOUS and any(e.dtype in NARROW for e in elements(node))
+        for node in nodes(expr)
+    )
 
 
 def elements(*exprs: Expr) -> list[Element]:
@@ -265,11 +284,16 @@ class _Fusion:
 
     def _resolve(self, definition: Generated) -> Expr:
         """The expression with views and inlined values replaced."""
-        return self._expanded(definition.expr, numbers_of(definition.tensor))
+        return self._expanded(definition.expr, numbers_of(definition.tensor), _is_decided_by_halves(definition.expr))
 
-    def _expanded(self, expr: Expr, shape: tuple[Index, ...]) -> Expr:
+    def _expanded(self, expr: Expr, shape: tuple[Index, ...], rounds: bool = False) -> Expr:
         ranges = ChainMap(ranges_of(shape), self.cost.ranges)
-        return Expansion(lambda element: self._resolved(element, ranges))(expr)
+
+        def lookup(element: Element) -> tuple[Expr, bool] | None:
+            found = self._resolved(element, ranges)
+            return found if found is None or not rounds else (found[0], True)
+
+        return Expansion(lookup)(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
         name, at, is_conjugate = element.tensor, element.at, False

@@ -1146,3 +1146,19 @@ def _dual(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
 @program(tangents, scenario=_dual)
 def forward_mode_through_a_call() -> Made:
     return _product, (leaf(3), leaf(3)), {}
+
+
+@program("gradient", modes=("train",))
+def result_of_one_graph_written_between_it_and_the_next() -> Made:
+    """What backward runs through has saved what is written; in eager nothing that is differentiated leads there."""
+
+    def f(a: Tensor) -> Tensor:
+        y = a.prod(0)
+        with torch.no_grad():
+            y.normal_()
+        y.bernoulli_(0.5, generator=torch.Generator().manual_seed(3))  # Dynamo ends its graph here
+        result = a @ a
+        y.div_(result)
+        return result
+
+    return f, (leaf(1),), {}

@@ -322,3 +322,14 @@ def metadata_of_a_result_detached_and_written_under_its_view() -> Made:
         return view
 
     return f, (leaf(2, 3),), {}
+
+
+@program(metadata, modes=("infer",))
+def leaf_flattened_while_another_view_of_it_is_transposed() -> Made:
+    def f(x: Tensor, view: Tensor) -> Tensor:
+        flat = x.ravel()
+        view.transpose(-2, -1).transpose_(-1, -2)
+        return flat
+
+    base = leaf(16)
+    return f, (base, base[2:16].view(2, 7)), {}

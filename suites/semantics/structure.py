@@ -84,3 +84,14 @@ def float_that_changes_from_call_to_call() -> Made:
 def module_with_float_attributes() -> Made:
     module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).eval()
     return module, (torch.randn(2, 2, 5, 5),), {}
+
+
+@program("values", modes=("infer",))
+def halves_that_are_compared_as_they_are_rounded() -> Made:
+    """Nothing is less than itself, and what overflows in halves is infinite, though kernels compute in float32."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        y = x + 1
+        return torch.lt(torch.stack([y, y]), y), (y * 60000).isinf(), (x * 1e-8).sign(), (x * 3 + 2000).argmax()
+
+    return f, (torch.randn(64).half(),), {}
