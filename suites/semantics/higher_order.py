@@ -462,3 +462,20 @@ def _freed(f: Callable[..., Any], x: Tensor) -> Any:
 @program(higher, "raises", modes=TRAIN, scenario=_freed)
 def second_order_twice_without_retaining_is_an_error() -> Made:
     return lambda x: x.sin(), (leaf(3),), {}
+
+
+def _with_what_depends_on_a_part(f: Callable[..., Any], x: Tensor) -> Any:
+    y = f(x.clone()[2:28].view(2, 13))
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+    return gradient.detach().clone(), gradient.requires_grad
+
+
+@program(higher, modes=TRAIN, scenario=_with_what_depends_on_a_part)
+def gradient_of_a_part_that_is_overwritten() -> Made:
+    """It is zero whatever the part was, and in eager still follows from it."""
+
+    def f(x: Tensor) -> Tensor:
+        x.fill_(2)
+        return x @ x.mT
+
+    return f, (leaf(35),), {}
