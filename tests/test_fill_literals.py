@@ -96,3 +96,8 @@ def test_fill_literals_fills_what_is_assigned_to_a_part() -> None:
     assert fill_literals(program) == 1
     assert targets(program) == [aten.full.default, aten.fill.Tensor]
     assert fill_literals(assigned(other=True)) == 0, "it is read on the host, too"
+    asked = assigned()
+    (lifted,) = asked.module.graph.find_nodes(op="call_function", target=aten.lift_fresh_copy.default)
+    with asked.module.graph.inserting_after(lifted):
+        asked.module.graph.call_function(aten._local_scalar_dense.default, (lifted,)).meta["val"] = 3
+    assert fill_literals(asked) == 0, "a GPU would be waited for"

@@ -60,8 +60,10 @@ def _device(node: fx.Node) -> torch.device | None:
     values = [value for user in node.users for value in torch.utils._pytree.tree_leaves(user.meta.get("val"))]
     if any(user.op == "output" or _converts(user, node) for user in node.users):
         return None
-    devices = {value.device for value in values if isinstance(value, torch.Tensor)}
-    return devices.pop() if len(devices) == 1 and all(each.type == DEVICE for each in devices) else None
+    if not values or not all(isinstance(value, torch.Tensor) for value in values):  # who asks for the number itself
+        return None
+    devices = {value.device for value in values}
+    return values[0].device if len(devices) == 1 and values[0].device.type == DEVICE else None
 
 
 def _converts(user: fx.Node, node: fx.Node) -> bool:
