@@ -111,6 +111,9 @@ EAGER = {
         "anomaly_mode_where_nothing_is_wrong",
     },
     "forward-mode differentiation": {"forward_mode_through_a_call"},
+    "the backward of one of its graphs fails, as eager's does": {
+        "result_of_one_graph_written_between_it_and_the_next",
+    },
     "nothing is computed": {"output_is_an_input_twice"},
 }
 """Cases that are given back to eager, by the reason. One that no longer is must go from here."""
