@@ -154,3 +154,14 @@ def product_in_float64_with_a_power_of_columns() -> Made:
         return torch.ldexp(x.double(), exponent.t()), torch.ldexp(x.bfloat16(), exponent.t())
 
     return f, (leaf(4, 1, 5), leaf(5, 4)), {}
+
+
+@program("layout")
+def part_without_elements_of_an_expanded_input_written() -> Made:
+    """No row, and a stride of 0 between rows: there is nothing to write, nor memory for it."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        x[:, 1:].mul_(2)
+        return x.sum(0), w.cos()
+
+    return f, (torch.randn(1, 4).expand(0, -1), leaf(1, 4)), {}
