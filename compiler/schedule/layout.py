@@ -83,9 +83,9 @@ def _laid_out(group: Group, fused: Fused) -> tuple[tuple[Loop, ...], list[Store]
     never = next((Symbol(loop.var) for loop in loops if loop.extent is ZERO), None)
     for name, expr in group.expansions.items():
         at = place_of(tensors[name], fused.axes[name], group.domain)
-        found = _stores(tensors[name], at, expr, group.ranges)
+        found = list(_stores(tensors[name], at, expr, group.ranges))
         if never is not None and ZERO in tensors[name].shape:  # strides of 0 may leave the loop out that never runs
-            found = (dataclasses.replace(s, index=never, expr=constant(0, s.expr.dtype)) for s in found)
+            found = [dataclasses.replace(found[0], index=never, expr=constant(0, found[0].expr.dtype))]
         stores += found
     flat = _map_exprs(stores, _Flatten(tensors, loops))
     return _merge_loops(_used_loops(loops, flat), flat)
