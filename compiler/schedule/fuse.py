@@ -318,7 +318,8 @@ class _Fusion:
         found = nodes(expr)
         if any(isinstance(node, Reduce | Scan) for node in found):
             return False
-        if len(found) > MOST_INLINED.get(tensor.device.type, MOST_INLINED["cpu"]) or self.cost.depth(expr) > DEEPEST // 2:
+        most = MOST_INLINED.get(tensor.device.type, MOST_INLINED["cpu"])
+        if len(found) > most or self.cost.depth(expr) > DEEPEST // 2:
             return False
         effort, reads = sum(weight(node) for node in found), sum(isinstance(node, Element) for node in found)
         if reads == 0 or (effort <= 3 and reads == 1):
