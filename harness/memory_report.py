@@ -184,7 +184,8 @@ def highest(curve: Curve, columns: int) -> list[int]:
     found, end = [0] * columns, curve.end_ms or 1.0
     for (at, level), (until, _) in zip(curve.points, [*curve.points[1:], (end, 0)], strict=True):
         first = min(int(columns * at / end), columns - 1)
-        for column in range(first, max(first + 1, math.ceil(columns * until / end))):
+        last = min(math.ceil(columns * until / end), columns)
+        for column in range(first, max(first + 1, last)):
             found[column] = max(found[column], level)
     return found
 

@@ -107,6 +107,12 @@ def test_picture_is_as_high_as_the_most_that_is_live() -> None:
     assert [line.partition("┤")[2] for line in lines[:3]] == ["  █ ", "  ██", " ███"]
 
 
+def test_a_span_ends_with_the_step_however_its_end_is_rounded() -> None:
+    """96 * 0.1 / 0.1 is 96.00000000000001."""
+    for end in (0.1, *(0.0057 * each for each in range(1, 400))):
+        assert highest(Curve(((0.0, 1), (end, 2)), end / 2), 96) == [1] * 95 + [2], end
+
+
 def test_curve_knows_its_peak_and_what_forward_leaves() -> None:
     assert MEASURED.peak == (2.0, 300) and MEASURED.kept_bytes == 300 and MEASURED.end_ms == 4.0
     assert Memory.of(json.loads(json.dumps(dataclasses.asdict(shown(value("mm")).memory)))) == shown(value("mm")).memory
