@@ -1,7 +1,8 @@
 """Runs the state machine of `suites.programs` on a backend, outside pytest: `assay run machine`.
 
 Runs are drawn in chunks, each with a seed of its own, so that a failure ends its chunk alone and shards are the
-chunks dealt out to child processes. Each distinct failure is made short and stored as a script.
+chunks dealt out to child processes. Each distinct failure is made short and stored as a script. A child that dies
+takes the chunk that it was at with it, which is named and counted as a failure; another goes on after it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ import torch
 
 from harness import report
 from harness.backends import resolve
+from harness.outcome import Difference
 from harness.script import Failure, failure_from, reduced, rendered, signature_of
 from harness.twin import Diverged, Twin
 
@@ -112,11 +114,13 @@ class Drive:
         self.backend = resolve(plan.backend)
         self._machine: Any = importlib.import_module(MACHINE)
 
-    def run(self, chunks: Sequence[tuple[int, int]]) -> Tally:
+    def run(self, chunks: Sequence[tuple[int, int]], after: Callable[[int, Tally], None] = lambda *_: None) -> Tally:
+        """Runs the chunks; `after` each, it is told how many are done and what they came to."""
         start = time.perf_counter()
-        for seed, runs in chunks:
+        for done, (seed, runs) in enumerate(chunks, 1):
             self._chunk(seed, runs)
-        self.tally.seconds = time.perf_counter() - start
+            self.tally.seconds = time.perf_counter() - start
+            after(done, self.tally)
         return self.tally
 
     def _chunk(self, seed: int, runs: int) -> None:
@@ -169,7 +173,9 @@ def stored(failure: Failure, plan: Plan) -> Path:
     return path
 
 
-def quietly(plan: Plan, chunks: Sequence[tuple[int, int]]) -> Tally:
+def quietly(
+    plan: Plan, chunks: Sequence[tuple[int, int]], after: Callable[[int, Tally], None] = lambda *_: None
+) -> Tally:
     """The chunks in this process, without the warnings and logs of programs that are meant to go wrong."""
     logging.disable(logging.CRITICAL)
     threads = torch.get_num_threads()
@@ -177,31 +183,72 @@ def quietly(plan: Plan, chunks: Sequence[tuple[int, int]]) -> Tally:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Drive(plan).run(chunks)
+            return Drive(plan).run(chunks, after)
     finally:
         torch.set_num_threads(threads)
         logging.disable(logging.NOTSET)
 
 
+Chunks = list[tuple[int, int]]
+
+
 def sharded(plan: Plan) -> Tally:
-    """The chunks dealt out to `plan.jobs` child processes. Raises: click.ClickException for a child that crashed."""
+    """The chunks dealt out to `plan.jobs` child processes. A chunk that a child dies of is a failure."""
     total, start = Tally(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
-        children = [_child(plan, job, Path(folder)) for job in range(plan.jobs)]
-        for job, child in enumerate(children):
-            child.wait()
-            path = Path(folder) / f"{job}.json"
-            if not path.is_file():
-                raise click.ClickException(f"shard {job} of {plan.jobs} ended with status {child.returncode}")
-            total.add(read_tally(json.loads(path.read_text())))
+        dealt = filter(None, (plan.chunks()[job :: plan.jobs] for job in range(plan.jobs)))
+        shards = [Shard(plan, chunks, Path(folder) / f"{job}.json") for job, chunks in enumerate(dealt)]
+        while any(shard.chunks for shard in shards):
+            time.sleep(POLL_S)
+            for shard in shards:
+                total.add(shard.ended())
     total.seconds = time.perf_counter() - start
     return total
 
 
-def _child(plan: Plan, job: int, folder: Path) -> subprocess.Popen[bytes]:
-    request = dataclasses.asdict(plan) | {"job": job, "row": str(folder / f"{job}.json")}
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-m", "harness.drive", json.dumps(request)], env=environment)
+POLL_S = 0.1
+
+
+class Shard:
+    """Chunks that one child after another runs; `row` is where it writes what is done."""
+
+    def __init__(self, plan: Plan, chunks: Chunks, row: Path) -> None:
+        self.plan, self.chunks, self.row = plan, chunks, row
+        self._child = self._started()
+
+    def ended(self) -> Tally:
+        """What the chunks came to that a child has run which has ended now; those are left no longer."""
+        if not self.chunks or self._child.poll() is None:
+            return Tally()
+        tally = Tally()
+        if self.row.is_file():
+            written = json.loads(self.row.read_text())
+            tally, self.chunks = read_tally(written["tally"]), self.chunks[written["done"] :]
+        if self.chunks:
+            lost, self.chunks = self.chunks[0], self.chunks[1:]
+            tally.add(died(self.plan, lost, self._child.returncode))
+        if self.chunks:
+            self.row.unlink(missing_ok=True)
+            self._child = self._started()
+        return tally
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        request = dataclasses.asdict(self.plan) | {"chunks": self.chunks, "row": str(self.row)}
+        path = os.pathsep.join(path or "." for path in sys.path)
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([sys.executable, "-m", "harness.drive", json.dumps(request)], env=environment)
+
+
+def died(plan: Plan, chunk: tuple[int, int], status: int) -> Tally:
+    """What is counted for a chunk that took its process with it: one failure, with the command that shows it."""
+    seed, runs = chunk
+    again = f"assay run machine --backend {plan.backend} --runs {runs} --steps {plan.steps} --seed {seed}"
+    again += f" --subjects {plan.subjects}" * bool(plan.subjects) + " --strict" * plan.strict
+    detail = f"the process ended with status {status} in the {runs} runs of seed {seed}: {again}"
+    click.echo(f"crash of seed {seed}\n  {detail}", err=True)
+    difference = dataclasses.asdict(Difference("crash", "process", detail))
+    failure = {"count": 1, "script": "", "steps": 0, "differences": [difference]}
+    return Tally(failures={f"crash of seed {seed}": failure})
 
 
 def read_tally(data: dict[str, Any]) -> Tally:
@@ -232,14 +279,16 @@ def summary(plan: Plan, tally: Tally) -> str:
 
 
 def main(argument: str) -> None:
-    """The child: its share of the chunks, whose tally it writes whole or not at all."""
+    """The child: its chunks. What they came to is written whole after each."""
     request = json.loads(argument)
-    job, row = request.pop("job"), Path(request.pop("row"))
-    plan = Plan(**request)
-    tally = quietly(plan, plan.chunks()[job :: plan.jobs])
+    chunks, row = [(seed, runs) for seed, runs in request.pop("chunks")], Path(request.pop("row"))
     part = row.with_suffix(".part")
-    part.write_text(json.dumps(tally.as_data()))
-    part.rename(row)
+
+    def write(done: int, tally: Tally) -> None:
+        part.write_text(json.dumps({"done": done, "tally": tally.as_data()}))
+        part.rename(row)
+
+    quietly(Plan(**request), chunks, write)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from click.testing import Result as Invoked
 
 from harness import cli
+from harness.drive import CHUNK
 
 FEW = ("--runs", "2", "--steps", "4", "--subjects", "add_into_first")
 
@@ -40,6 +41,24 @@ def test_machine_cli_shards_over_processes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     (row,) = json.loads(path.read_text())["machine"]
     assert row["runs"] >= 2 and row["plan"]["jobs"] == 2
+
+
+@pytest.mark.parametrize("jobs", ["2", "3"])
+def test_machine_cli_names_the_chunk_that_its_process_died_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
+) -> None:
+    monkeypatch.setenv("ASSAY_TEST_DIED", str(tmp_path / "died"))
+    path = tmp_path / "report.json"
+    more = ("--runs", str(2 * CHUNK + 1), "--seed", "20", "--jobs", jobs, "--json", str(path))
+    result = invoke("--backend", "tests.wrong_backends:kills_its_process_once", "--store", str(tmp_path), *more)
+    assert result.exit_code == 1, result.output
+    (row,) = json.loads(path.read_text())["machine"]
+    ((key, failure),) = row["failures"].items()
+    seed = int(key.removeprefix("crash of seed "))
+    runs = {20: CHUNK, 21: CHUNK, 22: 1}
+    assert failure["count"] == 1 and "status 7" in failure["differences"][0]["detail"]
+    assert f"--runs {runs[seed]} --steps 4 --seed {seed} --subjects add_into_first" in result.output
+    assert row["runs"] >= sum(runs.values()) - runs[seed]  # the other chunks ran, in another process
 
 
 def test_machine_cli_says_which_backends_exist() -> None:

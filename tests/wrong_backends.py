@@ -5,6 +5,7 @@ Each runs the graph as it is and then does its one wrong thing, so that nothing 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,15 @@ Run = Callable[..., Any]
 def right(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """Nothing wrong: what the others are made of."""
     return gm.forward
+
+
+def kills_its_process_once(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """The first of all processes that compiles ends there; the file that the environment names tells the others."""
+    try:
+        open(os.environ["ASSAY_TEST_DIED"], "x").close()
+    except FileExistsError:
+        return gm.forward
+    os._exit(7)
 
 
 def drops_a_write(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Run:

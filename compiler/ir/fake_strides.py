@@ -1,13 +1,17 @@
-"""Operators whose kernels on fake tensors say other strides than the real ones give, where their arguments lie in
-different ways: there, the strides that the iteration over the arguments gives are put in.
+"""Operators whose kernels on fake tensors say other strides than the real ones give: where their arguments lie in
+different ways, the strides that the iteration over the arguments gives are put in; where the result has no elements,
+the strides of the real operator, which has nothing to compute.
 
     with x of 2 x 4 in columns and y of one element: fake logical_or(y, x) is in rows, the real one in columns
+    with x of 0 x 4 in columns: fake x * 3 has strides (4, 1), the real one (1, 0)
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import torch
 from torch import fx
@@ -19,9 +23,11 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
+from compiler.errors import Unsupported
 from compiler.ir.mutating import inner_of
-from compiler.ir.strides import iterated, rows_of
+from compiler.ir.strides import hints, is_known, iterated, rows_of
 
 aten = torch.ops.aten
 
@@ -160,6 +166,77 @@ def with_strides(
     return _relaid(result, right, tracer, mode)
 
 
+MOST_MADE = 4096
+"""Elements of an operand that is made to ask an operator for the strides of a result without elements."""
+
+
+def of_nothing(
+    func: torch._ops.OpOverload,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    result: object,
+    tracer: PythonKeyTracer,
+    mode: FunctionalTensorMode,
+) -> object:
+    """The results of a call which computes nothing, recorded by `tracer` under `mode`, with the strides that the real
+    operator gives them: it is called on memory that lies alike. Raises: Unsupported where those are other than the
+    fakes', and follow from sizes that may change.
+    """
+    made = list(result) if isinstance(result, tuple | list) else [result]
+    if not any(map(_has_none, made)) or not _may_run(func, args, kwargs):
+        return result
+    operands = pytree.tree_map_only(FunctionalTensor, inner_of, (args, kwargs))
+    with _disable_current_modes():
+        real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, _made_alike, operands)
+        real = func(*real_args, **real_kwargs)
+    real = list(real) if isinstance(real, tuple | list) else [real]
+    right = [_of_nothing(one, like, tracer, mode) for one, like in zip(made, real, strict=True)]
+    return type(result)(right) if isinstance(result, tuple | list) else right[0]
+
+
+def _of_nothing(result: object, real: torch.Tensor, tracer: PythonKeyTracer, mode: FunctionalTensorMode) -> object:
+    if not _has_none(result) or real.stride() == tuple(hints(result.stride())):
+        return result
+    if not _is_known(result) and not {*real.stride()} <= {0, 1}:
+        raise Unsupported(f"a result without elements has strides {real.stride()}, which follow from sizes")
+    return _put(result, result.shape, real.stride(), tracer, mode)
+
+
+def _has_none(value: object) -> TypeGuard[FunctionalTensor]:
+    """Whether a value is a tensor without elements whose strides say something."""
+    if not isinstance(value, FunctionalTensor) or value.dim() < 2:
+        return False
+    return any(isinstance(size, int) and size == 0 for size in value.shape)
+
+
+def _is_known(value: torch.Tensor) -> bool:
+    return all(isinstance(size, int) for size in (*value.shape, *value.stride()))
+
+
+def _may_run(func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether an operator can be called on tensors like its operands: it draws nothing, their memory is to be had, and
+    it does not read what they hold.
+    """
+    leaves = pytree.arg_tree_leaves(*args, **kwargs)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not tensors:
+        return False
+    if any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves):
+        return False
+    is_pointwise = torch.Tag.pointwise in func.tags
+    return all(
+        all(map(is_known, value.shape))
+        and (0 in (sizes := hints(value.shape)) or (is_pointwise and math.prod(sizes) <= MOST_MADE))
+        and (value.device.type == "cpu" or (value.is_cuda and torch.cuda.is_available()))
+        for value in tensors
+    )
+
+
+def _made_alike(value: torch.Tensor) -> torch.Tensor:
+    sizes, steps = hints(value.shape), hints(value.stride())
+    return torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device).zero_()
+
+
 def _lie_alike(operands: Sequence[object]) -> bool:
     """Whether two tensors of one size, known without asking for it, lie in rows: then nothing can be wrong."""
     first, second, *_ = (*operands, None)
@@ -173,10 +250,21 @@ def _lie_alike(operands: Sequence[object]) -> bool:
 def _relaid(result: object, like: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode) -> object:
     if not isinstance(result, FunctionalTensor) or not isinstance(like, torch.Tensor):
         return result
+    return _put(result, like.shape, like.stride(), tracer, mode)
+
+
+def _put(
+    result: FunctionalTensor,
+    shape: Sequence[int | torch.SymInt],
+    strides: Sequence[int | torch.SymInt],
+    tracer: PythonKeyTracer,
+    mode: FunctionalTensorMode,
+) -> FunctionalTensor:
+    """The result recorded with this shape and these strides."""
     fake = torch._from_functional_tensor(result.elem)
-    if like.shape == fake.shape and like.stride() == fake.stride():
+    if shape == fake.shape and strides == fake.stride():
         return result
-    relaid = torch.empty_strided(like.shape, like.stride(), dtype=fake.dtype, device=fake.device)
+    relaid = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)
     proxy = get_proxy_slot(fake, tracer).proxy
     track_tensor_tree(relaid, proxy, constant=None, tracer=tracer)
     proxy.node.meta["val"] = relaid

@@ -123,8 +123,10 @@ class Watching(FunctionalTensorMode):
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view:
                 self._follow(args[0], result, func)
-            is_wrong = func in fake_strides.WRONG
-            return fake_strides.with_strides(func, args, result, self.tracer, self) if is_wrong else result
+            if func in fake_strides.WRONG:
+                result = fake_strides.with_strides(func, args, result, self.tracer, self)
+            of_nothing = fake_strides.of_nothing
+            return result if func.is_view else of_nothing(func, args, call[2], result, self.tracer, self)
         seen = mutating.seen_before(*call, self.inputs, self.tracer.graph)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
         result = super().__torch_dispatch__(func, types, args, kwargs)

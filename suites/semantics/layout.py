@@ -157,6 +157,17 @@ def product_in_float64_with_a_power_of_columns() -> Made:
 
 
 @program("layout")
+def strides_without_elements() -> Made:
+    """Nothing tells a view later from where the strides say; they are eager's all the same."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x * 3
+        return y, y.sin(), x + w, w.exp()
+
+    return f, (torch.randn(4, 0).t(), leaf(4, 0).t()), {}
+
+
+@program("layout")
 def part_without_elements_of_an_expanded_input_written() -> Made:
     """No row, and a stride of 0 between rows: there is nothing to write, nor memory for it."""
 
