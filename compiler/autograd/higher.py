@@ -24,8 +24,8 @@ from compiler.errors import Unsupported
 from compiler.ir.again import Again, Path
 from compiler.ir.captured import Captured
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.strides import number_at
-from compiler.ir.trace import SYMBOLIC, is_random, module_of
+from compiler.ir.strides import SYMBOLIC, number_at
+from compiler.ir.trace import is_random, module_of
 
 
 def gradients_again(

@@ -26,8 +26,8 @@ from compiler.autograd.partition import Split, viewed
 from compiler.errors import HookError
 from compiler.ir.packed import Packed
 from compiler.ir.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
-from compiler.ir.strides import hint
-from compiler.ir.trace import SYMBOLIC, Trace, module_of
+from compiler.ir.strides import SYMBOLIC, hint
+from compiler.ir.trace import Trace, module_of
 from compiler.torch_compat import Decompositions
 
 

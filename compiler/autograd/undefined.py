@@ -17,7 +17,8 @@ import torch
 from torch import fx
 
 from compiler.ir.roles import Program, Tangent
-from compiler.ir.trace import SYMBOLIC, eliminate_dead_nodes, is_view, module_of
+from compiler.ir.strides import SYMBOLIC
+from compiler.ir.trace import eliminate_dead_nodes, is_view, module_of
 
 aten = torch.ops.aten
 

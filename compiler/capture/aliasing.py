@@ -34,7 +34,8 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
-from compiler.ir.trace import SYMBOLIC, Symbolic, Trace, is_view, producer
+from compiler.ir.strides import SYMBOLIC, Symbolic
+from compiler.ir.trace import Trace, is_view, producer
 
 Returned = torch.Tensor | Symbolic | fx.Node
 

@@ -14,7 +14,7 @@ from compiler.codegen.convention import laid_out_as, name_of, saved_names
 from compiler.ir.again import Again
 from compiler.ir.packed import Packed
 from compiler.ir.roles import GraphCall, Program, Saved
-from compiler.ir.trace import SYMBOLIC
+from compiler.ir.strides import SYMBOLIC
 from compiler.runtime.higher_order import Order, Unpacking
 from compiler.runtime.transfers import reload
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from compiler.ir.roles import CallInput, OutputRole, Program, Shared, Signature
-from compiler.ir.trace import Symbolic, Trace
+from compiler.ir.strides import Symbolic
+from compiler.ir.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Operators whose kernels on fake tensors say other strides than the real ones give: where their arguments lie in
-different ways, the strides that the iteration over the arguments gives are put in; where the result has no elements,
-the strides of the real operator, which has nothing to compute.
+different ways, the strides that the iteration over the arguments gives are put in; where a size is 0 or 1, so that
+strides say nothing, those of the real operator, which is run.
 
     with x of 2 x 4 in columns and y of one element: fake logical_or(y, x) is in rows, the real one in columns
-    with x of 0 x 4 in columns: fake x * 3 has strides (4, 1), the real one (1, 0)
+    with x of 1 x 4 in columns: fake x * 3 has strides (4, 1), the real one (1, 1)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TypeGuard
+from typing import Any
 
 import torch
 from torch import fx
@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
 from compiler.ir.mutating import inner_of
-from compiler.ir.strides import hints, is_known, iterated, rows_of
+from compiler.ir.strides import SYMBOLIC, hints, iterated, rows_of
 
 aten = torch.ops.aten
 
@@ -166,11 +166,12 @@ def with_strides(
     return _relaid(result, right, tracer, mode)
 
 
-MOST_MADE = 4096
-"""Elements of an operand that is made to ask an operator for the strides of a result without elements."""
+MOST_MADE = 1 << 20
+"""Elements of an operand that is made to ask an operator for the strides of its result: a millisecond. Of more, the
+fakes' strides along dimensions of one element stay."""
 
 
-def of_nothing(
+def as_run(
     func: torch._ops.OpOverload,
     args: tuple[object, ...],
     kwargs: dict[str, object],
@@ -178,35 +179,49 @@ def of_nothing(
     tracer: PythonKeyTracer,
     mode: FunctionalTensorMode,
 ) -> object:
-    """The results of a call which computes nothing, recorded by `tracer` under `mode`, with the strides that the real
-    operator gives them: it is called on memory that lies alike. Raises: Unsupported where those are other than the
-    fakes', and follow from sizes that may change.
+    """The results of a call, recorded by `tracer` under `mode`, with the strides that the real operator gives them,
+    where they have no elements, or the call is pointwise and one is of size 1 somewhere: the operator is called on
+    memory that lies alike. Raises: Unsupported where these strides are no products of sizes, which may change.
     """
     made = list(result) if isinstance(result, tuple | list) else [result]
-    if not any(map(_has_none, made)) or not _may_run(func, args, kwargs):
+    if not any(_is_degenerate(value, func) for value in made) or not _may_run(func, args, kwargs):
         return result
     operands = pytree.tree_map_only(FunctionalTensor, inner_of, (args, kwargs))
     with _disable_current_modes():
-        real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, _made_alike, operands)
+        real_args, real_kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), _made_alike, operands)
         real = func(*real_args, **real_kwargs)
     real = list(real) if isinstance(real, tuple | list) else [real]
-    right = [_of_nothing(one, like, tracer, mode) for one, like in zip(made, real, strict=True)]
+    right = [_as_real(one, like, tracer, mode) for one, like in zip(made, real, strict=True)]
     return type(result)(right) if isinstance(result, tuple | list) else right[0]
 
 
-def _of_nothing(result: object, real: torch.Tensor, tracer: PythonKeyTracer, mode: FunctionalTensorMode) -> object:
-    if not _has_none(result) or real.stride() == tuple(hints(result.stride())):
+def _as_real(result: object, real: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode) -> object:
+    if not isinstance(result, FunctionalTensor) or not isinstance(real, torch.Tensor):
         return result
-    if not _is_known(result) and not {*real.stride()} <= {0, 1}:
-        raise Unsupported(f"a result without elements has strides {real.stride()}, which follow from sizes")
-    return _put(result, result.shape, real.stride(), tracer, mode)
+    if real.stride() == tuple(hints(result.stride())):
+        return result
+    strides = real.stride() if _is_known(result) else _following(result.shape, real)
+    if strides is None:
+        raise Unsupported(f"a result of size {tuple(result.shape)} has strides {real.stride()}, which follow from more")
+    return _put(result, result.shape, strides, tracer, mode)
 
 
-def _has_none(value: object) -> TypeGuard[FunctionalTensor]:
-    """Whether a value is a tensor without elements whose strides say something."""
+def _following(shape: Sequence[int | torch.SymInt], real: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
+    """The strides of a tensor, each the product of the sizes within it. None where it lies otherwise."""
+    inner_first = sorted(range(real.dim()), key=lambda dim: (real.stride(dim) == 0, real.stride(dim), real.shape[dim]))
+    strides: list[int | torch.SymInt] = [0] * real.dim()
+    step: int | torch.SymInt = 1
+    for dim in inner_first:
+        strides[dim], step = step, step * shape[dim]
+    return strides if tuple(hints(strides)) == real.stride() else None
+
+
+def _is_degenerate(value: object, func: torch._ops.OpOverload) -> bool:
+    """Whether a result of the operator may have strides that say nothing, and are not the fake's."""
     if not isinstance(value, FunctionalTensor) or value.dim() < 2:
         return False
-    return any(isinstance(size, int) and size == 0 for size in value.shape)
+    least = min((size for size in value.shape if isinstance(size, int)), default=2)
+    return least == 0 or (least == 1 and torch.Tag.pointwise in func.tags)
 
 
 def _is_known(value: torch.Tensor) -> bool:
@@ -214,25 +229,31 @@ def _is_known(value: torch.Tensor) -> bool:
 
 
 def _may_run(func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether an operator can be called on tensors like its operands: it draws nothing, their memory is to be had, and
-    it does not read what they hold.
+    """Whether an operator can be called on tensors like its operands, and may then say another thing than the fakes do:
+    it draws nothing, their memory is to be had, and it does not read what they hold.
     """
     leaves = pytree.arg_tree_leaves(*args, **kwargs)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not tensors:
         return False
-    if any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves):
+    numbers = [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC)]
+    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride()) if isinstance(size, torch.SymInt)]
+    if not all(number.node.has_hint() for number in (*numbers, *sizes)):
+        return False
+    if all(_is_known(value) and value.numel() and value.stride() == rows_of(value.shape) for value in tensors):
         return False
     is_pointwise = torch.Tag.pointwise in func.tags
     return all(
-        all(map(is_known, value.shape))
-        and (0 in (sizes := hints(value.shape)) or (is_pointwise and math.prod(sizes) <= MOST_MADE))
+        (0 in (shape := hints(value.shape)) or (is_pointwise and math.prod(shape) <= MOST_MADE))
         and (value.device.type == "cpu" or (value.is_cuda and torch.cuda.is_available()))
         for value in tensors
     )
 
 
-def _made_alike(value: torch.Tensor) -> torch.Tensor:
+def _made_alike(value: Any) -> Any:
+    """A tensor that lies alike, or a number as it was when the program was recorded."""
+    if isinstance(value, SYMBOLIC):
+        return value.node.hint
     sizes, steps = hints(value.shape), hints(value.stride())
     return torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device).zero_()
 

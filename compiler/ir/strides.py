@@ -17,6 +17,8 @@ import torch
 from compiler.errors import Unsupported
 
 Number = int | torch.SymInt
+Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def hint(size: Number) -> int:

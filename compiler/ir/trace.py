@@ -30,13 +30,12 @@ from torch.fx.experimental.proxy_tensor import (
 from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
+from compiler.ir.strides import SYMBOLIC, Symbolic
 from compiler.ir.watch import Restrided, Watching
 from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
 Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 
-Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 RECOMPUTED = "is_recomputed"
 """Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
 HELD = "is_held_by_eager"

@@ -125,8 +125,8 @@ class Watching(FunctionalTensorMode):
                 self._follow(args[0], result, func)
             if func in fake_strides.WRONG:
                 result = fake_strides.with_strides(func, args, result, self.tracer, self)
-            of_nothing = fake_strides.of_nothing
-            return result if func.is_view else of_nothing(func, args, call[2], result, self.tracer, self)
+            as_run = fake_strides.as_run
+            return result if func.is_view else as_run(func, args, call[2], result, self.tracer, self)
         seen = mutating.seen_before(*call, self.inputs, self.tracer.graph)
         shape = args[0].shape if func is torch.ops.aten.resize_.default else None
         result = super().__torch_dispatch__(func, types, args, kwargs)

@@ -168,6 +168,17 @@ def strides_without_elements() -> Made:
 
 
 @program("layout")
+def strides_of_one_row_in_columns() -> Made:
+    """With one element along a dimension nothing tells where its stride leads; it is eager's all the same."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        return y, x.sin(), x + w, y[:, 1:]
+
+    return f, (torch.randn(4, 1).t(), leaf(4)), {}
+
+
+@program("layout")
 def part_without_elements_of_an_expanded_input_written() -> Made:
     """No row, and a stride of 0 between rows: there is nothing to write, nor memory for it."""
 

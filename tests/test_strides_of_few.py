@@ -1,0 +1,72 @@
+"""Strides of results along dimensions of no or one element are eager's, however the operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+LAID_OUT: dict[str, Callable[[], Tensor]] = {
+    "one row in columns": lambda: torch.randn(4, 1).t(),
+    "nothing in columns": lambda: torch.randn(4, 0).t(),
+    "no columns": lambda: torch.randn(0, 4).t(),
+    "one inner": lambda: torch.randn(3, 1, 4).permute(2, 0, 1),
+    "one outer": lambda: torch.randn(3, 1, 4).permute(1, 2, 0),
+    "columns": lambda: torch.randn(3, 4).t(),
+    "expanded": lambda: torch.randn(1, 4).expand(3, 4),
+    "gaps": lambda: torch.randn(1, 8)[:, ::2],
+    "one channel": lambda: torch.randn(2, 1, 3, 5).to(memory_format=torch.channels_last),
+    "one image": lambda: torch.randn(1, 3, 4, 4).permute(0, 2, 3, 1),
+    "two of one": lambda: torch.randn(5, 1, 2, 1).permute(3, 2, 1, 0),
+}
+OTHERS: dict[str, Callable[[Tensor], object]] = {
+    "a number": lambda x: 2,
+    "a number's tensor": lambda x: torch.tensor(2.0),
+    "itself": lambda x: x,
+    "rows": lambda x: torch.randn(x.shape),
+    "a row": lambda x: torch.randn(x.shape[-1:]),
+    "columns": lambda x: torch.ones(x.shape).transpose(0, 1).contiguous().transpose(0, 1),
+}
+
+
+def values(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    z = x.sin() * y
+    chosen = torch.where(x > 0, x, y)
+    sums = x.sum(1, keepdim=True) * 2
+    return (
+        x * y,
+        x + y,
+        x - y,
+        x / y,
+        x == y,
+        z,
+        z.relu(),
+        x.clamp(0, 1).pow(2) * y,
+        chosen,
+        sums,
+        z.transpose(0, 1) + 1,
+    )
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("laid_out", LAID_OUT)
+def test_results_have_the_strides_of_eager_along_dimensions_of_one_element_or_none(
+    laid_out: str, dynamic: bool
+) -> None:
+    x = LAID_OUT[laid_out]()
+    for name, make in OTHERS.items():
+        y = make(x)
+        torch._dynamo.reset()
+        expected = values(x, y)  # type: ignore[arg-type]
+        found = torch.compile(values, backend="assay", dynamic=dynamic, fullgraph=True)(x, y)  # type: ignore[arg-type]
+        assert [each.stride() for each in found] == [each.stride() for each in expected], name
+
+
+def test_gradients_have_the_strides_of_eager_along_dimensions_of_one_element() -> None:
+    x = torch.randn(4, 1).t()
+    eager, ours = (x.detach().requires_grad_() for _ in range(2))
+    (eager * 2).sin().sum().backward()
+    torch.compile(lambda x: (x * 2).sin().sum(), backend="assay")(ours).backward()
+    assert ours.grad is not None and eager.grad is not None and ours.grad.stride() == eager.grad.stride()
