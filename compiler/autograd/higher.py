@@ -12,6 +12,7 @@ the rest computed again from that: nothing is kept for an order that nobody asks
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import sympy
 import torch
@@ -26,6 +27,8 @@ from compiler.ir.captured import Captured
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.strides import SYMBOLIC, number_at
 from compiler.ir.trace import is_random, module_of
+
+aten = torch.ops.aten
 
 
 def gradients_again(
@@ -66,12 +69,13 @@ def gradients_again(
     prepare(Program(module, Signature((), ())))
     returned = list(next(iter(reversed(module.graph.nodes))).args[0])
     same = {node for node in module.graph.nodes if node.name in kept and _is_same(node, kept[node.name], sizes)}
-    read, drawn = _read(module.graph, returned, inputs, same, kept)
+    whole = dict(_viewed_whole(same))
+    read, drawn = _read(module.graph, returned, inputs, same, whole, kept)
     outputs = [node for node in returned if node is not None]
     numbers = iter(range(len(outputs)))
     gradients = tuple(next(numbers) if node is not None else None for node in returned)
     states = [kept[state_name(node)] for node in drawn]
-    program = draw_again(_program(module, [*read, *inputs], outputs), states, len(read))
+    program = draw_again(_program(module, [*read, *inputs], outputs, whole), states, len(read))
     differentiable = {gradients[index] for index, needs in enumerate(follows) if needs}
     names = tuple(node.name for node in (*read, *states))
     return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))  # type: ignore[arg-type]
@@ -133,10 +137,11 @@ def _read(
     returned: Sequence[fx.Node | None],
     tangents: Collection[fx.Node],
     same: Collection[fx.Node],
+    whole: Mapping[fx.Node, fx.Node],
     kept: Mapping[str, fx.Node],
 ) -> tuple[list[fx.Node], list[fx.Node]]:
     """The kept values (those in `same`) from which, with the tangents, everything else is computed again, and the calls
-    that draw random numbers again, in the order of the graph.
+    that draw random numbers again, in the order of the graph. An input is read through a kept view of all of it.
 
     Raises: Unsupported where that is not possible.
     """
@@ -151,6 +156,9 @@ def _read(
         seen.add(node)
         if node in same:
             read.add(node)
+            continue
+        if node in whole:
+            read.add(whole[node])
             continue
         if node.op == "placeholder":
             raise Unsupported(f"a gradient of a gradient needs {node.name}, which eager's forward does not keep")
@@ -172,19 +180,62 @@ def _is_same(node: fx.Node, kept: fx.Node, sizes: Mapping[sympy.Symbol, int]) ->
     return isinstance(value, SYMBOLIC) and isinstance(other, SYMBOLIC) and str(value) == str(other)
 
 
-def _program(module: fx.GraphModule, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Program:
+def _viewed_whole(kept: Collection[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Inputs that are not kept, each with a kept view of all of its elements."""
+    for view in kept:
+        node = view
+        while node.target in BACK and (node is view or node not in kept):
+            node = node.args[0]  # type: ignore[assignment]
+        if node.op == "placeholder" and node not in kept:
+            yield node, view
+
+
+def _unpermuted(call: fx.Node) -> tuple[object, tuple[object, ...]]:
+    dims: list[int] = call.args[1]  # type: ignore[assignment]
+    return aten.permute.default, (sorted(range(len(dims)), key=lambda place: dims[place] % len(dims)),)
+
+
+BACK: dict[object, Callable[[fx.Node], tuple[Any, tuple[Any, ...]]]] = {
+    aten.t.default: lambda call: (aten.t.default, ()),
+    aten.detach.default: lambda call: (aten.detach.default, ()),
+    aten.alias.default: lambda call: (aten.alias.default, ()),
+    aten.transpose.int: lambda call: (aten.transpose.int, call.args[1:]),
+    aten.permute.default: _unpermuted,
+    aten.unsqueeze.default: lambda call: (aten.squeeze.dim, call.args[1:]),
+    aten.view.default: lambda call: (aten.view.default, (list(call.args[0].meta["val"].shape),)),  # type: ignore[union-attr]
+}
+"""By view that keeps all elements: the operator that gives what it was called on, and its other arguments."""
+
+
+def _program(
+    module: fx.GraphModule, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], whole: Mapping[fx.Node, fx.Node]
+) -> Program:
     """The part of a recording that leads from `inputs` to `outputs`."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta.update(node.meta)
+    for node, view in whole.items():
+        if view in copies:
+            copies[node] = _back(graph, view, node, copies[view])
     for node in _needed(module.graph, outputs, copies):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output([copies[node] for node in outputs])
     roles = tuple(UserInput(index) for index, _ in enumerate(inputs))
     signature = Signature(roles, tuple(UserOutput(index) for index, _ in enumerate(outputs)))
     return Program(module_of(module, graph), signature)
+
+
+def _back(graph: fx.Graph, view: fx.Node, source: fx.Node, value: fx.Node) -> fx.Node:
+    """What a chain of views begins with, of the value that it ends with."""
+    while view is not source:
+        before: fx.Node = view.args[0]  # type: ignore[assignment]
+        target, arguments = BACK[view.target](view)
+        value = graph.call_function(target, (value, *arguments))
+        value.meta["val"] = before.meta["val"]
+        view = before
+    return value
 
 
 def _needed(graph: fx.Graph, outputs: Sequence[fx.Node], given: Collection[fx.Node]) -> Iterator[fx.Node]:

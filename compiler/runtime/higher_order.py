@@ -169,20 +169,26 @@ class HigherOrder:
 
     def _recorded(self, ctx: Any, tangents: tuple[Tensor | None, ...], waiting: Waiting) -> list[Tensor | None]:
         """The gradients of the call, recorded by autograd."""
+        given = [(index, tangent) for index, tangent in enumerate(tangents) if tangent is not None]
+        path = (tuple((index, tangent.requires_grad) for index, tangent in given),)
+        numbers, sizes = getattr(ctx, "at", ()), getattr(ctx, "sizes", ())
+        order = self.order(path, numbers, is_grad_enabled())
+        if not any(kind == "saved" for kind, _ in order.arguments):
+            # they follow from the tangents alone: what was saved may have been written since
+            at = _At(self, path, (None,) * len(self.roots.places), (), sizes, numbers, None)
+            return at.gradients(order, [tangent for _, tangent in given])
         if written := getattr(ctx, "written", None):
             self.check(written)
         saved: tuple[Tensor, ...] = ctx.saved_tensors
         anchor = None
         if self.roots.is_anchored:
             *saved, anchor = saved  # type: ignore[assignment]
-        given = [(index, tangent) for index, tangent in enumerate(tangents) if tangent is not None]
-        path = (tuple((index, tangent.requires_grad) for index, tangent in given),)
         roots = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
-        kept, sizes = tuple(value.detach() for value in saved), getattr(ctx, "sizes", ())
+        kept = tuple(value.detach() for value in saved)
         if self.unpack is not None:
             kept, sizes = self.unpack(kept, sizes)
-        at = _At(self, path, roots, kept, sizes, getattr(ctx, "at", ()), waiting if anchor is not None else None)
-        return at.gradients([tangent for _, tangent in given])
+        at = _At(self, path, roots, kept, sizes, numbers, waiting if anchor is not None else None)
+        return at.gradients(order, [tangent for _, tangent in given])
 
     def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor | None]:
         """The inputs themselves: those that were saved, and leaves; None for what has no gradient in the call."""
@@ -210,9 +216,8 @@ class _At:
     at: Sizes
     waiting: Waiting | None
 
-    def gradients(self, tangents: Sequence[Tensor]) -> list[Tensor | None]:
+    def gradients(self, order: Order, tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the call's inputs, then those of the tangents of the orders before the last."""
-        order = self.higher.order(self.path, self.at, is_grad_enabled())
         if is_grad_enabled():
             values = Gradients.apply(self, order, *self.roots, *tangents)  # type: ignore[no-untyped-call]
         else:
@@ -255,9 +260,11 @@ class Gradients(torch.autograd.Function):
         if not fresh:
             return (None,) * (2 + len(ctx.at.roots) + ctx.count)
         at = replace(ctx.at, path=(*ctx.at.path, tuple(places)), saved=saved)
-        found = at.gradients([*tangents, *fresh])
+        order = at.higher.order(at.path, at.at, is_grad_enabled())
+        found = at.gradients(order, [*tangents, *fresh])
         if at.waiting is None:
-            return (None, None, *found)
+            pairs = zip(found, ctx.needs_input_grad[2:], strict=True)
+            return (None, None, *(gradient if is_needed else None for gradient, is_needed in pairs))
         inputs = len(at.higher.roots.places)
         at.waiting.add(found[:inputs])
         return (None, None, new_anchor(), *found[inputs:])

@@ -470,11 +470,18 @@ class Machine(RuleBasedStateMachine):
     def watch_an_input(self, which: int, how: str) -> None:
         """A hook on an input, or on the leaf behind one. What it notes has no order among leaves, unless `strict`."""
         found = [path for path in self.living("x", "leaf_", "base_", "model") if self.tensor(path).requires_grad]
-        found = [path for path in found if how == "observe" or how == "replace" or self.tensor(path).is_leaf]
+        found = [path for path in found if how == "observe" or how == "replace" or self.is_leaf(path)]
         if found:
             path = found[which % len(found)]
             note = f"log.append({path!r})" if self.strict else f"(log.append({path!r}), log.sort())[1]"
             self.do(Step(LEAF_HOOKS[how].format(path=path, note=note)))
+
+    def is_leaf(self, path: str) -> bool:
+        """Whether a value is a leaf. Eager does not say of a view that `no_grad` made of what was written since."""
+        try:
+            return self.tensor(path).is_leaf
+        except RuntimeError:
+            return False
 
     def feeds(self, end: str) -> bool:
         return self.graphs.feeds_its_siblings(self.tensor(end))

@@ -107,6 +107,52 @@ def second_order_through_a_write_by_a_formula_that_is_constant() -> Made:
     return f, (leaf(3),), {}
 
 
+class _Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.first(x).tanh()
+        return self.second(hidden), hidden
+
+
+@program(higher, modes=TRAIN, scenario=_to_order(2))
+def second_order_through_a_weight_that_two_layers_have() -> Made:
+    """What backward reads of the weight is a view of it."""
+    return _Tied(), (leaf(4, 4),), {}
+
+
+def _add_into(a: Tensor, b: Tensor) -> Tensor:
+    a.add_(b)
+    return a * b
+
+
+def _behind_a_second_call(f: Callable[..., Any], x: Tensor) -> Any:
+    """Of the first call only what it wrote leads on, whose gradients read nothing that the second overwrites."""
+    changed = x.clone()
+    f(changed, changed)
+    (first,) = torch.autograd.grad(f(changed, changed).square().sum(), [x], create_graph=True)
+    return first.detach().clone(), torch.autograd.grad(first.square().sum(), [x])
+
+
+@program(higher, modes=TRAIN, scenario=_behind_a_second_call)
+def second_order_through_two_calls_that_write_one_input() -> Made:
+    return _add_into, (leaf(2, 4),), {}
+
+
+def _of_the_second(f: Callable[..., Any], x: Tensor, base: Tensor) -> Any:
+    given = base.expand(3, -1)
+    (first,) = torch.autograd.grad(f(x.clone(), given).square().sum(), [base], create_graph=True)
+    return first.detach().clone(), torch.autograd.grad(first.square().sum(), [given])
+
+
+@program(higher, modes=TRAIN, scenario=_of_the_second)
+def second_order_where_a_written_input_takes_no_gradient() -> Made:
+    return _add_into, (numbers(3, 4), leaf(1, 4)), {}
+
+
 @program(higher, modes=TRAIN, scenario=_to_order(3))
 def third_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}
