@@ -7,8 +7,8 @@ After the step all that lives in the two namespaces is compared, whatever step i
     error      the class of what the step raised
     structure  containers, kinds and plain values (scalars, the log that hooks write)
     facts      shape, dtype, stride, offset, requires_grad, is_leaf, view-ness, inference-ness, kept gradients
-    values     bit for bit; where bits differ, within `harness.tolerance`, whose samples are replays of the steps; once
-               a call was made under autocast, with the precision of bfloat16
+    values     bit for bit; where bits differ, within `harness.tolerance`, whose samples are replays of the steps, and
+               its anchor a replay in float64; once a call was made under autocast, with the precision of bfloat16
     gradient   of every leaf and every tensor that retains one: None is not zero; zeros have no sign, because a backward
                of several results adds zeros for those that nothing flowed back to
     version    whether it grew, as in `harness.compare`, for each tensor that lived before the step
@@ -30,7 +30,9 @@ where eager has done a part. A call that raised and left the sides different end
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +48,7 @@ from harness.backends import Backend
 from harness.clone import nudged
 from harness.compare import FLAGS
 from harness.errors import is_same_error, name_of, unwrapped
+from harness.float64 import WIDER, Drawn, Recast
 from harness.memory import aliases, bits
 from harness.observe import Facts, facts_of
 from harness.outcome import Difference
@@ -276,7 +279,7 @@ class Twin:
         if self.both_raised and step.is_backward:
             self.eager.drop_gradients()
             self.ours.drop_gradients()
-        yield from Comparison(self.eager, self.ours, self._samples, self._is_coarse()).differences()
+        yield from Comparison(self.eager, self.ours, self._samples, self._truth, self._is_coarse()).differences()
         yield from self._compile_difference(key, made, overlaps)
 
     def _compile_difference(self, key: object, made: int, overlaps: bool) -> Iterator[Difference]:
@@ -315,17 +318,33 @@ class Twin:
         runs = [replay(self.subject, self.steps, seed, self._is_coarse()) for seed in range(1, SAMPLES + 1)]
         return [tensor for run in runs if (tensor := numbers_at(run, path)) is not None]
 
+    def _truth(self, path: str) -> Tensor | str:
+        """The numbers at a path in an eager replay in float64, or why there are none."""
+        side = replay_in_float64(self.subject, self.steps)
+        if side.error is not None:
+            return f"the float64 run raised {name_of(side.error)}"
+        if not torch.equal(side.modes.random, self.eager.modes.random):
+            return "the float64 run drew other numbers"
+        found = numbers_at(side, path)
+        return "the float64 run has no such value" if found is None else found
+
 
 def replay(subject: Subject, steps: Sequence[Step], seed: int, is_coarse: bool = False) -> Side:
     """The steps in eager once more, with every drawn number moved to a neighbour by `seed`, of bfloat16 if coarse."""
     side = Side(namespace_of(subject, lambda function: function))
-    convert = _nudged_coarsely(seed) if is_coarse else nudged(seed)
+    move = Drawn(_nudged_coarsely(seed) if is_coarse else nudged(seed, moves_whole=False))
     for step in steps:
-        known = {id(tensor) for tensor in side.tree.tensors.values()}
-        side.run(step)
-        for tensor in side.tree.tensors.values() if step.draws else ():
-            if id(tensor) not in known and tensor._base is None:
-                tensor.data = convert(tensor.data) if not tensor._is_view() else tensor.data
+        with move if step.draws else contextlib.nullcontext():
+            side.run(step)
+    return side
+
+
+def replay_in_float64(subject: Subject, steps: Sequence[Step]) -> Side:
+    """The steps in eager once more, in float64, over the same drawn numbers."""
+    side = Side(namespace_of(subject, lambda function: function))
+    for step in steps:
+        with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
+            side.run(step)
     return side
 
 
@@ -359,6 +378,7 @@ class Comparison:
     eager: Side
     ours: Side
     samples: Callable[[str], list[Tensor]]
+    truth: Callable[[str], Tensor | str]
     is_coarse: bool
 
     def differences(self) -> Iterator[Difference]:
@@ -425,16 +445,24 @@ class Comparison:
         tensors = self.eager.tree.tensors.values()
         total = sum(tensor.numel() for tensor in tensors)
         evidence = Evidence(
-            why_not="autocast rounds to bfloat16" if self.is_coarse else "steps are not run in float64",
             samples=lambda: [_plain(sample) for sample in self.samples(path)],
             scale=max((largest(_plain(tensor)) for tensor in tensors), default=0.0),
             fan_in=max(1.0, total / max(1, eager.numel())),
         )
-        if not (self.is_coarse and eager.dtype == torch.float32):
+        if self.is_coarse and eager.dtype == torch.float32:
+            info = torch.finfo(torch.bfloat16)
+            numbers = _plain(ours).double(), _plain(eager).double()
+            evidence = dataclasses.replace(evidence, why_not="autocast rounds to bfloat16")
+            return explain_reals(*numbers, None, evidence, info.eps, info.smallest_normal * info.eps)
+        if self.is_coarse or eager.dtype not in WIDER[torch.float64]:
+            evidence = dataclasses.replace(evidence, why_not=f"float64 says no more of {eager.dtype}")
             return explain(_plain(ours), _plain(eager), evidence)
-        info = torch.finfo(torch.bfloat16)
-        numbers = _plain(ours).double(), _plain(eager).double()
-        return explain_reals(*numbers, None, evidence, info.eps, info.smallest_normal * info.eps)
+        truth = self.truth(path)
+        if isinstance(truth, str):
+            evidence = dataclasses.replace(evidence, why_not=truth)
+        else:
+            evidence = dataclasses.replace(evidence, truth=_plain(truth))
+        return explain(_plain(ours), _plain(eager), evidence)
 
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.grown.keys() & self.ours.grown.keys():
