@@ -46,6 +46,7 @@ from compiler.ir.captured import Captured
 from compiler.ir.devices import has_triton
 from compiler.ir.loops import Kernel
 from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
+from compiler.ir.strides import has_symbols
 from compiler.ir.text import show
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
@@ -207,7 +208,8 @@ def higher_order(
             kept = kept_by(forward())
             if sizes:
                 kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
-            prepare = as_drawn if not sizes else lambda program: program
+            is_drawn = not any(has_symbols(node.meta.get("val")) for node in forward().placeholders)
+            prepare = as_drawn if is_drawn else lambda program: program
             again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=prepare)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
         recorded = by_operators(copied(program))

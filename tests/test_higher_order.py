@@ -242,3 +242,19 @@ def test_second_gradients_of_singular_values_find_what_their_formula_reads(norm:
         (first,) = torch.autograd.grad(function(x), x, create_graph=True)
         found.append((first.detach(), *torch.autograd.grad(first.square().sum(), x)))
     torch.testing.assert_close(*found)
+
+
+def test_dropout_of_what_lies_otherwise_than_before_has_gradients_of_gradients() -> None:
+    """The second graph has symbols for strides and none for sizes: its random numbers are kept as ATen draws them."""
+
+    def dropped(x: Tensor, w: Tensor) -> Tensor:
+        return F.dropout((x @ w).tanh(), 0.5)
+
+    compiled = torch.compile(dropped, backend=assay)
+    found = []
+    for f in (dropped, compiled):
+        torch.manual_seed(0)
+        x, w = torch.randn(1, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        (first,) = torch.autograd.grad(f(f(x.expand(4, -1), w), w).square().sum(), [w], create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), [x, w]))
+    torch.testing.assert_close(found[0], found[1])
