@@ -8,7 +8,8 @@ After the step all that lives in the two namespaces is compared, whatever step i
     structure  containers, kinds and plain values (scalars, the log that hooks write)
     facts      shape, dtype, stride, offset, requires_grad, is_leaf, view-ness, inference-ness, kept gradients
     values     bit for bit; where bits differ, within `harness.tolerance`, whose samples are replays of the steps, and
-               its anchor a replay in float64; once a call was made under autocast, with the precision of bfloat16
+               where they tell too little the anchor one in float64; once a call was made under autocast, with the
+               precision of bfloat16
     gradient   of every leaf and every tensor that retains one: None is not zero; zeros have no sign, because a backward
                of several results adds zeros for those that nothing flowed back to
     version    whether it grew, as in `harness.compare`, for each tensor that lived before the step
@@ -38,6 +39,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo
@@ -331,20 +333,24 @@ class Twin:
 
 def replay(subject: Subject, steps: Sequence[Step], seed: int, is_coarse: bool = False) -> Side:
     """The steps in eager once more, with every drawn number moved to a neighbour by `seed`, of bfloat16 if coarse."""
-    side = Side(namespace_of(subject, lambda function: function))
     move = Drawn(_nudged_coarsely(seed) if is_coarse else nudged(seed, moves_whole=False))
-    for step in steps:
-        with move if step.draws else contextlib.nullcontext():
-            side.run(step)
-    return side
+    return _replay(subject, steps, lambda step: move if step.draws else contextlib.nullcontext())
 
 
 def replay_in_float64(subject: Subject, steps: Sequence[Step]) -> Side:
     """The steps in eager once more, in float64, over the same drawn numbers."""
+    return _replay(subject, steps, lambda _: Recast(torch.float32, torch.float64, WIDER[torch.float64]))
+
+
+def _replay(
+    subject: Subject, steps: Sequence[Step], within: Callable[[Step], contextlib.AbstractContextManager[object]]
+) -> Side:
+    """The steps in eager; what the compiled side has compiled stays, though a step resets Dynamo."""
     side = Side(namespace_of(subject, lambda function: function))
-    for step in steps:
-        with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
-            side.run(step)
+    with mock.patch.object(torch._dynamo, "reset", lambda: None):
+        for step in steps:
+            with within(step):
+                side.run(step)
     return side
 
 
@@ -445,6 +451,7 @@ class Comparison:
         tensors = self.eager.tree.tensors.values()
         total = sum(tensor.numel() for tensor in tensors)
         evidence = Evidence(
+            why_not="autocast rounds to bfloat16" if self.is_coarse else "held to eager alone",
             samples=lambda: [_plain(sample) for sample in self.samples(path)],
             scale=max((largest(_plain(tensor)) for tensor in tensors), default=0.0),
             fan_in=max(1.0, total / max(1, eager.numel())),
@@ -452,17 +459,14 @@ class Comparison:
         if self.is_coarse and eager.dtype == torch.float32:
             info = torch.finfo(torch.bfloat16)
             numbers = _plain(ours).double(), _plain(eager).double()
-            evidence = dataclasses.replace(evidence, why_not="autocast rounds to bfloat16")
             return explain_reals(*numbers, None, evidence, info.eps, info.smallest_normal * info.eps)
-        if self.is_coarse or eager.dtype not in WIDER[torch.float64]:
-            evidence = dataclasses.replace(evidence, why_not=f"float64 says no more of {eager.dtype}")
-            return explain(_plain(ours), _plain(eager), evidence)
-        truth = self.truth(path)
+        found = explain(_plain(ours), _plain(eager), evidence)
+        if found is None or self.is_coarse or eager.dtype not in WIDER[torch.float64]:
+            return found
+        truth = self.truth(path)  # the steps once more, for the few that need it
         if isinstance(truth, str):
-            evidence = dataclasses.replace(evidence, why_not=truth)
-        else:
-            evidence = dataclasses.replace(evidence, truth=_plain(truth))
-        return explain(_plain(ours), _plain(eager), evidence)
+            return f"{found} ({truth})"
+        return explain(_plain(ours), _plain(eager), dataclasses.replace(evidence, truth=_plain(truth)))
 
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.grown.keys() & self.ours.grown.keys():

@@ -254,7 +254,7 @@ def test_dropout_of_what_lies_otherwise_than_before_has_gradients_of_gradients()
     found = []
     for f in (dropped, compiled):
         torch.manual_seed(0)
-        x, w = torch.randn(1, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        x, w = (torch.randn(n, 4, dtype=torch.float64, requires_grad=True) for n in (1, 4))
         (first,) = torch.autograd.grad(f(f(x.expand(4, -1), w), w).square().sum(), [w], create_graph=True)
         found.append(torch.autograd.grad(first.square().sum(), [x, w]))
     torch.testing.assert_close(found[0], found[1])
