@@ -52,7 +52,7 @@ from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.ops.lower import ON_CPU, Target
 from compiler.options import Options
-from compiler.passes import DRAWN, FUNCTIONAL, PASSES, Pass
+from compiler.passes import DRAWN, FUNCTIONAL, MERGED, PASSES, Pass
 from compiler.runtime.build import find_compiler
 from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
 from compiler.runtime.kept import Host, Linked
@@ -196,10 +196,8 @@ def higher_order(
     then it is too late for guards.
     """
     ambient = Ambient.now()
+    merged = [step for step in compilers.passes if step is MERGED]
     drawn = [step for step in compilers.passes if step in (FUNCTIONAL, *DRAWN)]
-
-    def as_drawn(program: Program) -> Program:
-        return optimize(program, drawn, journal, "recorded again")
 
     def make(path: Path, at: Sizes, is_open: bool) -> Order:
         sizes = dict(zip(call.sizes(), at, strict=True))
@@ -209,7 +207,8 @@ def higher_order(
             if sizes:
                 kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
             is_drawn = not any(has_symbols(node.meta.get("val")) for node in forward().placeholders)
-            prepare = as_drawn if is_drawn else lambda program: program
+            steps = [*merged, *(drawn if is_drawn else ())]
+            prepare = functools.partial(optimize, passes=steps, journal=journal, name="recorded again")
             again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=prepare)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
         recorded = by_operators(copied(program))

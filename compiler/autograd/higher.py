@@ -141,7 +141,7 @@ def _read(
     kept: Mapping[str, fx.Node],
 ) -> tuple[list[fx.Node], list[fx.Node]]:
     """The kept values (those in `same`) from which, with the tangents, everything else is computed again, and the calls
-    that draw random numbers again, in the order of the graph. An input is read through a kept view of all of it.
+    that draw random numbers again, in the order of the graph. A value is read through a kept view of all of it.
 
     Raises: Unsupported where that is not possible.
     """
@@ -181,12 +181,12 @@ def _is_same(node: fx.Node, kept: fx.Node, sizes: Mapping[sympy.Symbol, int]) ->
 
 
 def _viewed_whole(kept: Collection[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Inputs that are not kept, each with a kept view of all of its elements."""
+    """Values that are not kept, each with a kept view of all of its elements."""
     for view in kept:
         node = view
         while node.target in BACK and (node is view or node not in kept):
             node = node.args[0]  # type: ignore[assignment]
-        if node.op == "placeholder" and node not in kept:
+        if node not in kept:
             yield node, view
 
 

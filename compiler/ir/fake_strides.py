@@ -171,6 +171,13 @@ MOST_MADE = 1 << 20
 fakes' strides along dimensions of one element stay."""
 
 
+LAID_LIKE = frozenset({
+    *(aten.empty_like, aten.zeros_like, aten.ones_like, aten.full_like, aten._to_copy),
+    *(aten.rand_like, aten.randn_like, aten.randint_like, aten.bernoulli, aten.native_dropout),
+})  # fmt: skip
+"""Operators beside the pointwise ones whose results lie as their argument does."""
+
+
 def as_run(
     func: torch._ops.OpOverload,
     args: tuple[object, ...],
@@ -180,14 +187,15 @@ def as_run(
     mode: FunctionalTensorMode,
 ) -> object:
     """The results of a call, recorded by `tracer` under `mode`, with the strides that the real operator gives them,
-    where they have no elements, or the call is pointwise and one is of size 1 somewhere: the operator is called on
-    memory that lies alike. Raises: Unsupported where these strides are no products of sizes, which may change.
+    where they have no elements, or each is one of an operand's and a size is 1 somewhere: the operator is called on
+    memory that lies alike, and leaves the random state as it is. Raises: Unsupported where these strides are no
+    products of sizes, which may change.
     """
     made = list(result) if isinstance(result, tuple | list) else [result]
     if not any(_is_degenerate(value, func) for value in made) or not _may_run(func, args, kwargs):
         return result
     operands = pytree.tree_map_only(FunctionalTensor, inner_of, (args, kwargs))
-    with _disable_current_modes():
+    with _disable_current_modes(), torch.random.fork_rng(enabled=torch.Tag.nondeterministic_seeded in func.tags):
         real_args, real_kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), _made_alike, operands)
         real = func(*real_args, **real_kwargs)
     real = list(real) if isinstance(real, tuple | list) else [real]
@@ -221,7 +229,11 @@ def _is_degenerate(value: object, func: torch._ops.OpOverload) -> bool:
     if not isinstance(value, FunctionalTensor) or value.dim() < 2:
         return False
     least = min((size for size in value.shape if isinstance(size, int)), default=2)
-    return least == 0 or (least == 1 and torch.Tag.pointwise in func.tags)
+    return least == 0 or (least == 1 and _is_elementwise(func))
+
+
+def _is_elementwise(func: torch._ops.OpOverload) -> bool:
+    return torch.Tag.pointwise in func.tags or func.overloadpacket in LAID_LIKE
 
 
 def _is_known(value: torch.Tensor) -> bool:
@@ -230,11 +242,12 @@ def _is_known(value: torch.Tensor) -> bool:
 
 def _may_run(func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether an operator can be called on tensors like its operands, and may then say another thing than the fakes do:
-    it draws nothing, their memory is to be had, and it does not read what they hold.
+    their memory is to be had, and it does not read what they hold.
     """
     leaves = pytree.arg_tree_leaves(*args, **kwargs)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not tensors:
+    devices = [*(value.device for value in tensors), *(leaf for leaf in leaves if isinstance(leaf, torch.device))]
+    if func.namespace != "aten" or not tensors or not all(map(_has_memory, devices)):
         return False
     numbers = [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC)]
     sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride()) if isinstance(size, torch.SymInt)]
@@ -242,12 +255,14 @@ def _may_run(func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict
         return False
     if all(_is_known(value) and value.numel() and value.stride() == rows_of(value.shape) for value in tensors):
         return False
-    is_pointwise = torch.Tag.pointwise in func.tags
+    is_elementwise = _is_elementwise(func)
     return all(
-        (0 in (shape := hints(value.shape)) or (is_pointwise and math.prod(shape) <= MOST_MADE))
-        and (value.device.type == "cpu" or (value.is_cuda and torch.cuda.is_available()))
-        for value in tensors
+        (0 in (shape := hints(value.shape)) or (is_elementwise and math.prod(shape) <= MOST_MADE)) for value in tensors
     )
+
+
+def _has_memory(device: torch.device) -> bool:
+    return device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())
 
 
 def _made_alike(value: Any) -> Any:

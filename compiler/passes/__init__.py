@@ -42,9 +42,11 @@ class Pass:
         return self.run.__name__
 
 
+MERGED = Pass(eliminate_common_subexpressions, "exact")  # forward and its derivative formulas compute the same values
+
 PASSES: tuple[Pass, ...] = (
     Pass(remove_no_ops, "exact"),  # autograd detaches what it saves; no later stage should see that
-    Pass(eliminate_common_subexpressions, "exact"),  # forward and its derivative formulas compute the same values
+    MERGED,
     Pass(eliminate_dead_code, "exact"),  # the passes above leave nodes that nobody reads
 )
 
