@@ -258,3 +258,18 @@ def test_dropout_of_what_lies_otherwise_than_before_has_gradients_of_gradients()
         (first,) = torch.autograd.grad(f(f(x.expand(4, -1), w), w).square().sum(), [w], create_graph=True)
         found.append(torch.autograd.grad(first.square().sum(), [x, w]))
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_weight_that_autocast_casts_twice_has_gradients_of_gradients() -> None:
+    """Eager's autocast casts it once, a recording each time; forward keeps one. Halves tell three digits."""
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def twice(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.linear(F.linear(x, weight).tanh(), weight)
+
+    x, found = torch.randn(3, 4, requires_grad=True), []
+    for f in (twice, torch.compile(twice, backend=assay)):
+        (first,) = torch.autograd.grad(f(x).float().square().sum(), [x], create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), [x])[0])
+    torch.testing.assert_close(found[1], found[0], rtol=0.02, atol=0.02 * float(found[0].abs().max()))

@@ -124,18 +124,6 @@ def second_order_through_a_weight_that_two_layers_have() -> Made:
     return _Tied(), (leaf(4, 4),), {}
 
 
-@program(higher, modes=TRAIN, scenario=_to_order(2))
-def second_order_through_a_weight_that_autocast_casts_twice() -> Made:
-    """Eager's autocast casts it once; a recording knows no cache."""
-    model = _Tied()
-
-    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        with torch.autocast("cpu", torch.bfloat16):
-            return model(x * w)  # type: ignore[no-any-return]
-
-    return f, (leaf(3, 4), leaf(4)), {}
-
-
 def _add_into(a: Tensor, b: Tensor) -> Tensor:
     a.add_(b)
     return a * b
