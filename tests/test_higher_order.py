@@ -273,3 +273,20 @@ def test_a_weight_that_autocast_casts_twice_has_gradients_of_gradients() -> None
         (first,) = torch.autograd.grad(f(x).float().square().sum(), [x], create_graph=True)
         found.append(torch.autograd.grad(first.square().sum(), [x])[0])
     torch.testing.assert_close(found[1], found[0], rtol=0.02, atol=0.02 * float(found[0].abs().max()))
+
+
+def test_batch_norm_of_changing_sizes_has_gradients_of_gradients() -> None:
+    """It divides by a size that is a symbol: a number that the recording for known sizes has not."""
+    norm = torch.nn.BatchNorm1d(4)
+
+    def normed(x: Tensor) -> Tensor:
+        return F.dropout(norm(x).tanh(), 0.5)
+
+    compiled, found = torch.compile(normed, backend=assay), []
+    for f in (normed, compiled):
+        torch.manual_seed(0)
+        for rows in (8, 3):
+            x = torch.randn(rows, 4, requires_grad=True)
+            (first,) = torch.autograd.grad(f(x).square().sum(), [x], create_graph=True)
+            found.append(torch.autograd.grad(first.square().sum(), [x])[0])
+    torch.testing.assert_close(found[2:], found[:2], rtol=1e-4, atol=1e-5)

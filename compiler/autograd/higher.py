@@ -96,8 +96,8 @@ def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captur
 
 
 def _tensor_calls(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The inputs and calls whose values are not sizes."""
-    return (node for node in graph.nodes if not isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | int))
+    """The inputs and calls whose values are not sizes, nor numbers made of these."""
+    return (node for node in graph.nodes if not isinstance(node.meta.get("val"), (*SYMBOLIC, int, float)))
 
 
 def _value(values: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:

@@ -233,7 +233,7 @@ def _is_degenerate(value: object, func: torch._ops.OpOverload) -> bool:
 
 
 def _is_elementwise(func: torch._ops.OpOverload) -> bool:
-    return torch.Tag.pointwise in func.tags or func.overloadpacket in LAID_LIKE
+    return torch.Tag.pointwise in func.tags or func in ITERATED or func.overloadpacket in LAID_LIKE
 
 
 def _is_known(value: torch.Tensor) -> bool:

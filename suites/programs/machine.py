@@ -432,7 +432,8 @@ class Machine(RuleBasedStateMachine):
         ends = self.ends(which, 0)
         inputs = self.askable(ends)
         if inputs and order == 2:
-            self.ask_again(ends, inputs, of, by)
+            if self.strict or not self.is_watched(ends[0]):
+                self.ask_again(ends, inputs, of, by)
         elif inputs:
             wanted = inputs[of % len(inputs)]
             self.graphs.note_backward([self.tensor(ends[0])])
@@ -441,12 +442,16 @@ class Machine(RuleBasedStateMachine):
             same = f"\n{name} = [{LAID_OUT} for each in {name}]"
             self.do(Step(line + ("" if self.strict else same)))
 
+    def is_watched(self, end: str) -> bool:
+        """Whether somebody looks at the gradients of a result, which those of its gradients are a part of."""
+        return self.tensor(end).retains_grad or bool(self.tensor(end)._backward_hooks)
+
     def askable(self, ends: list[str]) -> list[str]:
         """The inputs whose gradient may be asked for, of what these results come to."""
         if not ends:
             return []
         inputs = [path for path in self.living("x", "leaf_", "base_") if self.tensor(path).requires_grad]
-        inputs = [path for path in inputs if self.strict or not self.graphs.is_made_by_a_call(self.tensor(path))]
+        inputs = [path for path in inputs if self.strict or not self.is_made(path)]
         return [path for path in inputs if self.strict or self._leads_to(ends, path)]
 
     def _leads_to(self, ends: list[str], path: str) -> bool:
@@ -470,11 +475,16 @@ class Machine(RuleBasedStateMachine):
     def watch_an_input(self, which: int, how: str) -> None:
         """A hook on an input, or on the leaf behind one. What it notes has no order among leaves, unless `strict`."""
         found = [path for path in self.living("x", "leaf_", "base_", "model") if self.tensor(path).requires_grad]
-        found = [path for path in found if how == "observe" or how == "replace" or self.is_leaf(path)]
+        is_whole = self.strict or all(path.isidentifier() for path in self.living("y"))  # or None may flow to it
+        between = is_whole and how in ("observe", "replace")
+        found = [path for path in found if self.is_leaf(path) or (between and (self.strict or not self.is_made(path)))]
         if found:
             path = found[which % len(found)]
             note = f"log.append({path!r})" if self.strict else f"(log.append({path!r}), log.sort())[1]"
             self.do(Step(LEAF_HOOKS[how].format(path=path, note=note)))
+
+    def is_made(self, path: str) -> bool:
+        return self.graphs.is_made_by_a_call(self.tensor(path))
 
     def is_leaf(self, path: str) -> bool:
         """Whether a value is a leaf. Eager does not say of a view that `no_grad` made of what was written since."""
@@ -502,6 +512,8 @@ class Machine(RuleBasedStateMachine):
             return
         target = living[which % len(living)]
         if guard == ".data":
+            if not self.strict and where == "x" and self.tensor(target)._version:
+                return  # the call that wrote it may have kept the value, where eager keeps the tensor
             self.do(Step(f"{target}.data{write}"))
         else:
             self.do(Step(indented(guard, f"{target}{write}")))
