@@ -231,9 +231,10 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     source.line(0, "def call(args):")
     if needs.is_guarded:
         _emit_overlap(source, program)
-    written = {role.of for role in signature.outputs if isinstance(role, Mutation) and not needs.is_inference}
+    written = {role.of for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written)}
+    is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()" if needs.is_inference else ""
     for index in sorted(role.index for role in written if isinstance(role, UserInput)):  # no guard of Dynamo's tells
-        source.line(1, f"if args[{index}].is_inference(): return eager(args, {INFERENCE!r})")
+        source.line(1, f"if args[{index}].is_inference(){is_on}: return eager(args, {INFERENCE!r})")
     for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
         watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
         source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")

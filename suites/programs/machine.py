@@ -432,7 +432,7 @@ class Machine(RuleBasedStateMachine):
         ends = self.ends(which, 0)
         inputs = self.askable(ends)
         if inputs and order == 2:
-            if self.strict or not self.is_watched(ends[0]):
+            if self.strict or not self.is_watched():
                 self.ask_again(ends, inputs, of, by)
         elif inputs:
             wanted = inputs[of % len(inputs)]
@@ -442,9 +442,10 @@ class Machine(RuleBasedStateMachine):
             same = f"\n{name} = [{LAID_OUT} for each in {name}]"
             self.do(Step(line + ("" if self.strict else same)))
 
-    def is_watched(self, end: str) -> bool:
+    def is_watched(self) -> bool:
         """Whether somebody looks at the gradients of a result, which those of its gradients are a part of."""
-        return self.tensor(end).retains_grad or bool(self.tensor(end)._backward_hooks)
+        ends = [self.tensor(path) for path in self.living("y")]
+        return any(end.retains_grad or end._backward_hooks for end in ends)
 
     def askable(self, ends: list[str]) -> list[str]:
         """The inputs whose gradient may be asked for, of what these results come to."""
@@ -512,8 +513,9 @@ class Machine(RuleBasedStateMachine):
             return
         target = living[which % len(living)]
         if guard == ".data":
-            if not self.strict and where == "x" and self.tensor(target)._version:
-                return  # the call that wrote it may have kept the value, where eager keeps the tensor
+            ends = [path for path in self.living("y") if self.tensor(path).requires_grad]
+            if not self.strict and where == "x" and ends:
+                return  # what eager's formulas keep, and would not notice, ours may have kept as another value
             self.do(Step(f"{target}.data{write}"))
         else:
             self.do(Step(indented(guard, f"{target}{write}")))

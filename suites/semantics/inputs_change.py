@@ -490,6 +490,24 @@ def input_mutated_in_inference_mode() -> Made:
     return f, (numbers(3), leaf(3)), {}
 
 
+def _once_in_inference_mode(f: Callable[..., Any], x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        y = f(x)
+    with torch.no_grad():
+        return f(y)  # type: ignore[no-any-return]
+
+
+@program(hidden, "raises", scenario=_once_in_inference_mode)
+def inference_tensor_mutated_outside_by_what_was_compiled_within() -> Made:
+    """No guard of the front end tells the two calls apart; eager refuses the second."""
+
+    def f(x: Tensor) -> Tensor:
+        x[1:].add_(1)
+        return x * 2
+
+    return f, (numbers(3),), {}
+
+
 @program(hidden)
 def leaf_mutated_in_inference_mode() -> Made:
     def f(w: Tensor) -> Tensor:
