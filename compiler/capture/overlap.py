@@ -65,9 +65,12 @@ def pairs_of(written: Sequence[int], tensors: Sequence[int]) -> Iterator[tuple[i
 
 def _are_apart(tensors: list[int], args: Sequence[object]) -> bool:
     """Whether the tensors surely have a storage each: none begins where another does. Empty ones begin nowhere."""
-    given = map(args.__getitem__, tensors)
-    starts = {a.data_ptr() if a.storage_offset() == 0 else _start(a) for a in given}  # type: ignore[attr-defined, arg-type]
+    given = tuple(map(args.__getitem__, tensors))
+    starts = set(map(_start if any(map(_offset, given)) else _address, given))  # type: ignore[arg-type]
     return len(starts) == len(tensors) and 0 not in starts
+
+
+_address, _offset = torch.Tensor.data_ptr, torch.Tensor.storage_offset
 
 
 def _start(value: torch.Tensor) -> int:

@@ -98,6 +98,8 @@ SPREAD = (aten.expand.default, aten.permute.default, aten.view.default)
 """Those whose sizes or dimensions cost half a microsecond less as arguments of their own than as a list."""
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
+MOST_INLINE = 4
+"""Written inputs up to which each has a line that asks whether it is an inference tensor: beyond, they share one."""
 INFERENCE = "it writes an inference tensor outside of inference mode"
 ANOMALY = "anomaly mode is on, and names the line of each operation"
 LITERALS = (int, float, bool, str, type(None))
@@ -233,8 +235,13 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
         _emit_overlap(source, program)
     written = {role.of for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written)}
     is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()" if needs.is_inference else ""
-    for index in sorted(role.index for role in written if isinstance(role, UserInput)):  # no guard of Dynamo's tells
-        source.line(1, f"if args[{index}].is_inference(){is_on}: return eager(args, {INFERENCE!r})")
+    positions = sorted(role.index for role in written if isinstance(role, UserInput))  # no guard of Dynamo's tells
+    tests = [f"args[{index}].is_inference()" for index in positions]
+    if len(tests) > MOST_INLINE:
+        given = ", ".join(f"args[{index}]" for index in positions)
+        tests = [f"True in map({source.bind('is_inference', torch.Tensor.is_inference)}, ({given}))"]
+    for test in tests:
+        source.line(1, f"if {test}{is_on}: return eager(args, {INFERENCE!r})")
     for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
         watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
         source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
@@ -244,8 +251,8 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     for index in sorted(_needed(signature)):
         source.line(1, f"keep_{index} = args[{index}]")
     if shared:
-        given = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
-        source.line(1, f"args = [{', '.join(given)}]")
+        inputs = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
+        source.line(1, f"args = [{', '.join(inputs)}]")
     for effect in signature.effects:
         if isinstance(effect, Warned):
             category = source.bind(effect.category.__name__, effect.category)
@@ -451,28 +458,28 @@ def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
 def _emit_writes(source: Source, signature: Signature) -> None:
     """The values of inputs after the call, several at once where autograd has no part in it."""
     writes = [role for role in signature.outputs if isinstance(role, Mutation)]
-    plain = [role for role in writes if role.kind == "seen" and role.writes == 1]
+    plain = [role for role in writes if role.kind == "seen"]
     if signature.differentiable or len(plain) < 2:
         plain = []
     if plain:
-        kept, new = (
-            ", ".join(names) for names in zip(*((f"keep_{r.of.index}", name_of(r)) for r in plain), strict=True)
-        )
-        source.line(1, f"{source.bind('write_back', write_back)}(({kept}), ({new}))")
+        texts = ((f"keep_{role.of.index}", name_of(role), str(role.writes)) for role in plain)
+        kept, new, times = (", ".join(parts) for parts in zip(*texts, strict=True))
+        source.line(1, f"{source.bind('write_back', write_back)}(({kept}), ({new}), ({times}))")
     for role in writes:
         if role not in plain:
             _emit_write(source, role)
 
 
-def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already."""
-    written = []
-    for old, value in zip(kept, new, strict=True):
-        if old is value:
-            written.append(old)
-        else:
+def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times: Sequence[int]) -> None:
+    """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already. The
+    version of each grows by as many `times` as eager writes it."""
+    grown: list[torch.Tensor] = []
+    for old, value, count in zip(kept, new, times, strict=True):
+        if old is not value:
             old.copy_(value)
-    increment_version(written)
+            count -= 1
+        grown += [old] * count
+    increment_version(grown)
 
 
 def _emit_write(source: Source, role: Mutation) -> None:

@@ -170,6 +170,7 @@ class _Emitter:
         self.bound: dict[str, str] = {}
         self.device = _one_cuda_device(schedule)
         self.objects = {id(value): name for name, value in schedule.constants.items()}
+        self.memory: dict[str, str] = {}
         self.taken = {*schedule.inputs, *schedule.constants, *(name for step in schedule.steps for name in _made(step))}
 
     def source(self) -> str:
@@ -202,6 +203,7 @@ class _Emitter:
         if isinstance(step, Allocate):
             return [self.allocate(step)]
         if isinstance(step, Reuse):
+            self.memory[step.name] = self.memory.get(step.of, step.of)
             return [f"{step.name} = {step.of}"]
         if isinstance(step, Launch):
             return self.launch(step)
@@ -232,8 +234,20 @@ class _Emitter:
         return f"{step.name} = torch.empty_strided({size}, {stride}, dtype={dtype}, device={device})"
 
     def launch(self, step: Launch) -> list[str]:
-        pairs = zip_longest(step.arguments, step.kernel.buffers, step.offsets)
-        pointers = [_address(name, (offset or 0) * buffer.dtype.itemsize) for name, buffer, offset in pairs]
+        pairs = list(zip_longest(step.arguments, step.kernel.buffers, step.offsets))
+        places = [
+            (self.memory.get(name, name), (offset or 0) * buffer.dtype.itemsize) for name, buffer, offset in pairs
+        ]
+        asked: dict[tuple[str, int], str] = {}  # the address of what is read and written in place is asked for once
+        pointers = []
+        for (name, _, _), place in zip(pairs, places, strict=True):
+            text = _address(name, place[1])
+            if place not in asked and places.count(place) > 1:
+                asked[place] = self.free(f"address_{len(asked)}")
+                text = f"({asked[place]} := {text})"
+            elif place in asked:
+                text = asked[place]
+            pointers.append(text)
         arguments = ", ".join([*pointers, *(index_text(size) for size in step.sizes)])
         return [f"# {', '.join(dict.fromkeys(step.origins))}", f"{step.kernel.name}({arguments})"]
 
@@ -269,11 +283,15 @@ class _Emitter:
                 text.replace(BOUND_IN_C, "aten_").removeprefix("torch.").removeprefix("ops.").removesuffix(".default")
             )
             name = "".join(c if c.isalnum() else "_" for c in short).strip("_") + "_" * short.endswith("_")
-            while name in self.taken:
-                name += "_"
-            self.taken.add(name)
-            self.bound[text] = name
+            self.bound[text] = self.free(name)
+            self.taken.add(self.bound[text])
         return self.bound[text]
+
+    def free(self, name: str) -> str:
+        """The name, or one like it that nothing has."""
+        while name in self.taken:
+            name += "_"
+        return name
 
     def argument(self, value: Any) -> str:
         """An argument as a Python expression. Raises: Unsupported for an object that has no literal."""
