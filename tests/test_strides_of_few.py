@@ -70,3 +70,11 @@ def test_gradients_have_the_strides_of_eager_along_dimensions_of_one_element() -
     (eager * 2).sin().sum().backward()
     torch.compile(lambda x: (x * 2).sin().sum(), backend="assay")(ours).backward()
     assert ours.grad is not None and eager.grad is not None and ours.grad.stride() == eager.grad.stride()
+
+
+def test_division_of_integers_is_asked_for_strides_of_ones() -> None:
+    x, y = torch.randint(1, 9, (4, 1)).t(), torch.randint(1, 9, (4,))
+    torch._dynamo.reset()
+    for f in (lambda a, b: a // b, lambda a, b: a % b):
+        found = torch.compile(f, backend="assay", fullgraph=True)(x, y)
+        assert torch.equal(found, f(x, y)) and found.stride() == f(x, y).stride()

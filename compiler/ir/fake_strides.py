@@ -270,7 +270,7 @@ def _made_alike(value: Any) -> Any:
     if isinstance(value, SYMBOLIC):
         return value.node.hint
     sizes, steps = hints(value.shape), hints(value.stride())
-    return torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device).zero_()
+    return torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device).fill_(1)  # of 0 some have none
 
 
 def _lie_alike(operands: Sequence[object]) -> bool:
