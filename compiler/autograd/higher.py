@@ -96,8 +96,16 @@ def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captur
 
 
 def _tensor_calls(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The inputs and calls whose values are not sizes, nor numbers made of these."""
-    return (node for node in graph.nodes if not isinstance(node.meta.get("val"), (*SYMBOLIC, int, float)))
+    """The inputs and calls whose values are not sizes, nor numbers that Python makes of these."""
+    return (node for node in graph.nodes if not _is_of_sizes(node))
+
+
+def _is_of_sizes(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    is_read = isinstance(node.target, torch._ops.OpOverload)  # out of a tensor
+    return isinstance(value, torch.SymInt | torch.SymBool | int) or (
+        isinstance(value, torch.SymFloat | float) and node.op == "call_function" and not is_read
+    )
 
 
 def _value(values: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:
