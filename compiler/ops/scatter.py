@@ -94,7 +94,10 @@ def scatter(mode: Mode) -> Rule:
 
 
 def is_one_in_each_row(operation: Operation, index: Tensor, dim: int) -> bool:
-    """Whether each row along a dimension is a number but in one element, as the gradient of a loss's labels is."""
+    """Whether each row along a dimension is a number but in one element, as the gradient of a loss's labels is. (An
+    index without elements may have another rank.)"""
+    if len(index.shape) != len(operation.output.shape):
+        return False
     rows = [(a, b) for at, (a, b) in enumerate(zip(index.shape, operation.output.shape, strict=True)) if at != dim]
     return "self" in operation.filled and index.shape[dim] is ONE and all(a is b for a, b in rows)
 

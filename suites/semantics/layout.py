@@ -168,6 +168,17 @@ def strides_without_elements() -> Made:
 
 
 @program("layout")
+def index_without_elements_of_another_rank() -> Made:
+    """Eager takes it: there is nothing to look up, nor to add up in the gradient."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        index = torch.zeros(2, 0, dtype=torch.int64)
+        return torch.gather(w, 0, index), (x * w).scatter_add(0, index, torch.zeros(2, 0))
+
+    return f, (torch.randn(5), leaf(5)), {}
+
+
+@program("layout")
 def strides_of_one_row_in_columns() -> Made:
     """With one element along a dimension nothing tells where its stride leads; it is eager's all the same."""
 
