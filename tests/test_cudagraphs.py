@@ -6,7 +6,9 @@ On the CPU, where a tape runs the graph again and writes its results over those 
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, fx
+from torch import Tensor, UntypedStorage, fx
 
 from compiler.capture.functionalize import capture
 from compiler.errors import OptionError
@@ -51,12 +53,15 @@ def _at(value: Tensor) -> Tensor:
 
 
 class Tape:
-    """Does what a CUDA graph does: the same memory is read and written at each replay."""
+    """Does what a CUDA graph does: the same memory is read and written at each replay. One that lies beside another
+    writes that one's memory, too: what it was lent, and what is used on the way, in which its own results lie."""
 
     made: list[Tape] = []  # noqa: RUF012
 
-    def __init__(self, device: int = 0) -> None:
-        self.replays = 0
+    def __init__(self, device: int = 0, beside: Tape | None = None) -> None:
+        self.replays, self.beside = 0, beside
+        self.lent: list[UntypedStorage] = []
+        self.others: list[Tensor] = []
         Tape.made.append(self)
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
@@ -67,13 +72,25 @@ class Tape:
         for index, value in enumerate(results):
             if isinstance(value, Tensor) and value.untyped_storage()._cdata not in memory:
                 self.own[index] = value.data.fill_(-77)  # nothing is computed yet
+        if self.beside is not None:
+            self.beside.others = [_at(value) for value in self.own.values()]
         return results
 
     def replay(self) -> None:
         self.replays += 1
         fresh = self.run(list(self.inputs))
+        for storage in self.beside.lent if self.beside is not None else ():
+            torch.empty(0, dtype=torch.uint8).set_(storage).fill_(0x3C)
+        for other in self.others:
+            other.fill_(-66)
         for index, own in self.own.items():
             own.copy_(fresh[index])
+
+    def lend(self, storage: UntypedStorage) -> UntypedStorage:
+        self.lent.append(storage)  # which stays where it is
+        memory = (ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())
+        memory.tape = self  # type: ignore[attr-defined]
+        return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
 
 
 @pytest.fixture(autouse=True)
@@ -447,3 +464,165 @@ def test_buffers_lie_still() -> None:
         b.add_(1)
         assert graph([b, torch.ones(2)])[0][0].item() == k + 2
     assert replays() == 3 and len(Tape.made) == 1
+
+
+# ---- forward and backward in one memory ------------------------------------------------------------------------------
+
+
+class Step:
+    """A forward and a backward that are recorded, as one node of autograd, as calls with gradients are emitted."""
+
+    def __init__(self) -> None:
+        saved = [Saved("a"), Saved("b"), Saved("c")]
+        self.forward = made(self._forward, [WEIGHT, UserInput(1)], roles=[UserOutput(0), *saved])
+        self.backward = made(self._backward, [*saved, Tangent(UserOutput(0))], roles=[Gradient(WEIGHT)])
+        self.node = self._node()
+
+    @staticmethod
+    def _forward(w: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        both = torch.stack([w, x])
+        return (w * x).sin(), both, both[1], (w * x).cos()
+
+    @staticmethod
+    def _backward(both: Tensor, x: Tensor, cos: Tensor, tangent: Tensor) -> tuple[Tensor, ...]:
+        return (tangent * cos * x + 0 * both[0],)
+
+    def _node(self) -> type[torch.autograd.Function]:
+        step = self
+
+        class Node(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, w: Tensor, x: Tensor) -> Tensor:
+                result, *saved = step.forward([w.detach(), x])
+                ctx.save_for_backward(*saved)
+                return result  # type: ignore[no-any-return]
+
+            @staticmethod
+            def backward(ctx: Any, tangent: Tensor) -> Any:
+                given = [*ctx.saved_tensors, tangent]
+                ctx.maybe_clear_saved_tensors()
+                return step.backward(given)[0], None
+
+        return Node
+
+    def __call__(self, w: Tensor, x: Tensor) -> Tensor:
+        return self.node.apply(w, x)  # type: ignore[no-any-return, no-untyped-call]
+
+    @property
+    def sharing(self) -> int:
+        """The recordings that lie beside another one."""
+        return sum(tape.beside is not None for tape in Tape.made)
+
+
+def test_a_backward_lies_in_the_memory_of_its_forward() -> None:
+    step, w = Step(), torch.randn(4, requires_grad=True)
+    for _ in range(8):
+        x = torch.randn(4)
+        w.grad = None
+        step(w, x).sum().backward()
+        assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
+    forward, backward = Tape.made
+    assert backward.beside is forward and len(forward.lent) == 2
+    assert forward.replays == 7 and backward.replays == 6 and totals()["recorded"] == 2
+
+
+def keeper(held: list[Tensor]) -> Callable[[Tensor], Tensor]:
+    """A hook that keeps what is saved."""
+
+    def keep(value: Tensor) -> Tensor:
+        held.append(value)
+        return value
+
+    return keep
+
+
+DRAWN = ["step", "add up", "twice", "keep", "late", "two", "no backward", "hook", "drop"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(DRAWN), min_size=6, max_size=30))
+def test_nothing_that_is_held_is_overwritten_by_forward_or_backward(steps: list[str]) -> None:
+    """Gradients that are kept over forward, graphs that are walked twice or late, saved values that a hook keeps."""
+    Tape.made.clear()
+    step, w = Step(), torch.randn(3, requires_grad=True)
+    kept, late = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
+
+    def gradient(result: Tensor, x: Tensor, **kwargs: Any) -> None:
+        before = None if w.grad is None else w.grad.clone()
+        result.sum().backward(**kwargs)
+        expected = (w * x).cos() * x
+        assert w.grad is not None
+        assert torch.equal(w.grad, expected if before is None else before + expected)
+
+    for number, what in enumerate(steps):
+        x = torch.full((3,), number + 1.0)
+        if what not in ("add up", "late"):
+            w.grad = None
+        held: list[Tensor] = []
+        if what == "hook":
+            with torch.autograd.graph.saved_tensors_hooks(keeper(held), lambda value: value):
+                result = step(w, x)
+            values = [value.clone() for value in held]
+        else:
+            result = step(w, x)
+        assert torch.equal(result, (w * x).sin())
+        if what == "two":
+            gradient(step(w, x + 1), x + 1)
+        if what == "no backward":
+            late.append((result, x))
+            continue
+        gradient(result, x, retain_graph=what == "twice")
+        if what == "twice":
+            gradient(result, x)
+        if what == "hook":
+            assert all(torch.equal(a, b) for a, b in zip(held, values, strict=True))
+        if what == "late" and late:
+            w.grad = None
+            gradient(*late.pop())
+        if what == "keep":
+            assert w.grad is not None
+            kept.append((w.grad, w.grad.clone()))
+            w.grad = None
+        if what == "drop":
+            kept.clear()
+        del result
+        for value, expected in kept:
+            assert torch.equal(value, expected)
+
+
+@pytest.mark.parametrize("how", ["gradients are kept over forward", "graphs are walked twice"])
+def test_forward_and_backward_have_memory_apart_where_sharing_costs_replays(how: str) -> None:
+    step, w = Step(), torch.randn(4, requires_grad=True)
+    replays = []
+    for _ in range(24):
+        x = torch.randn(4)
+        result = step(w, x).sum()
+        w.grad = None
+        if how == "graphs are walked twice":
+            result.backward(retain_graph=True)
+        w.grad = None
+        before = sum(tape.replays for tape in Tape.made)
+        result.backward()
+        assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
+        replays.append(sum(tape.replays for tape in Tape.made) - before)
+    assert replays[-6:] == [1] * 6 and step.sharing <= 1 and totals()["recorded"] <= 5
+
+
+def test_memory_that_was_lent_outlives_its_recordings() -> None:
+    step, w, x = Step(), torch.randn(4, requires_grad=True), torch.randn(4)
+    for _ in range(6):
+        w.grad = None
+        step(w, x).sum().backward()
+    w.grad = None
+    result = step(w, x)
+    step.forward.sizes.clear()
+    step.backward.sizes.clear()
+    tape = weakref.ref(Tape.made[0])
+    Tape.made.clear()
+    assert tape() is not None
+    w.grad = None
+    result.sum().backward()
+    assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
+    del result
+    gc.collect()
+    assert tape() is None

@@ -7,6 +7,9 @@ where they lay. While anything still holds a result (a gradient that is accumula
 is replayed: that call runs plainly, and from then on this result is copied out. On another stream than that of the
 recording calls run plainly.
 
+A backward is recorded in the memory of its forward, and frees what was saved as it goes. Programs that keep gradients
+over forward, or walk a graph twice, have each recorded apart, from the second call on that cannot be replayed for it.
+
 What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before it is
 recorded (`reason_against`), and the graph never is; nor is one that CUDA refuses to record. The reasons are counted,
 and said where the user has asked for recordings.
@@ -29,7 +32,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
 from compiler.journal import count_recorded, count_unrecorded
-from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, record, recorded_bytes
+from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, lender_of, record, recorded_bytes
 
 PLAIN_CALLS = 1
 """Calls before any is timed or recorded: libraries choose their kernels and take their workspace in the first."""
@@ -38,6 +41,8 @@ HOST_BOUND = 1.25
 """A call waits for its host if the device is done after so many times what launching takes."""
 MOST_MISSES = 3
 """Calls in a row that cannot be replayed before the graph is recorded anew."""
+MOST_CLASHES = 2
+"""Calls that cannot be replayed for the memory that forward and backward share before each has its own."""
 MOST_RECORDINGS = 4
 """Recordings of a graph for inputs of the same sizes."""
 MOST_SIZES = 8
@@ -64,6 +69,7 @@ class _Sizes:
     copies: set[int] = field(default_factory=set)
     timed: list[tuple[Any, Any, float]] = field(default_factory=list)
     is_plain: bool = False
+    is_apart: bool = False
 
 
 class Replayed:
@@ -81,11 +87,12 @@ class Replayed:
         *,
         wanted: bool,
         is_symbolic: bool = False,
-        tape: Callable[[int], Tape] = CudaTape,
+        tape: Callable[[int, Any], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
         self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
+        self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.is_symbolic, self.tape = is_symbolic, tape
         self.here = here or _stream_of
         self.stream: object = None
@@ -114,8 +121,11 @@ class Replayed:
         if here is None:  # somebody else records
             return self.plain(args)
         recording = state.recording
+        if recording is not None and recording.clashes >= MOST_CLASHES:
+            recording = state.recording = None
+            state.is_apart = True
         if recording is not None:
-            if here == self.stream and recording.fits(args) and recording.is_free():
+            if here == self.stream and recording.fits(args) and recording.is_free() and recording.may_take(args):
                 recording.misses = 0
                 return recording.run(args)
             if here == self.stream:
@@ -130,9 +140,11 @@ class Replayed:
         pairs = zip(recording.fixed, recording.pointers, strict=True)
         moved = {position for position, pointer in pairs if args[position].data_ptr() != pointer}
         if recording.misses >= MOST_MISSES and (moved or recording.copies() != state.copies):
-            state.moved |= moved
+            state.moved |= moved.difference(self.saved)
             state.copies |= recording.copies()
             state.recording = None
+            if not moved.isdisjoint(self.saved):  # forward has been recorded anew: what it saves will lie still again
+                state.calls = PLAIN_CALLS
             state.is_plain = state.recordings == MOST_RECORDINGS
             if state.is_plain:
                 count_unrecorded("its inputs move, or its results are held, time and again", self.wanted)
@@ -140,7 +152,7 @@ class Replayed:
     def _prepared(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
         """A call before the recording, or the recording itself."""
         state.calls += 1
-        saved = [k for k, role in enumerate(self.roles) if type(role) is Saved and isinstance(args[k], Tensor)]
+        saved = [k for k in self.saved if isinstance(args[k], Tensor)]
         pointers = {k: args[k].data_ptr() for k in saved}
         state.stays = {k for k, pointer in pointers.items() if state.pointers.get(k) == pointer}
         state.pointers = pointers
@@ -178,8 +190,13 @@ class Replayed:
     def _recorded(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
         state.recordings += 1
         try:
-            tape, stays = self.tape(self.device), self._lie_still(state)
-            recording = record(self.plain, args, tape, stays=stays, keeps=self.keeps, copies=state.copies)
+            stays = self._lie_still(state)
+            lender = None if state.is_apart else lender_of(args, stays.intersection(self.saved))
+            tape = self.tape(self.device, None if lender is None else lender.tape)
+            keeps, copies, lends = self.keeps, state.copies, not state.is_apart
+            recording = record(
+                self.plain, args, tape, stays=stays, keeps=keeps, copies=copies, beside=lender, lends=lends
+            )
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
             return self.plain(args)

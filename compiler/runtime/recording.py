@@ -5,9 +5,14 @@ A replay reads and writes the very memory of its recording. So
     an input   either has to lie where it lay, which `fits` checks, or is copied to where it lay
     a result   is memory of the recording, handed out under a tensor of its own; `is_free` says whether anything still
                holds what a replay would overwrite
-    the rest   is memory of the recording too, and of no other: what one uses on its way another may have returned
+    the rest   is memory of the recording too
 
 A result that is an input, or lies in the memory of one, is made of the input that a call passes.
+
+A backward is recorded in the memory of the forward whose values it reads, if it can be (`shares`). It then writes what
+forward used on its way, and what forward saved, behind its last use; so forward waits until nobody holds a gradient,
+and backward wants what was saved to be its arguments' alone. Memory that was lent this way is told by its address: who
+holds such a tensor holds the memory, but nothing keeps others from writing it.
 """
 
 from __future__ import annotations
@@ -24,23 +29,38 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, UntypedStorage
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.roles import GraphCall
 
 use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
 
 
+def _references_in(values: Sequence[object], position: int) -> int:
+    return sys.getrefcount(values[position])
+
+
+ALONE = _references_in([object()], 0)
+"""Python's references to what a list alone holds."""
+
+
 class Tape(Protocol):
     """The launches of one run, recorded."""
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
-        """What `run` returns for these inputs, which no later recording may overwrite. Nothing need be computed yet.
+        """What `run` returns for these inputs, which no later recording may overwrite unless it is lent. Nothing need
+        be computed yet.
 
         Raises: RuntimeError for what cannot be recorded.
         """
         ...
 
     def replay(self) -> None: ...
+
+    def lend(self, storage: UntypedStorage) -> UntypedStorage:
+        """The same memory, which a recording that shares it may use again once `storage` is gone. It does not go before
+        who holds it."""
+        ...
 
 
 _taken: Counter[int] = Counter()
@@ -56,10 +76,10 @@ def _give_back(device: int, taken: int) -> None:
 
 
 class CudaTape:
-    """A CUDA graph, with memory of its own: what one recording uses on its way may not be what another one returned."""
+    """A CUDA graph, with memory of its own, or in that of another, `beside` which it is recorded."""
 
-    def __init__(self, device: int) -> None:
-        self.device = device
+    def __init__(self, device: int, beside: CudaTape | None = None) -> None:
+        self.device, self.beside = device, beside
         self.graph = torch.cuda.CUDAGraph()
         self.replay = self.graph.replay
 
@@ -68,7 +88,8 @@ class CudaTape:
             torch.cuda.empty_cache()  # what plain calls have returned is of no use to a memory of its own
         before = torch.cuda.memory_reserved(self.device)
         try:
-            results = _captured(self.graph, self.device, lambda: run(inputs))
+            pool = None if self.beside is None else self.beside.graph.pool()
+            results = _captured(self.graph, self.device, lambda: run(inputs), pool)
         except BaseException:
             self._record_nothing()  # at whose end the generator of random numbers knows that nobody records
             raise
@@ -77,13 +98,25 @@ class CudaTape:
         weakref.finalize(self, _give_back, self.device, taken)
         return results  # type: ignore[no-any-return]
 
+    def lend(self, storage: UntypedStorage) -> UntypedStorage:
+        lent = torch.as_tensor(_Lent(self, storage.data_ptr(), storage.nbytes()), device=f"cuda:{self.device}")
+        return lent.untyped_storage()
+
     def _record_nothing(self) -> None:
         byte = torch.empty(1, dtype=torch.uint8, device=f"cuda:{self.device}")
         _captured(torch.cuda.CUDAGraph(), self.device, byte.zero_)
 
 
-def _captured(graph: torch.cuda.CUDAGraph, device: int, run: Callable[[], Any]) -> Any:
-    """What `run` returns, its launches being recorded."""
+class _Lent:
+    """Memory of a recording by its address: torch holds this, and so the recording, while it holds the memory."""
+
+    def __init__(self, tape: CudaTape, address: int, size: int) -> None:
+        self.tape = tape
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 2}
+
+
+def _captured(graph: torch.cuda.CUDAGraph, device: int, run: Callable[[], Any], pool: Any = None) -> Any:
+    """What `run` returns, its launches being recorded; in the memory of others, a `pool`."""
     stream, current = _stream(device), torch.cuda.current_stream(device)
     stream.wait_stream(current)
     collects = gc.isenabled()
@@ -91,7 +124,7 @@ def _captured(graph: torch.cuda.CUDAGraph, device: int, run: Callable[[], Any]) 
     try:
         with torch.cuda.stream(stream), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a recording that launches nothing
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool, capture_error_mode="thread_local")
             try:
                 return run()
             finally:
@@ -126,11 +159,12 @@ class Copied:
 @dataclass(slots=True)
 class Held:
     """A result in memory of the recording, copied out if it was held once too long and may be (`may_copy`). `own` are
-    the recording's references to its storage, by tensors and by Python."""
+    the recording's references to its storage, by tensors and by Python. What nobody but backward reads `may_lend`."""
 
     value: Tensor
     storage: UntypedStorage
     may_copy: bool
+    may_lend: bool = False
     own: tuple[int, int] = (0, 0)
     is_copied: bool = False
 
@@ -139,6 +173,25 @@ class Held:
 
     def is_alive(self) -> bool:
         return self.references() != self.own
+
+    def is_alone_in(self, args: Sequence[Any], positions: Sequence[int]) -> bool:
+        """Whether the tensors at these positions are all that holds it."""
+        if use_count(self.storage._cdata) != self.own[0] + len(positions):
+            return False
+        return all(args[k]._use_count() == 1 and _references_in(args, k) == ALONE for k in positions)
+
+    def lend(self, tape: Tape, args: list[Any], positions: Sequence[int]) -> None:
+        """Gives its memory to who records beside `tape`: it goes with the tensors at these positions, in whose places
+        there are others then. At no moment does it look as if nobody held it."""
+        storage = tape.lend(self.storage)
+        value, held = _over(storage, self.value), [_over(storage, args[k]) for k in positions]
+        self.own, self.may_lend = (-1, -1), False
+        self.storage, self.value = storage, value
+        del storage, value
+        count, python = self.references()
+        self.own = count - len(held), python
+        for k in positions:
+            args[k] = held.pop(0)
 
     def handed(self) -> Tensor:
         """The result as a tensor of its own, which knows nothing of those before it."""
@@ -154,16 +207,19 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A result that lies in the memory of an input or of another result: `offset` elements behind where that begins."""
+    """A result that lies in the memory of an input or of another result: `offset` elements behind where that begins.
+    One that `is_saved` is no view of it, so that it may be lent."""
 
     of: int
     is_input: bool
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    is_saved: bool = False
 
     def handed(self, base: Tensor) -> Tensor:
-        return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+        part = base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+        return part.data if self.is_saved else part
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +246,17 @@ class Again:
 Result = Held | Part | Given | Known | Again
 
 
-@dataclass(slots=True)
+Borrowed = dict[int, tuple[Held, tuple[int, ...]]]
+"""What a recording was lent, each with the positions of the inputs that lie in it."""
+
+
+@dataclass(slots=True, weakref_slot=True)
 class Recording:
-    """One recording: where its inputs have to lie or are copied to, and how its results are handed out."""
+    """One recording: where its inputs have to lie or are copied to, and how its results are handed out.
+
+    `shared` are the results of the one that was recorded in its memory, `borrowed` what this one was lent by the one
+    that it lies `beside`; `clashes` counts the calls that could not be replayed for that.
+    """
 
     tape: Tape
     fixed: list[int]
@@ -201,6 +265,10 @@ class Recording:
     results: list[Result]
     held: list[Held] = field(default_factory=list)
     misses: int = 0
+    beside: Recording | None = None
+    borrowed: Borrowed = field(default_factory=dict)
+    shared: list[Held] | None = None
+    clashes: int = 0
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Whether the inputs lie where they lay."""
@@ -211,7 +279,18 @@ class Recording:
         alive = [held for held in self.held if held.is_alive()]
         for held in alive:
             held.is_copied = held.may_copy
+        if self.shared is not None and any(held.is_alive() for held in self.shared):
+            self.clashes += 1
+            return False
         return not alive
+
+    def may_take(self, args: Sequence[Any]) -> bool:
+        """Whether what it was lent is its arguments' alone."""
+        if all(held.is_alone_in(args, positions) for held, positions in self.borrowed.values()):
+            return True
+        assert self.beside is not None
+        self.beside.clashes += 1
+        return False
 
     def copies(self) -> set[int]:
         """The results that are copied out."""
@@ -242,27 +321,58 @@ def _copy(into: list[Tensor], values: list[Tensor]) -> None:
         torch._foreach_copy_(into, values)
 
 
+_lenders: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
+"""The recordings that have something to lend, by the storages of that."""
+
+
+def lender_of(args: Sequence[Any], positions: Collection[int]) -> Recording | None:
+    """The recording whose memory a backward may share that takes what was saved at these positions; None if there is
+    none, or another one shares it already."""
+    storages = (args[k].untyped_storage()._cdata for k in positions if isinstance(args[k], Tensor))
+    found = {id(lender): lender for storage in storages if (lender := _lenders.get(storage)) is not None}
+    lender = found.popitem()[1] if len(found) == 1 else None
+    return lender if lender is not None and lender.shared is None else None
+
+
+def _lent_by(lender: Recording, args: Sequence[Any], positions: Collection[int]) -> Borrowed:
+    """What a recording can lend: what the inputs at these positions hold alone."""
+    helds = {held.storage._cdata: held for held in lender.held if held.may_lend}
+    within: dict[int, list[int]] = {}
+    for k in positions:
+        if isinstance(args[k], Tensor) and (storage := args[k].untyped_storage()._cdata) in helds:
+            within.setdefault(storage, []).append(k)
+    return {s: (helds[s], tuple(at)) for s, at in within.items() if helds[s].is_alone_in(args, at)}
+
+
 def record(
     plain: GraphCall,
-    args: Sequence[Any],
+    args: list[Any],
     tape: Tape,
     *,
     stays: Collection[int] = (),
     keeps: Collection[int] = (),
     copies: Collection[int] = (),
+    beside: Recording | None = None,
+    lends: bool = True,
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
+    It shares the memory of the recording `beside`, beside whose tape that of this one lies; `args` are then tensors at
+    the same places that own nothing. With `lends` another recording may share its own.
 
     Raises: RuntimeError for what cannot be recorded.
     """
-    copied, inputs = list[Copied](), list(args)
+    borrowed = {} if beside is None else _lent_by(beside, args, stays)
     fixed = [position for position in sorted(stays) if isinstance(args[position], Tensor)]
-    for position, value in enumerate(args):
-        if isinstance(value, Tensor) and position not in stays:
-            inputs[position], made = _copied(position, value)
+    pointers = [args[position].data_ptr() for position in fixed]
+    copied, inputs = list[Copied](), list(args)
+    for position in range(len(args)):
+        if isinstance(args[position], Tensor) and position not in stays:
+            inputs[position], made = _copied(position, args[position])
             copied.append(made)
-    placing = _Placing(tuple(inputs), keeps)
+    placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
+    for held, positions in borrowed.values():
+        held.lend(beside.tape, args, positions)  # type: ignore[union-attr]
     placing.place(tape.record(plain, inputs))
     for held in placing.held:  # now that no view of the recorded run is left
         held.own = held.references()
@@ -270,8 +380,19 @@ def record(
         result = placing.results[index]
         if type(result) is Held:
             result.is_copied = result.may_copy
-    pointers = [args[position].data_ptr() for position in fixed]
-    return Recording(tape, fixed, pointers, copied, placing.results, placing.held)
+    recording = Recording(tape, fixed, pointers, copied, placing.results, placing.held, 0, beside, borrowed)
+    if beside is not None:
+        beside.shared = placing.held
+    elif lends:
+        _lenders.update({held.storage._cdata: recording for held in placing.held if held.may_lend})
+    return recording
+
+
+def _over(storage: UntypedStorage, like: Tensor) -> Tensor:
+    """A tensor that lies in its storage as another one does in its own."""
+    return torch.empty(0, dtype=like.dtype, device=like.device).set_(
+        storage, like.storage_offset(), like.size(), like.stride()
+    )
 
 
 def _copied(position: int, value: Tensor) -> tuple[Tensor, Copied]:
@@ -294,12 +415,15 @@ def is_lazy(value: Tensor) -> bool:
 
 
 class _Placing:
-    """How results are handed out, by what each is and whose memory it has."""
+    """How results are handed out, by what each is and whose memory it has. The inputs that are `lent` may go meanwhile;
+    what they were is never mistaken for what came after them."""
 
-    def __init__(self, inputs: Sequence[Any], keeps: Collection[int]) -> None:
+    def __init__(self, inputs: Sequence[Any], keeps: Collection[int], lent: Collection[int] = ()) -> None:
         self.keeps = keeps
         tensors = [(position, value) for position, value in enumerate(inputs) if isinstance(value, Tensor)]
-        self.inputs = {id(value): position for position, value in tensors}
+        self.stay = [value for position, value in tensors if position not in lent]
+        self.were = [StorageWeakRef(value.untyped_storage()) for position, value in tensors if position in lent]
+        self.inputs = {id(value): (position, weakref.ref(value)) for position, value in tensors}
         self.memory = {value.untyped_storage()._cdata: position for position, value in tensors}
         self.dtypes = {position: value.dtype for position, value in tensors}
         self.offsets = {position: int(value.storage_offset()) for position, value in tensors}
@@ -319,9 +443,13 @@ class _Placing:
     def _result(self, index: int, value: Any) -> Result:
         if not isinstance(value, Tensor):
             return Known(value)
-        if id(value) in self.inputs:
-            return Given(self.inputs[id(value)])
+        given = self.inputs.get(id(value))
+        if given is not None and given[1]() is value:
+            return Given(given[0])
         if id(value) in self.seen:
+            lies_in = self.leaders.get(value.untyped_storage()._cdata)
+            if lies_in is not None:
+                lies_in[1].may_lend &= index in self.keeps
             return Again(self.seen[id(value)])
         self.seen[id(value)] = index
         storage, size, stride = value.untyped_storage()._cdata, tuple(value.size()), tuple(value.stride())
@@ -335,11 +463,13 @@ class _Placing:
         if storage in self.leaders:
             of, leader = self.leaders[storage]
             leader.may_copy = False
+            leader.may_lend &= index in self.keeps
             self._check_alike(value, leader.value.dtype)
-            return Part(of, False, size, stride, offset - int(leader.value.storage_offset()))
-        held = Held(
-            value, value.untyped_storage(), index not in self.keeps and torch._debug_has_internal_overlap(value) == 0
-        )
+            at = offset - int(leader.value.storage_offset())
+            return Part(of, False, size, stride, at, leader.may_lend)
+        is_kept = index in self.keeps
+        may_copy = not is_kept and torch._debug_has_internal_overlap(value) == 0
+        held = Held(value, value.untyped_storage(), may_copy, is_kept and value.numel() > 0)
         self.leaders[storage] = index, held
         self.held.append(held)
         return held

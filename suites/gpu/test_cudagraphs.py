@@ -232,3 +232,65 @@ def test_memory_comes_back() -> None:
     grown()
     before = grown()
     assert grown() <= before
+
+
+def deep() -> nn.Sequential:
+    layers = [nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256)) for _ in range(8)]
+    return nn.Sequential(*layers).cuda()
+
+
+def pools() -> dict[tuple[int, ...], int]:
+    """The memory of recordings, in bytes."""
+    found = dict[tuple[int, ...], int]()
+    for each in torch.cuda.memory_snapshot():
+        pool = tuple(each["segment_pool_id"])
+        if pool != (0, 0):
+            found[pool] = found.get(pool, 0) + each["total_size"]
+    return found
+
+
+def trained(net: nn.Module, fast: Any, x: Tensor) -> None:
+    """A step of both; gradients are alike."""
+    other = twin(net)  # type: ignore[arg-type]
+    for module in (net, other):
+        module.zero_grad()
+    fast(x).square().mean().backward()
+    other(x).square().mean().backward()
+    for a, b in zip(net.parameters(), other.parameters(), strict=True):
+        close(a.grad, b.grad)  # type: ignore[arg-type]
+
+
+def test_backward_lies_in_the_memory_of_its_forward() -> None:
+    net = deep()
+    fast = compiled(net)
+    x = torch.randn(4096, 256, device="cuda")
+    before = pools()
+    for _ in range(6):
+        trained(net, fast, x)
+    net.zero_grad()
+    gc.collect()
+    added = {pool: size for pool, size in pools().items() if pool not in before}
+    assert totals()["recorded"] == 2 and len(added) == 1
+    assert sum(added.values()) < 1.25 * 8 * 3 * x.nbytes  # what layers keep of their products and norms, at most
+
+
+def test_saved_values_outlive_the_call_that_recorded_them() -> None:
+    net = deep()
+    fast = compiled(net)
+    x = torch.randn(512, 256, device="cuda")
+    for _ in range(5):
+        trained(net, fast, x)
+    other = twin(net)
+    net.zero_grad()
+    loss = fast(x).square().mean()
+    torch._dynamo.reset()
+    del fast
+    gc.collect()
+    torch.cuda.empty_cache()
+    filled = [torch.full((1 << 20,), 7.0, device="cuda") for _ in range(64)]
+    loss.backward()
+    other.zero_grad()
+    other(x).square().mean().backward()
+    for a, b in zip(net.parameters(), other.parameters(), strict=True):
+        close(a.grad, b.grad)  # type: ignore[arg-type]
+    del filled
