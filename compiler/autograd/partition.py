@@ -34,6 +34,8 @@ from compiler.ir.trace import (
     producer,
 )
 
+COPY = "is_copy_for_backward"
+"""Marks copies that are there for backward alone."""
 Returned = fx.Node | int | None
 Explain = Callable[[fx.Node, set[fx.Node], set[fx.Node]], Why]
 """Why a value of forward that backward needs is what it is, given all that are saved and all that are made again."""
@@ -71,6 +73,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
     before, after, saved = halves(joint, recompute)
     saved |= _parts_beside(saved, before)
+    _remove_copies(joint, saved)
     layouts = _layout_sizes(joint, after, saved)
     order |= {size: order[of] for size, of in layouts.items()}
     before |= layouts.keys()
@@ -98,6 +101,14 @@ def halves(joint: Program, recompute: Callable[[fx.Node], bool]) -> tuple[set[fx
     gradients, _ = _outputs(joint)
     after, saved = _backward_nodes(joint, gradients.values(), before | _known_sizes(joint, before), recompute)
     return before | ancestors(saved), after, saved
+
+
+def _remove_copies(joint: Program, saved: set[fx.Node]) -> None:
+    """Takes out the copies for backward that it is not given."""
+    for node in joint.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
+        if COPY in node.meta and node not in saved:
+            node.replace_all_uses_with(node.args[0])
+            joint.module.graph.erase_node(node)
 
 
 def _parts_beside(saved: set[fx.Node], before: set[fx.Node]) -> set[fx.Node]:

@@ -21,6 +21,7 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
+from compiler.autograd.copies import add_copies
 from compiler.autograd.cost import again, is_fused, is_measurable, keep, work
 from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from compiler.autograd.partition import Split, demands, is_free, split, viewed
@@ -52,6 +53,7 @@ AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
 def cheapest_split(joint: Program) -> Split:
     """The split that keeps, or computes again, whatever costs less. Cost: near-linear in nodes."""
+    add_copies(joint)
     return split_under(joint, asked_for(joint))
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from compiler.ir.roles import Program
 from compiler.passes.add_biases import add_biases
 from compiler.passes.attend import attend
+from compiler.passes.cast_before_views import cast_before_views
 from compiler.passes.convolve_channels_last import convolve_channels_last
 from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
@@ -71,6 +72,7 @@ CHOICES: tuple[Pass, ...] = (
     Pass(multiply_matrices, "rounding"),  # our own products of matrices are nearest to the machine's peak
     Pass(use_onednn, "rounding"),  # where ours are not made for the machine, its are nearer than those of MKL
     Pass(pad_products, "rounding"),  # a GPU's tensor cores read rows that begin at multiples of 16 bytes
+    Pass(cast_before_views, "exact"),  # over the loops of what it casts, a cast is no kernel of its own
     Pass(fold_constants, "exact"),  # tables of positions and angles are the same numbers at every call
 )
 """How a call is written, what of it is computed when compiling, and which library and layout it gets, for programs that

@@ -257,6 +257,15 @@ def logits_changed_by_the_caller_between_loss_and_backward() -> Made:
 
 
 @program(known, modes=("train",), scenario=_changed_before_backward)
+def half_logits_changed_by_the_caller_between_loss_and_backward() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        logits = x @ w
+        return logits, nn.functional.cross_entropy(logits.float(), torch.arange(4) * 16)
+
+    return f, (numbers(4, 6).bfloat16(), torch.randn(6, 64).bfloat16().requires_grad_()), {}
+
+
+@program(known, modes=("train",), scenario=_changed_before_backward)
 def hidden_value_changed_by_the_caller_before_backward() -> Made:
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         hidden = x * 2
