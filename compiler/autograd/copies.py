@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from compiler.autograd.cost import is_fused, is_measurable
-from compiler.autograd.partition import COPY, demands, viewed
+from compiler.autograd.partition import COPY, demands, exchange_names, viewed
 from compiler.ir.roles import Gradient, Program
 from compiler.ir.trace import gives_memory_on
 from compiler.passes.calls import call_for
@@ -35,6 +35,7 @@ def add_copies(joint: Program) -> int:
         with joint.module.graph.inserting_after(node):
             copy = call_for(node, torch.ops.aten.clone.default, node)
         copy.meta[COPY] = True
+        exchange_names(node, copy)  # gradients of gradients know what is kept by the names that were recorded
         for reader in readers:
             reader.replace_input_with(node, copy)
     return len(found)

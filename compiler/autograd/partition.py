@@ -107,8 +107,13 @@ def _remove_copies(joint: Program, saved: set[fx.Node]) -> None:
     """Takes out the copies for backward that it is not given."""
     for node in joint.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         if COPY in node.meta and node not in saved:
+            exchange_names(node, node.args[0])  # type: ignore[arg-type]
             node.replace_all_uses_with(node.args[0])
             joint.module.graph.erase_node(node)
+
+
+def exchange_names(a: fx.Node, b: fx.Node) -> None:
+    a.name, b.name = b.name, a.name
 
 
 def _parts_beside(saved: set[fx.Node], before: set[fx.Node]) -> set[fx.Node]:

@@ -59,6 +59,22 @@ def second_order_gradients() -> Made:
     return _smooth, (leaf(3, 3), leaf(3, 3)), {}
 
 
+def _of_loss(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    """The gradient of a penalty on the gradient of a loss, whose logits are a result as well."""
+    logits, loss = f(x, w)
+    (gradient,) = torch.autograd.grad(loss, w, create_graph=True)
+    return logits, gradient, torch.autograd.grad(gradient.float().square().sum(), w)
+
+
+@program(higher, modes=TRAIN, scenario=_of_loss)
+def second_order_of_a_loss_of_half_logits() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        logits = x @ w
+        return logits, F.cross_entropy(logits.float(), torch.arange(4) * 16)
+
+    return f, (numbers(4, 6).bfloat16(), torch.randn(6, 64).bfloat16().requires_grad_()), {}
+
+
 def _from_lazy_cotangents(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
     """Gradients under cotangents that are conjugated, and negated, by a bit; and of the imaginary part of those."""
     y = f(x, w)
