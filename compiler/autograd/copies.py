@@ -15,9 +15,9 @@ from torch import fx
 
 from compiler.autograd.cost import is_fused, is_measurable
 from compiler.autograd.partition import COPY, demands, exchange_names, viewed
+from compiler.ir.calls import call_for
 from compiler.ir.roles import Gradient, Program
 from compiler.ir.trace import gives_memory_on
-from compiler.passes.calls import call_for
 
 
 def add_copies(joint: Program) -> int:

@@ -18,8 +18,8 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from compiler.ir.calls import call_for
 from compiler.ir.roles import Program
-from compiler.passes.calls import call_for
 
 aten = torch.ops.aten
 

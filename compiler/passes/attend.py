@@ -34,13 +34,13 @@ from typing import Any
 import torch
 from torch import fx
 
+from compiler.ir.calls import called
 from compiler.ir.roles import Program, Tangent
 from compiler.ir.strides import hints, is_known
 from compiler.ir.trace import eliminate_dead_nodes
 from compiler.ops.attention import FLASH_DEPTHS
 from compiler.ops.attention import attend as attend_operator
 from compiler.ops.attention import attend_backward as attend_backward_operator
-from compiler.passes.calls import called
 from compiler.passes.readers import names_of
 
 aten = torch.ops.aten

@@ -25,11 +25,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from compiler.ir.calls import called
 from compiler.ir.roles import Program
 from compiler.ir.strides import hints, is_known, order
 from compiler.ops import kind_of
 from compiler.ops.registry import Kind
-from compiler.passes.calls import called
 from compiler.passes.multiply_pixels import is_product
 
 aten = torch.ops.aten

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from compiler.ir.calls import put_in_place
 from compiler.ir.roles import Program
 from compiler.ir.trace import eliminate_dead_nodes
-from compiler.passes.calls import put_in_place
 
 aten = torch.ops.aten
 

@@ -27,11 +27,11 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from compiler.ir.calls import call_for, called, put_in_place
 from compiler.ir.roles import Program
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import is_random
 from compiler.ops.drawn import limit_of, random_words, reserve_numbers
-from compiler.passes.calls import call_for, called, put_in_place
 from compiler.passes.split_dropout import is_taken_apart, replace_parts
 
 aten = torch.ops.aten

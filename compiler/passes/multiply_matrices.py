@@ -21,10 +21,11 @@ import math
 import torch
 from torch import fx
 
+from compiler.ir.calls import call_for, put_in_place
 from compiler.ir.roles import Program
 from compiler.ir.strides import hint, hints, is_known
 from compiler.ops.products import has_wide_vectors, multiply, multiply_batch, prepare_multiply
-from compiler.passes.calls import call_for, is_float32_on_cpu, operands_of_product, put_in_place
+from compiler.passes.products import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
 

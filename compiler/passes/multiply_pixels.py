@@ -17,9 +17,9 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from compiler.ir.calls import call_for
 from compiler.ir.roles import Program
 from compiler.ir.strides import is_by_channels, is_known
-from compiler.passes.calls import call_for
 
 aten = torch.ops.aten
 

@@ -17,8 +17,8 @@ import math
 import torch
 from torch import fx
 
+from compiler.ir.calls import call_for, put_in_place
 from compiler.ir.roles import Program
-from compiler.passes.calls import call_for, put_in_place
 
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 16

@@ -27,11 +27,11 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from compiler.ir.calls import call_for, called
 from compiler.ir.roles import Program
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import is_random
 from compiler.ops.drawn import Launch, dropout_mask, launch_of, limit_of, reserve_numbers
-from compiler.passes.calls import call_for, called
 
 aten = torch.ops.aten
 

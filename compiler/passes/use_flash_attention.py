@@ -15,10 +15,10 @@ import torch
 from torch import fx
 from torch.fx.operator_schemas import normalize_function
 
+from compiler.ir.calls import call_for, put_in_place
 from compiler.ir.roles import Program
 from compiler.ir.strides import hints, is_known
 from compiler.ops.attention import FLASH_DEPTHS, flash_attention, prepare_flash
-from compiler.passes.calls import call_for, put_in_place
 
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 LEAST_FLOPS = 1 << 20

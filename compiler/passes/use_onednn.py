@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from compiler.ir.calls import put_in_place
 from compiler.ir.roles import Program
 from compiler.ir.strides import hint, hints, is_known
-from compiler.passes.calls import is_float32_on_cpu, operands_of_product, put_in_place
+from compiler.passes.products import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
 

@@ -6,12 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
-
-from compiler.ir.strides import hint, is_known
 
 
 def called(target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -> fx.Node:
@@ -39,22 +36,3 @@ def put_in_place(made: fx.Node, node: fx.Node) -> None:
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)
     made.name = name
-
-
-def operands_of_product(node: fx.Node) -> tuple[fx.Node | None, fx.Node, fx.Node]:
-    """Bias, rows and columns of a call of `mm`, `addmm` or `bmm`."""
-    bias, x, w = node.args if node.target is torch.ops.aten.addmm.default else (None, *node.args)
-    return bias, x, w  # type: ignore[return-value]
-
-
-def is_float32_on_cpu(node: fx.Node) -> bool:
-    """Whether such a product is one of float32 on the CPU, of nothing but its operands: no factors, and of a bias one
-    number a column, not one for all."""
-    bias, x, w = operands_of_product(node)
-    left, columns = x.meta["val"], w.meta["val"].shape[-1]
-    if node.kwargs or left.device.type != "cpu" or left.dtype is not torch.float32:
-        return False
-    if bias is None:
-        return True
-    row = bias.meta["val"]
-    return row.dim() == 1 and is_known(columns) and hint(row.shape[0]) == hint(columns)
