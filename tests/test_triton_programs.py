@@ -56,7 +56,25 @@ def position_in_a_short_row() -> ir.Run:
     return ir.make_run(loops(i=40, j=16), stores, {"x": x}, {"y": x, "at": x.argmax(1)})
 
 
+def steps_of_several(count: int, numel: int) -> ir.Run:
+    """What an optimizer does to some tensors of one size, each with a counter; no tensor is of two steps."""
+    stores, tensors, expected = [], dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+    for number in range(count):
+        p, g, t = f"p{number}", f"g{number}", f"t{number}"
+        tensors |= {n: torch.randn(numel, generator=GENERATOR) for n in (p, g)} | {t: torch.full((), float(number))}
+        step = call("mul", load(g, i), call("add", load(t, 0), const(1.0)))
+        stores += [
+            store(f"{p}_", i, call("sub", load(p, i), step)),
+            store(f"{t}_", 0, call("add", load(t, 0), const(1))),
+        ]
+        expected |= {f"{p}_": tensors[p] - tensors[g] * (number + 1), f"{t}_": torch.full((), number + 1.0)}
+    return ir.make_run(loops(i=numel), stores, tensors, expected)
+
+
 OWN = {
+    "steps of 5 tensors": steps_of_several(5, 3000),
+    "steps of 2 tensors of nothing": steps_of_several(2, 0),
+    "steps of 32 tensors": steps_of_several(32, 768),
     "powers in steps": powers(300, 17_000),
     "powers in parts": powers(6, 20_001),
     "written over what is read": written_over_what_is_read(),
@@ -79,6 +97,7 @@ COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
     *("mask of dropout, 8 at a time", "mask of dropout, 1 at a time", "dropped halves"),
+    *("steps of 5 tensors", "steps of 32 tensors"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
 )
 
@@ -175,6 +194,19 @@ def test_tile_splits_cover_a_length_once(rows: int, length: int) -> None:
     count, part = split_of(rows, length, blocks)
     assert (count - 1) * part < length <= count * part
     assert count == 1 or part % blocks.step == 0
+
+
+def test_emit_gives_each_set_of_buffers_its_instances() -> None:
+    each, counters = emit_programs(OWN["steps of 5 tensors"].kernel)
+    assert each.grid == Int(5 * 3) and counters.grid == Int(5)
+    assert each.text.count("tl.load") == 3 and each.text.count("if which") == 4
+
+
+def test_emit_reads_the_buffers_of_each_set_16_bytes_at_a_time(tmp_path: Path) -> None:
+    run = OWN["steps of 32 tensors"]
+    program = emit_programs(run.kernel)[0]
+    code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
+    assert "ld.global.v4" in code.asm["ptx"] and "st.global.v4" in code.asm["ptx"]
 
 
 def test_emit_stores_apart_what_runs_in_fewer_loops() -> None:

@@ -47,6 +47,7 @@ from compiler.codegen.triton_tiles import (
     peak_of,
     register_type,
 )
+from compiler.codegen.twins import Twins, launcher_text, twins_of
 from compiler.errors import Unsupported
 from compiler.ir.failures import FAILURES
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
@@ -103,11 +104,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16."""
+    """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; as
+    functions that another program calls, with the number of the instance first."""
 
     is_wide: bool = False
     is_by_row: bool = False
     is_aligned: bool = True
+    is_called: bool = False
+
+    @property
+    def number(self) -> str:
+        """The text of an instance's number."""
+        return f"tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}"
 
 
 def emit_programs(
@@ -119,9 +127,32 @@ def emit_programs(
 
     Raises: Unsupported for an operator that Triton has no text for.
     """
+    manner = Manner(is_wide, is_by_row, is_aligned)
+    twins = twins_of(kernel)
+    return (_for_each(kernel, twins, manner) if twins is not None else ()) or _emitted(kernel, manner)
+
+
+def _for_each(kernel: Kernel, twins: Twins, manner: Manner) -> tuple[Program, ...]:
+    """Programs of which each set of buffers has its instances; none where their number is not known, or one set needs
+    memory beside."""
+    first = replace(twins.first, name=f"{kernel.name}_each")
+    each = _emitted(first, replace(manner, is_called=True))
+    if any(program.workspace or not isinstance(program.grid, Int) for program in each):
+        return ()
+    symbols = with_identifiers(kernel, _identifier).symbols
+    made = []
+    for number, program in enumerate(each):
+        name = kernel.name if not number else f"{kernel.name}_{number}"
+        assert isinstance(program.grid, Int)
+        text = launcher_text(name, program.name, twins, max(1, program.grid.value), symbols, manner.number)
+        grid = program.grid * len(twins.sets)
+        made.append(replace(program, name=name, text=f"{program.text}\n{text}", grid=grid))
+    return tuple(made)
+
+
+def _emitted(kernel: Kernel, manner: Manner) -> tuple[Program, ...]:
     renamed = with_identifiers(kernel, _identifier)
     intern, nests = normalize(renamed)
-    manner = Manner(is_wide, is_by_row, is_aligned)
     names = (kernel.name if not n else f"{kernel.name}_{n}" for n in itertools.count())
     back: dict[str, Index] = {new: Symbol(old) for new, old in zip(renamed.symbols, kernel.symbols, strict=True)}
     programs: list[Program] = []
@@ -881,7 +912,10 @@ class _Emitter:
     def _text(self, store_tile: Tile | None, parts: Parts | None = None) -> str:
         arguments = ", ".join([*(b.name for b in self.kernel.buffers), *self.kernel.symbols])
         head = Place([], 1, None, frozenset(), None)
-        head.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}")
+        if self.manner.is_called:
+            arguments = f"pid, {arguments}"
+        else:
+            head.line(f"pid = {self.manner.number}")
         rest = "pid"
         if store_tile is not None and store_tile.way == "grid":
             count = self._size(self._blocks_of(store_tile.lanes, store_tile.block))

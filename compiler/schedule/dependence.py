@@ -5,6 +5,7 @@ In-place reuse is proven from it, never recognised by its look.
 
 from __future__ import annotations
 
+from compiler.ir.apart import buffers_of, components
 from compiler.ir.index import Index, Int, coefficient
 from compiler.ir.loops import Kernel, Load, Loop, Reduce
 from compiler.ir.rewrite import nodes
@@ -47,10 +48,11 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
 
     That holds if one store writes it, with an element to each iteration of all loops, every read is at exactly its
     index, and none is inside a reduction. Then no order of iterations can matter; and what else reads that element does
-    so in the same iteration, which computes the values of all its stores before it makes one.
+    so in the same iteration, which computes the values of all its stores before it makes one. Stores apart from it
+    (`ir/apart.py`) need not run in its iterations, so none of them may read it.
     """
     stores = [store for store in kernel.stores if store.buffer == written]
-    if len(stores) != 1:
+    if len(stores) != 1 or (len(kernel.stores) > 1 and not _are_together(kernel, read, written)):
         return False
     (store,) = stores
     sizes = {buffer.name: buffer for buffer in kernel.buffers}
@@ -59,3 +61,9 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     if store.mode != "write" or reads_in_reduction(kernel, read):
         return False
     return read_indices(kernel, read) <= {store.index} and is_injective(store.index, kernel.loops)
+
+
+def _are_together(kernel: Kernel, read: str, written: str) -> bool:
+    """Whether no store reads `read` but such as run in the iteration that writes `written`."""
+    readers = [names for stores in components(kernel) if read in (names := buffers_of(stores))]
+    return len(readers) == 1 and written in readers[0]

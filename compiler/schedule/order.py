@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from compiler.errors import VerifyError
 from compiler.ir.in_place import after, private
-from compiler.ir.index import Index, Symbol
+from compiler.ir.index import Index, Int, Symbol
 from compiler.ir.loops import (
     Allocate,
     CallAten,
@@ -28,6 +29,12 @@ from compiler.schedule.crossed import pairs_of
 from compiler.schedule.fuse import Fused, Group, references
 from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
 from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
+from compiler.schedule.side_by_side import is_small, most_sets, shared_by, together
+
+NEAR = 200
+"""Definitions between two that may come at one time, whatever memory they take."""
+LATE_BYTES = 1 << 16
+"""Results up to this size may come at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,31 +253,93 @@ def reinterpreted(view: Tensor, base: Tensor) -> Reinterpret:
 
 
 def _sorted(units: list[_Unit]) -> tuple[Step, ...]:
-    """Topological order; of the units that could come next, the one that stood first in the program.
+    """Topological order; of the units that could come next, the one that stood first in the program, and with a small
+    launch others that may be one with it.
 
     Raises: VerifyError for units that wait for each other.
     """
     giver = {name: unit for unit in units for name in unit.gives}
     waiting: dict[int, int] = {}
     users: dict[int, list[_Unit]] = {}
-    ready: list[tuple[int, int, _Unit]] = []
-    for number, unit in enumerate(units):
+    numbers = {id(unit): number for number, unit in enumerate(units)}
+    ready = _Ready()
+    for unit in units:
         needs = {id(giver[name]) for name in unit.reads if name in giver}
         waiting[id(unit)] = len(needs)
         for need in needs:
             users.setdefault(need, []).append(unit)
         if not needs:
-            heapq.heappush(ready, (unit.position, number, unit))
-    numbers = {id(unit): number for number, unit in enumerate(units)}
+            ready.add(unit, numbers[id(unit)])
     steps: list[Step] = []
-    while ready:
-        unit = heapq.heappop(ready)[2]
-        steps.extend(unit.steps)
-        for user in users.get(id(unit), ()):
+    while chosen := ready.next():
+        steps.extend(_joined(chosen))
+        for user in (user for unit in chosen for user in users.get(id(unit), ())):
             waiting[id(user)] -= 1
             if waiting[id(user)] == 0:
-                heapq.heappush(ready, (user.position, numbers[id(user)], user))
+                ready.add(user, numbers[id(user)])
     if any(waiting.values()):
         stuck = [name for unit in units if waiting[id(unit)] for name in unit.gives]
         raise VerifyError(f"plan: {', '.join(stuck[:5])} and what needs them wait for each other")
     return tuple(steps)
+
+
+class _Ready:
+    """The units that could come next."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, int, _Unit]] = []
+        self.alike: dict[int, list[_Unit]] = {}
+        """Those of them that are a small launch, by its kernel, as they came."""
+        self.taken: set[int] = set()
+
+    def add(self, unit: _Unit, number: int) -> None:
+        heapq.heappush(self.heap, (unit.position, number, unit))
+        launch = unit.steps[-1]
+        if isinstance(launch, Launch) and is_small(launch):
+            self.alike.setdefault(id(launch.kernel), []).append(unit)
+
+    def next(self) -> list[_Unit]:
+        """The first unit, with those that may be one with it; nothing where none is left."""
+        while self.heap:
+            unit = heapq.heappop(self.heap)[2]
+            if id(unit) not in self.taken:
+                chosen = self._with(unit)
+                self.taken.update(map(id, chosen))
+                return chosen
+        return []
+
+    def _with(self, first: _Unit) -> list[_Unit]:
+        launch = first.steps[-1]
+        if not isinstance(launch, Launch) or id(launch.kernel) not in self.alike:
+            return [first]
+        chosen, left, tensors = [first], list[_Unit](), set(shared_by(launch))
+        for unit in self.alike[id(launch.kernel)]:
+            other = unit.steps[-1]
+            assert isinstance(other, Launch)
+            own = shared_by(other)
+            if unit is first or id(unit) in self.taken:
+                continue
+            if len(chosen) < most_sets(launch.kernel) and tensors.isdisjoint(own) and _may_come_early(unit, first):
+                chosen.append(unit)
+                tensors |= own
+            else:
+                left.append(unit)
+        self.alike[id(launch.kernel)] = left
+        return chosen
+
+
+def _may_come_early(unit: _Unit, first: _Unit) -> bool:
+    """Whether what a unit gives may be there so soon: it stands near in the program, or is small."""
+    given = [step for step in unit.steps if isinstance(step, Allocate)]
+    sizes = [math.prod(size.value if isinstance(size, Int) else LATE_BYTES for size in step.size) for step in given]
+    small = sum(size * step.dtype.itemsize for size, step in zip(sizes, given, strict=True)) <= LATE_BYTES
+    return small or unit.position - first.position <= NEAR
+
+
+def _joined(units: list[_Unit]) -> Iterator[Step]:
+    """The steps of units that are one, the launches last."""
+    if len(units) == 1:
+        yield from units[0].steps
+        return
+    yield from (step for unit in units for step in unit.steps[:-1])
+    yield together([step for unit in units for step in unit.steps[-1:] if isinstance(step, Launch)])
