@@ -11,6 +11,9 @@ from compiler.codegen.triton import emit_programs
 from compiler.options import Options
 from compiler.runtime.triton_launch import load_triton
 from tests.test_cpp_kernels import BOUNDS, RUNS
+from tests.test_triton_programs import OWN
+
+KERNELS = {**RUNS, **OWN}
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,23 +24,23 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, torch.Tensor]]:
     device = torch.device("cuda", 0)
-    kernels = [replace(run.kernel, device=device) for run in RUNS.values()]
+    kernels = [replace(run.kernel, device=device) for run in KERNELS.values()]
     functions = load_triton(kernels, Options.of(None, None))
     found = {}
-    for name, run in RUNS.items():
+    for name, run in KERNELS.items():
         tensors = {buffer: tensor.to(device) for buffer, tensor in run.tensors.items()}
         functions[run.kernel.name](*(tensor.data_ptr() for tensor in tensors.values()), *run.symbols)
         found[name] = {buffer: tensors[buffer].cpu() for buffer in run.expected}
     return found
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch.Tensor]]) -> None:
-    for buffer, expected in RUNS[name].expected.items():
+    for buffer, expected in KERNELS[name].expected.items():
         got = results[name][buffer]
         bound = BOUNDS.get(got.dtype, 0.0) * (4 if "prod" in name else 1)
         largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() if expected.numel() else 0.0
         torch.testing.assert_close(
             got, expected, rtol=0, atol=bound * largest, equal_nan=True,
-            msg=lambda m: f"{m}\n{[program.text for program in emit_programs(RUNS[name].kernel)]}",
+            msg=lambda m: f"{m}\n{[program.text for program in emit_programs(KERNELS[name].kernel)]}",
         )  # fmt: skip
