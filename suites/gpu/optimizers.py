@@ -70,8 +70,9 @@ def measured(name: str, only_biases: bool, given: argparse.Namespace, rate: floa
         raise AssertionError(f"{name}: a parameter is {worst} from eager's")
     rounds = alternate(ours, theirs, rounds=given.rounds, device=given.device, sample_s=SAMPLE_S)
     moved = OPTIMIZERS[name][1] * sum(4 * p.numel() for p in expected)
-    row = {"optimizer": name, "parameters": "biases" if only_biases else "weights", "ms": rounds.ours_ms}
-    row |= {"against_ms": rounds.theirs_ms, "speed_ratio": rounds.ratio, "speed_spread": rounds.spread}
+    row: dict[str, Any] = {"optimizer": name, "parameters": "biases" if only_biases else "weights"}
+    row |= {"ms": rounds.ours_ms, "against_ms": rounds.theirs_ms}
+    row |= {"speed_ratio": rounds.ratio, "speed_spread": rounds.spread}
     row |= {"eager_ms": median_ms(eager, rounds=given.rounds, device=given.device, sample_s=SAMPLE_S), "worst": worst}
     return row | {"least_ms": None if rate is None else 1e3 * moved / rate}
 
