@@ -84,20 +84,28 @@ def gradients_again(
 def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captured) -> dict[str, fx.Node]:
     """Those of the values that forward kept which have the same name in a recording with numbers for the sizes.
 
-    Both recordings are of the call alone. They name their calls alike as long as they make the same ones.
+    Both recordings are of the call alone. They name their calls alike as long as they make the same ones, but for
+    slices of all there is, which are only made where sizes are symbols.
     """
     same: set[str] = set()
     for one, other in zip(_tensor_calls(symbolic.trace.graph), _tensor_calls(numeric.trace.graph), strict=False):
-        if (one.name, one.target) != (other.name, other.target):
+        if one.target != other.target or (one.op == "placeholder" and one.name != other.name):
             break
-        same.add(one.name)
+        same |= {one.name} & {other.name}
     same |= {state_name(node) for node in numeric.trace.graph.nodes if node.name in same}
     return {name: node for name, node in kept.items() if name in same}
 
 
 def _tensor_calls(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The inputs and calls whose values are not sizes, nor numbers that Python makes of these."""
-    return (node for node in graph.nodes if not _is_of_sizes(node))
+    """The inputs and calls whose values are not sizes, nor numbers that Python makes of these; no slices of all."""
+    return (node for node in graph.nodes if not _is_of_sizes(node) and not _is_whole_slice(node))
+
+
+def _is_whole_slice(node: fx.Node) -> bool:
+    if node.target is not aten.slice.Tensor:
+        return False
+    given = node.args[0].meta["val"]  # type: ignore[union-attr]
+    return list(map(str, node.meta["val"].shape)) == list(map(str, given.shape))
 
 
 def _is_of_sizes(node: fx.Node) -> bool:
