@@ -14,6 +14,7 @@ from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, 
 from compiler.capture.ambient import in_forward_mode, preserved
 from compiler.capture.inputs import Call, CallLeaf
 from compiler.capture.user_calls import UserCalls
+from compiler.capture.user_kernels import record_launch as record_launch  # which registers it
 from compiler.capture.warned import warned
 from compiler.capture.whole import interpolation_whole
 from compiler.capture.written_out import WrittenOut

@@ -31,6 +31,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
+from compiler.ir.watch import LAUNCHES
 from compiler.journal import count_recorded, count_unrecorded
 from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, lender_of, record, recorded_bytes
 
@@ -327,7 +328,7 @@ def _against(target: Any) -> str:
         return ""
     if torch.Tag.data_dependent_output in target.tags:
         return f"{target.name()} waits for a value"
-    if target.namespace not in ("aten", "prims", "assay"):
+    if target.namespace not in ("aten", "prims", "assay", LAUNCHES):
         return f"{target.name()} is an operator of the user's own"
     return f"{target.name()} runs on the host" if target.name() in ON_HOST else ""
 

@@ -167,6 +167,8 @@ def _graph(gm: fx.GraphModule) -> Iterator[str]:
             raise Unkeyed("the graph holds a module or an object of its own")
         if "custom" in node.meta or "recompute" in node.meta:
             raise Unkeyed("the graph is annotated")
+        if node.target is torch.ops.higher_order.triton_kernel_wrapper_mutation:  # which knows kernels by their numbers
+            raise Unkeyed("it launches a Triton kernel of the user's")
         yield f"{node.op} {node.name} {target_text(node.target)} {_text(node.args)} {_text(node.kwargs)}"
 
 

@@ -1,0 +1,33 @@
+"""Triton kernels that a program launches itself, on a GPU: those of `tests/test_user_kernels.py`, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from compiler import journal
+from tests.test_user_kernels import PROGRAMS, _flat, inputs
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_launches_are_part_of_the_graph(program: Callable[..., Any], mode: str) -> None:
+    torch._dynamo.reset()
+    journal.reset()
+    fast = torch.compile(program, backend="assay", mode=mode, fullgraph=True)
+    for count in (37, 37, 37, 37, 50):
+        ours, theirs = ([value.cuda() for value in inputs(count)] for _ in range(2))
+        for found, expected in zip(_flat(fast(*ours)), _flat(program(*theirs)), strict=True):
+            torch.testing.assert_close(found, expected)
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other)
+            assert mine._version == other._version
+    assert journal.totals()["eager_graphs"] == 0
