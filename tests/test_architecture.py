@@ -45,9 +45,9 @@ BORROWED = (
 LAZY: dict[tuple[str, str], str] = {
     ("compiler.runtime.load", "compiler.runtime.triton_launch.load_triton"): "Triton need not be there",
     ("compiler.runtime.load", "compiler.runtime.triton_launch.Variants"): "Triton need not be there",
-    ("compiler.runtime.triton_launch", "triton"): "it need not be there",
-    ("compiler.runtime.triton_launch", "triton.backends.compiler.GPUTarget"): "it need not be there",
-    ("compiler.runtime.triton_launch", "triton.compiler.ASTSource"): "it need not be there",
+    ("compiler.runtime.triton_build", "triton"): "it need not be there",
+    ("compiler.runtime.triton_build", "triton.backends.compiler.GPUTarget"): "it need not be there",
+    ("compiler.runtime.triton_build", "triton.compiler.ASTSource"): "it need not be there",
     ("compiler.runtime.triton_launch", "triton.runtime.driver.driver"): "it need not be there",
 }
 """Imports inside functions that are right, as (module, imported name), each with its reason."""

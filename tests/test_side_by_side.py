@@ -85,9 +85,9 @@ def test_components_share_single_numbers_that_are_read() -> None:
         return tuple(x * rate for x in given)
 
     (launch,) = launches(check(scaled, torch.tensor(0.5), *tensors(4, 50)))
-    twins = twins_of(launch.kernel)
-    assert len(launch.arguments) == 9 and len(components(launch.kernel)) == 4
-    assert twins is not None and len(set.intersection(*map(set, twins.sets))) == 1
+    (twins,) = twins_of(launch.kernel)
+    assert len(launch.arguments) == 9 and len(components(launch.kernel)) == len(twins.sets) == 4
+    assert len(set.intersection(*map(set, twins.sets))) == 1
 
 
 def test_dependence_keeps_a_number_that_other_stores_read() -> None:

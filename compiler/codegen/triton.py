@@ -128,25 +128,24 @@ def emit_programs(
     Raises: Unsupported for an operator that Triton has no text for.
     """
     manner = Manner(is_wide, is_by_row, is_aligned)
-    twins = twins_of(kernel)
-    return (_for_each(kernel, twins, manner) if twins is not None else ()) or _emitted(kernel, manner)
+    return _for_each(kernel, twins_of(kernel), manner) or _emitted(kernel, manner)
 
 
-def _for_each(kernel: Kernel, twins: Twins, manner: Manner) -> tuple[Program, ...]:
+def _for_each(kernel: Kernel, several: Sequence[Twins], manner: Manner) -> tuple[Program, ...]:
     """Programs of which each set of buffers has its instances; none where their number is not known, or one set needs
     memory beside."""
-    first = replace(twins.first, name=f"{kernel.name}_each")
-    each = _emitted(first, replace(manner, is_called=True))
-    if any(program.workspace or not isinstance(program.grid, Int) for program in each):
-        return ()
     symbols = with_identifiers(kernel, _identifier).symbols
-    made = []
-    for number, program in enumerate(each):
-        name = kernel.name if not number else f"{kernel.name}_{number}"
-        assert isinstance(program.grid, Int)
-        text = launcher_text(name, program.name, twins, max(1, program.grid.value), symbols, manner.number)
-        grid = program.grid * len(twins.sets)
-        made.append(replace(program, name=name, text=f"{program.text}\n{text}", grid=grid))
+    made: list[Program] = []
+    for number, twins in enumerate(several):
+        first = replace(twins.first, name=f"{kernel.name}_each{number or ''}")
+        for program in _emitted(first, replace(manner, is_called=True)):
+            if program.workspace or not isinstance(program.grid, Int):
+                return ()
+            name = kernel.name if not made else f"{kernel.name}_{len(made)}"
+            count, each = len(kernel.buffers), max(1, program.grid.value)
+            text = launcher_text(name, program.name, twins, count, each, symbols, manner.number)
+            grid = program.grid * len(twins.sets)
+            made.append(replace(program, name=name, text=f"{program.text}\n{text}", grid=grid))
     return tuple(made)
 
 

@@ -24,17 +24,16 @@ class Twins:
     sets: tuple[tuple[int, ...], ...]
 
 
-def twins_of(kernel: Kernel) -> Twins | None:
-    """The kernel as one over sets of buffers; None where its stores are not all alike, or are one set."""
-    parts = components(kernel) if len(kernel.stores) > 1 else []
-    if len(parts) < 2 or len({len(stores) for stores in parts}) > 1:
-        return None
-    sets = [buffers_of(stores) for stores in parts]
-    first = _alone(kernel, parts[0], sets[0])
-    if any(_alone(kernel, stores, names) != first for stores, names in zip(parts[1:], sets[1:], strict=True)):
-        return None
+def twins_of(kernel: Kernel) -> tuple[Twins, ...]:
+    """The kernel as several, each over sets of buffers; none where few of its stores are alike."""
     position = {buffer.name: at for at, buffer in enumerate(kernel.buffers)}
-    return Twins(first, tuple(tuple(position[name] for name in names) for names in sets))
+    alike: dict[Kernel, list[tuple[int, ...]]] = {}
+    for stores in components(kernel) if len(kernel.stores) > 1 else ():
+        names = buffers_of(stores)
+        alike.setdefault(_alone(kernel, stores, names), []).append(tuple(position[name] for name in names))
+    if sum(map(len, alike.values())) < 2 * len(alike) or not alike:
+        return ()
+    return tuple(Twins(first, tuple(sets)) for first, sets in alike.items())
 
 
 def _alone(kernel: Kernel, stores: tuple[Store, ...], names: tuple[str, ...]) -> Kernel:
@@ -44,9 +43,10 @@ def _alone(kernel: Kernel, stores: tuple[Store, ...], names: tuple[str, ...]) ->
     return with_buffers(alone, {name: f"b{at}" for at, name in enumerate(names)})
 
 
-def launcher_text(name: str, called: str, twins: Twins, instances: int, symbols: Sequence[str], number: str) -> str:
-    """The program `name`, which has `instances` instances of the function `called` for each set of buffers."""
-    count = max(max(positions) for positions in twins.sets) + 1
+def launcher_text(
+    name: str, called: str, twins: Twins, count: int, instances: int, symbols: Sequence[str], number: str
+) -> str:
+    """The program `name` of `count` buffers, which has `instances` instances of the function `called` for each set."""
     own = [f"p{at}" for at in range(len(twins.sets[0]))]
     lines = [f"pid = {number}", f"which = pid // {instances}"]
     lines += _chosen(twins.sets, 0, len(twins.sets), own)

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import itertools
 import os
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -35,10 +32,10 @@ from compiler.options import Options
 from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 from compiler.runtime.launch import Loaded
 from compiler.runtime.launched import Code, Launched, Launcher, defined, kept_code, launch_names, machine_of
+from compiler.runtime.triton_build import ALIGNED_BYTES, Built, NotBuilt, Wanted, module_at, triton_code
+from compiler.runtime.triton_workers import Answer, workers
 
 MATH = "compiler.codegen.triton_math"
-ALIGNED_BYTES = 16
-"""What Triton may read at once."""
 WIDE = 1 << 31
 """Elements from which on an index has 64 bits."""
 ROOM = 256
@@ -46,25 +43,31 @@ ROOM = 256
 OTHER_WARPS = (4, 1, 8, 2, 16)
 """What a program is compiled for where Triton fails on the number of warps that was chosen for it; one warp moves
 nothing between warps, which is what fails."""
-THREADS_OF_A_WARP = 32
 CAPABILITY = (9, 0)
 """What machine code is for where no GPU is there: to look at it, and to test that there is some."""
 
 
 def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
     """For each kernel, by its name, a callable of one integer a buffer (its address), then one a symbol. They are
-    compiled side by side.
+    compiled side by side, in processes of their own.
 
     Raises: Unsupported for what Triton has no text for; BuildError where Triton fails.
     """
     made = {kernel.name: Variants(kernel, options.cache) for kernel in kernels}
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        list(pool.map(lambda variants: variants.first(), made.values()))
+    _compile_all([variants for variants in made.values()])
     found = Loaded()
     for name, variants in made.items():
         first = variants.first()
         found.add(name, variants.place(first), variants.start(first))
     return found
+
+
+def _compile_all(kernels: Sequence[Variants]) -> None:
+    """Has the first variant of each kernel compiled."""
+    waiting = [(variants, variants.planned(variants.usual)) for variants in kernels]
+    answers = iter(workers().build_all([each for _, plan in waiting for each in plan.wanted]))
+    for variants, plan in waiting:
+        variants.take(variants.usual, plan, list(itertools.islice(answers, len(plan.wanted))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class _Variant:
 
     is_wide: bool
     is_aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A variant of a kernel, written: its programs, and what is to be compiled of them."""
+
+    programs: tuple[Program, ...]
+    wanted: tuple[Wanted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +102,44 @@ class Variants:
         self.kernel, self.cache = kernel, cache
         self.device = kernel.device.index if kernel.device.index is not None else torch.cuda.current_device()
         known = [buffer.numel for buffer in kernel.buffers]
-        self.is_surely_wide = any(isinstance(numel, Int) and numel.value >= WIDE for numel in known)
+        is_surely_wide = any(isinstance(numel, Int) and numel.value >= WIDE for numel in known)
+        self.usual = _Variant(is_surely_wide, True)
         self.variants: dict[_Variant, _Made] = {}
 
     def first(self) -> _Made:
         """The kernel as it is mostly called."""
-        return self._variant(_Variant(self.is_surely_wide, True))
+        return self._variant(self.usual)
+
+    def planned(self, of: _Variant, is_by_row: bool = False) -> _Plan:
+        """Raises: Unsupported for what Triton has no text for."""
+        programs = emit_programs(self.kernel, of.is_wide, is_by_row, of.is_aligned)
+        path = path_of(text_of(programs), self.cache)
+        wanted = (wanted_of(self.kernel, program, path, of.is_wide, of.is_aligned) for program in programs)
+        return _Plan(programs, tuple(wanted))
+
+    def take(self, of: _Variant, plan: _Plan, answers: Sequence[Answer]) -> None:
+        """Takes what was compiled. Where Triton fails, the kernel is written by rows: the same pass fails on no scalar.
+
+        Raises: BuildError where Triton fails on that as well.
+        """
+        if any(isinstance(answer, NotBuilt) for answer in answers):
+            plan = self.planned(of, is_by_row=True)
+            answers = workers().build_all(plan.wanted)
+        codes = []
+        for program, wanted, answer in zip(plan.programs, plan.wanted, answers, strict=True):
+            if isinstance(answer, NotBuilt):
+                raise _failed(program, answer)
+            codes.append(_on_device(wanted, answer, self.device))
+        text = self._launches(plan.programs, codes)
+        launch = defined(text, "launch", launch_names(self.device, [code.named for code in codes]))
+        self.variants[of] = _Made(text, tuple(codes), launch)
 
     def _variant(self, wanted: _Variant) -> _Made:
         """The kernel's launches, one after the other, compiled now if they were not before."""
         if wanted not in self.variants:
-            try:
-                programs, runs = self._compiled(wanted)
-            except BuildError:  # the same pass fails on no scalar
-                programs, runs = self._compiled(wanted, is_by_row=True)
-            codes = tuple(_on_device(run, self.device) for run in runs)
-            text = self._launches(programs, codes)
-            launch = defined(text, "launch", launch_names(self.device, [code.named for code in codes]))
-            self.variants[wanted] = _Made(text, codes, launch)
+            plan = self.planned(wanted)
+            self.take(wanted, plan, workers().build_all(plan.wanted))
         return self.variants[wanted]
-
-    def _compiled(self, wanted: _Variant, is_by_row: bool = False) -> tuple[Sequence[Program], list[Any]]:
-        programs = emit_programs(self.kernel, wanted.is_wide, is_by_row, wanted.is_aligned)
-        module = module_of(programs, self.cache)
-        runs = [compiled(self.kernel, program, module, wanted.is_wide, wanted.is_aligned) for program in programs]
-        return programs, runs
 
     def launch(self, *values: int) -> None:
         """Launches the variant that these arguments need."""
@@ -183,11 +207,12 @@ def text_of(programs: Sequence[Program]) -> str:
 
 def module_of(programs: Sequence[Program], cache: str) -> ModuleType:
     """The programs as functions for Triton; the same module for the same text."""
-    return _module(text_of(programs), cache)
+    return module_at(path_of(text_of(programs), cache))
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _module(text: str, cache: str) -> ModuleType:
+def path_of(text: str, cache: str) -> str:
+    """The file in the cache that has this text."""
     key = hashlib.sha256(text.encode()).hexdigest()[:40]
     folder = Path(cache) / "triton"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -195,13 +220,7 @@ def _module(text: str, cache: str) -> ModuleType:
     if not path.is_file() or path.read_text() != text:
         fresh.write_text(text)
         os.replace(fresh, path)
-    name = f"assay_triton_{key}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return str(path)
 
 
 def signature_of(kernel: Kernel, program: Program, is_wide: bool) -> list[str]:
@@ -210,26 +229,24 @@ def signature_of(kernel: Kernel, program: Program, is_wide: bool) -> list[str]:
     return [*pointers, *("i64" if is_wide else "i32" for _ in kernel.symbols)]
 
 
-def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool, is_aligned: bool) -> Any:
-    """The machine code of a program, with Triton's own description of it."""
-    import triton  # an optional toolchain
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+def wanted_of(kernel: Kernel, program: Program, path: str, is_wide: bool, is_aligned: bool) -> Wanted:
+    """What is to be compiled of the file that a program is in."""
+    warps = tuple(dict.fromkeys((program.warps, *OTHER_WARPS)))
+    kinds = tuple(signature_of(kernel, program, is_wide))
+    return Wanted(path, program.name, kinds, is_aligned, warps, _capability(kernel.device), program.checks)
 
-    function = getattr(module, program.name)
-    kinds = signature_of(kernel, program, is_wide)
-    signature = dict(zip(function.arg_names, kinds, strict=True))
-    aligned = [["tt.divisibility", ALIGNED_BYTES]]
-    attributes = {(n,): aligned for n, kind in enumerate(kinds) if kind.startswith("*")} if is_aligned else {}
-    source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
-    target = GPUTarget("cuda", _capability(kernel.device), 32)
-    for warps in dict.fromkeys((program.warps, *OTHER_WARPS)):
-        options = {"num_warps": warps, "enable_fp_fusion": False, "debug": program.checks, "sanitize_overflow": False}
-        try:
-            return triton.compile(source, target=target, options=options)
-        except RuntimeError as error:  # a pass of Triton's own fails on some layouts, which the warps decide
-            failed = error
-    raise BuildError(f"assay: Triton failed on the program {program.name} with any number of warps: {failed}")
+
+def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool, is_aligned: bool) -> Any:
+    """The machine code of a program, with Triton's own description of it. Raises: BuildError where Triton fails."""
+    assert module.__file__ is not None
+    try:
+        return triton_code(wanted_of(kernel, program, module.__file__, is_wide, is_aligned))
+    except NotBuilt as error:
+        raise _failed(program, error) from error
+
+
+def _failed(program: Program, error: NotBuilt) -> BuildError:
+    return BuildError(f"assay: Triton failed on the program {program.name} with any number of warps: {error}")
 
 
 def _capability(device: torch.device) -> int:
@@ -265,23 +282,16 @@ class _Code:
         return f"run_{number}({grid}, 1, 1, stream, {given}, {values})"
 
 
-def _on_device(run: Any, device: int) -> _Code:
+def _on_device(wanted: Wanted, built: Built, device: int) -> _Code:
     """What launches machine code on a device: the driver, where there is nothing to it but a function's arguments."""
-    metadata = run.metadata
-    launch = launch_cuda() if _is_plain(metadata) and len(run.src.signature) <= MOST_VALUES else None
+    launch = launch_cuda() if built.is_plain and len(wanted.kinds) <= MOST_VALUES else None
     if launch is not None:
-        function = load_cuda(run.kernel, run.name, metadata.shared, device)
-        threads = THREADS_OF_A_WARP * metadata.num_warps
-        return _Code(launch, function, None, threads, metadata.shared, run.kernel, run.name)
+        function = load_cuda(built.data, built.name, built.shared, device)
+        return _Code(launch, function, None, built.threads, built.shared, built.data, built.name)
     from triton.runtime.driver import driver
 
+    run = triton_code(wanted)
     with torch.cuda.device(device):
-        module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, metadata.shared, device)
-        launcher = driver.active.launcher_cls(run.src, metadata)
+        module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, built.shared, device)
+        launcher = driver.active.launcher_cls(run.src, run.metadata)
     return _Code(launcher, function, (run.packed_metadata, module))
-
-
-def _is_plain(metadata: Any) -> bool:
-    """Whether a launch is of blocks that know nothing of each other and want no memory but their arguments."""
-    more = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
-    return getattr(metadata, "num_ctas", 1) == 1 and not any(getattr(metadata, name, 0) for name in more)

@@ -1,0 +1,102 @@
+"""Workers that compile Triton programs: what they answer, and what becomes of a call where one is lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compiler.codegen.triton import emit_programs
+from compiler.runtime import triton_workers
+from compiler.runtime.triton_build import Built, NotBuilt, Wanted, build
+from compiler.runtime.triton_launch import path_of, text_of, wanted_of
+from compiler.runtime.triton_workers import Workers
+from tests.test_cpp_kernels import RUNS
+
+pytest.importorskip("triton")
+NAMES = ("softmax", "gelu, float16", "padded", "any over (0, 1, 2)", "mixed dtypes", "symbolic columns")
+
+
+def wanted(name: str, folder: Path) -> list[Wanted]:
+    kernel = RUNS[name].kernel
+    programs = emit_programs(kernel)
+    path = path_of(text_of(programs), str(folder))
+    return [wanted_of(kernel, program, path, False, True) for program in programs]
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> list[Wanted]:
+    return [each for name in NAMES for each in wanted(name, tmp_path)]
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers(2)
+    yield made
+    while not made.idle.empty():
+        worker = made.idle.get_nowait()
+        worker.stdin.close()  # type: ignore[union-attr]
+        assert worker.wait(10) == 0
+
+
+def test_workers_answer_what_this_process_would_build(several: list[Wanted], workers: Workers) -> None:
+    found = workers.build_all(several)
+    assert not workers.idle.empty() and found == [build(each) for each in several]
+    assert all(isinstance(each, Built) and each.data.startswith(b"\x7fELF") for each in found)
+
+
+def test_workers_build_equal_programs_once(
+    several: list[Wanted], workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Wanted]()
+    monkeypatch.setattr(workers, "_asked", lambda each: asked.append(each) or build(each))
+    found = workers.build_all([*several, *several])
+    assert (
+        sorted(map(hash, asked)) == sorted(map(hash, set(several))) and found[: len(several)] == found[len(several) :]
+    )
+
+
+def test_a_few_programs_wait_for_no_worker_to_start(several: list[Wanted], workers: Workers) -> None:
+    workers.build_all(several[:2])
+    assert workers.idle.empty()
+
+
+def test_workers_say_what_triton_says(several: list[Wanted], workers: Workers) -> None:
+    bad = [Wanted(each.path, each.function, each.kinds, True, (), 90, False) for each in several]
+    assert all(isinstance(each, NotBuilt) for each in workers.build_all(bad))
+
+
+def test_where_no_worker_starts_this_process_builds(several: list[Wanted]) -> None:
+    lost = Workers(2, (sys.executable, "-c", "raise SystemExit(3)"))
+    assert lost.build_all(several) == [build(each) for each in several] and not lost.are_there
+    assert Workers(2, ("/nonexistent",)).build_all(several) == [build(each) for each in several]
+
+
+def test_a_worker_that_ends_on_a_program_is_told_of(several: list[Wanted]) -> None:
+    ends = (
+        "from compiler.runtime.triton_workers import *; send(sys.stdout.buffer, 1); receive(sys.stdin.buffer); exit(7)"
+    )
+    answers = Workers(2, (sys.executable, "-c", ends)).build_all(several)
+    assert {str(answer) for answer in answers} == {"the process that compiled it ended with 7"}
+
+
+def test_workers_that_ended_are_replaced(several: list[Wanted], workers: Workers) -> None:
+    workers.build_all(several)
+    for _ in range(workers.idle.qsize()):
+        worker = workers.idle.get_nowait()
+        worker.kill()
+        worker.wait()
+        workers.idle.put(worker)
+    assert workers.build_all(several) == [build(each) for each in several]
+
+
+def test_a_worker_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = triton_workers.SOURCE.replace("main()", "main(0.2)")
+    monkeypatch.setattr(triton_workers, "SOURCE", source)
+    worker = Workers(2)._started()
+    assert worker is not None
+    began = time.monotonic()
+    assert worker.wait(20) == 0 and time.monotonic() - began < 10
