@@ -35,6 +35,7 @@ class Totals:
     eager_graphs: int = 0
     restored: int = 0
     recorded: int = 0
+    tuned: int = 0
     unrecorded: Counter[str] = field(default_factory=Counter)
     uncached: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
@@ -50,8 +51,8 @@ def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
-    their reasons. `recorded` are the graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by
-    their reasons.
+    their reasons. `tuned` are the kernels whose tiles were chosen by measuring. `recorded` are the graphs of a GPU that
+    became a CUDA graph, `unrecorded` those that may not, by their reasons.
     """
     return {
         "compiles": _totals.compiles,
@@ -61,6 +62,7 @@ def totals() -> dict[str, object]:
         "eager_graphs": _totals.eager_graphs,
         "restored": _totals.restored,
         "recorded": _totals.recorded,
+        "tuned": _totals.tuned,
         "unrecorded": dict(_totals.unrecorded),
         "uncached": dict(_totals.uncached),
         "fallbacks": dict(_totals.fallbacks),
@@ -179,6 +181,11 @@ def count_eager(reason: str) -> None:
 def count_restored() -> None:
     """A compile was made from what the cache had kept."""
     _totals.restored += 1
+
+
+def count_tuned() -> None:
+    """The tiles of a kernel were chosen by measuring."""
+    _totals.tuned += 1
 
 
 def count_recorded() -> None:

@@ -26,8 +26,8 @@ PACKED = ("all", "no_static", "donated")
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
-    "max-autotune": {"cudagraphs": True},
-    "max-autotune-no-cudagraphs": {"cudagraphs": False},
+    "max-autotune": {"cudagraphs": True, "tune": True},
+    "max-autotune-no-cudagraphs": {"cudagraphs": False, "tune": True},
 }
 """The options that each of torch.compile's modes stands for."""
 
@@ -85,6 +85,9 @@ class Options:
     cudagraphs: bool | None = None
     """Whether a graph of a GPU's is recorded and replayed as a CUDA graph: True wherever that is exact, None where
     calls also wait for the host, False nowhere."""
+    tune: bool = False
+    """Whether each kernel of a GPU's is compiled with several sizes of tiles, of which the fastest is kept; the cache
+    remembers which."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
@@ -120,7 +123,7 @@ class Options:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not 0 <= self.memory_budget <= 1:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
-        for name in ("warm", "offload", "functionalize_rng"):
+        for name in ("warm", "offload", "functionalize_rng", "tune"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
         if not isinstance(self.cudagraphs, bool | None):

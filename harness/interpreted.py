@@ -13,6 +13,7 @@ import torch
 import triton
 from torch import fx
 
+from compiler.codegen.tile import USUAL, Change
 from compiler.codegen.triton import emit_programs
 from compiler.errors import Unsupported
 from compiler.fx import compile_graph
@@ -45,10 +46,10 @@ def interpret_all(kernels: Sequence[Kernel], options: Options) -> dict[str, Call
     return {kernel.name: interpret(kernel, options) for kernel in kernels}
 
 
-def interpret(kernel: Kernel, options: Options, is_by_row: bool = False) -> Callable[..., None]:
+def interpret(kernel: Kernel, options: Options, is_by_row: bool = False, change: Change = USUAL) -> Callable[..., None]:
     """A kernel on the CPU as Triton programs; by C++ where Triton has no text for it."""
     try:
-        programs = emit_programs(kernel, is_by_row=is_by_row)
+        programs = emit_programs(kernel, is_by_row=is_by_row, change=change)
     except Unsupported:
         return load_cpp([kernel], options)[kernel.name]
     module = module_of(programs, options.cache)

@@ -5,13 +5,15 @@ python -m tests.interpret_worker <cache directory> <file for the results>
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import torch
 
+from compiler.codegen.tile import SPACE
 from harness.interpreted import interpret
 from tests import kernel_ir as ir
-from tests.test_triton_programs import BY_ROW, INTERPRETED
+from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
 
 
 def main(cache: str, output: str) -> None:
@@ -20,6 +22,9 @@ def main(cache: str, output: str) -> None:
     for name in BY_ROW:
         run = INTERPRETED[name]
         found[f"{name}, by row"] = ir.launch(interpret(run.kernel, options, is_by_row=True), run)
+    for name, change in itertools.product(CHANGED, SPACE):
+        run = INTERPRETED[name]
+        found[f"{name}, {change}"] = ir.launch(interpret(run.kernel, options, change=change), run)
     torch.save(found, output)
 
 

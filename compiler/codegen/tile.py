@@ -1,4 +1,5 @@
-"""How large the tiles of a Triton program are: one configuration from the sizes, without measuring.
+"""How large the tiles of a Triton program are: one configuration from the sizes, without measuring, and those beside it
+that measuring may choose (`runtime/tune.py`).
 
 A tile holds enough for every thread to have several loads of 16 bytes under way, and no more than registers hold. Rows
 that fit are read whole; short rows share a program; where rows are walked across, a tile is as wide as memory is read.
@@ -6,7 +7,7 @@ that fit are read whole; short rows share a program; where rows are walked acros
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.ir.index import Index, Int
 
@@ -18,6 +19,8 @@ POINTWISE, REDUCED = 512, 1024
 """Elements a warp has of a tile: of a reduction more, for the fewer warps the less they wait for each other, and most
 where they are not kept."""
 MOST_WARPS = 16
+MOST_ROWS, LEAST_STEP = 1024, 128
+"""Rows of a tile, at most, and elements of a step, at least, where they are changed."""
 SQUARE = 64
 """The side of a tile that is read along one axis and written along the other."""
 LONGEST_ROW = 16384
@@ -78,8 +81,44 @@ class Blocks:
         return min(self.step, power_above(known) if known is not None else self.step), "grid"
 
 
-def choose(shape: Shape) -> Blocks:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How the tiles of a program differ from those that its sizes give: by which powers of two the rows of a tile, the
+    warps, and the elements of a step are more."""
+
+    x: int = 0
+    warps: int = 0
+    step: int = 0
+
+    def of(self, blocks: Blocks) -> Blocks:
+        return replace(
+            blocks,
+            x=_scaled(blocks.x, self.x, 1, MOST_ROWS),
+            warps=_scaled(blocks.warps, self.warps, 1, MOST_WARPS),
+            step=_scaled(blocks.step, self.step, min(blocks.step, LEAST_STEP), max(blocks.step, 2 * STEP)),
+        )
+
+
+USUAL = Change()
+SPACE = (
+    USUAL,
+    *(Change(warps=1), Change(warps=-1)),
+    *(Change(x=1), Change(x=1, warps=1), Change(x=-1), Change(x=-1, warps=-1)),
+    *(Change(step=1), Change(step=1, warps=1), Change(step=-1), Change(step=-1, warps=-1)),
+)
+"""What measuring chooses from. Changes that come to the same text are one."""
+
+
+def _scaled(number: int, power: int, least: int, most: int) -> int:
+    return max(least, min(most, number << power if power >= 0 else number >> -power))
+
+
+def choose(shape: Shape, change: Change = USUAL) -> Blocks:
     """The blocks of a program."""
+    return change.of(_usual(shape))
+
+
+def _usual(shape: Shape) -> Blocks:
     if shape.is_across:
         return Blocks(SQUARE, 8, SQUARE, SQUARE)
     if not shape.lengths and not shape.is_scanned:

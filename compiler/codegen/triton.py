@@ -31,7 +31,17 @@ from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
-from compiler.codegen.tile import LONGEST_ROW, Blocks, Shape, choose, pieces_of, split_of, whole_rows
+from compiler.codegen.tile import (
+    LONGEST_ROW,
+    USUAL,
+    Blocks,
+    Change,
+    Shape,
+    choose,
+    pieces_of,
+    split_of,
+    whole_rows,
+)
 from compiler.codegen.triton_tiles import (
     Parts,
     Place,
@@ -104,12 +114,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; as
-    functions that another program calls, with the number of the instance first."""
+    """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; with
+    tiles changed so; as functions that another program calls, with the number of the instance first."""
 
     is_wide: bool = False
     is_by_row: bool = False
     is_aligned: bool = True
+    change: Change = USUAL
     is_called: bool = False
 
     @property
@@ -119,15 +130,19 @@ class Manner:
 
 
 def emit_programs(
-    kernel: Kernel, is_wide: bool = False, is_by_row: bool = False, is_aligned: bool = True
+    kernel: Kernel,
+    is_wide: bool = False,
+    is_by_row: bool = False,
+    is_aligned: bool = True,
+    change: Change = USUAL,
 ) -> tuple[Program, ...]:
     """The programs of a kernel, in an order in which they may run. With `is_wide` indices have 64 bits; `is_by_row`
     makes each tile one row, whose own values are scalars; with `is_aligned` addresses are multiples of 16, and rows are
-    read 16 bytes at a time.
+    read 16 bytes at a time. `change` is how tiles differ from those that the sizes give.
 
     Raises: Unsupported for an operator that Triton has no text for.
     """
-    manner = Manner(is_wide, is_by_row, is_aligned)
+    manner = Manner(is_wide, is_by_row, is_aligned, change)
     return _for_each(kernel, twins_of(kernel), manner) or _emitted(kernel, manner)
 
 
@@ -326,7 +341,8 @@ class _Emitter:
         lane = self.nest.lane if reductions or self.scans else None
         is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
         is_gathered = bool(self.intern.positions)
-        return choose(Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered))
+        shape = Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered)
+        return choose(shape, self.manner.change)
 
     # ---- the program
 

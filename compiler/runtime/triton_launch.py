@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,18 +22,21 @@ from typing import Any
 import torch
 
 from compiler.codegen.host import index_text
+from compiler.codegen.tile import SPACE, USUAL, Change
 from compiler.codegen.triton import HEADER, Program, emit_programs
 from compiler.codegen.triton_expr import memory_type
 from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
 from compiler.ir.text import show
+from compiler.journal import count_tuned
 from compiler.options import Options
 from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 from compiler.runtime.launch import Loaded
 from compiler.runtime.launched import Code, Launched, Launcher, defined, kept_code, launch_names, machine_of
 from compiler.runtime.triton_build import ALIGNED_BYTES, Built, NotBuilt, Wanted, module_at, triton_code
 from compiler.runtime.triton_workers import Answer, workers
+from compiler.runtime.tune import Times, fastest, is_measurable, keep_choice, kept_choice, times_on_device
 
 MATH = "compiler.codegen.triton_math"
 WIDE = 1 << 31
@@ -43,6 +46,8 @@ ROOM = 256
 OTHER_WARPS = (4, 1, 8, 2, 16)
 """What a program is compiled for where Triton fails on the number of warps that was chosen for it; one warp moves
 nothing between warps, which is what fails."""
+MOST_SHARED = 227 << 10
+"""Bytes of shared memory that a launch may take, on any device that is compiled for."""
 CAPABILITY = (9, 0)
 """What machine code is for where no GPU is there: to look at it, and to test that there is some."""
 
@@ -54,7 +59,9 @@ def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
     Raises: Unsupported for what Triton has no text for; BuildError where Triton fails.
     """
     made = {kernel.name: Variants(kernel, options.cache) for kernel in kernels}
-    _compile_all([variants for variants in made.values()])
+    if options.tune:
+        tune_all(list(made.values()))
+    _compile_all([(variants, variants.usual) for variants in made.values()])
     found = Loaded()
     for name, variants in made.items():
         first = variants.first()
@@ -62,20 +69,46 @@ def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
     return found
 
 
-def _compile_all(kernels: Sequence[Variants]) -> None:
-    """Has the first variant of each kernel compiled."""
-    waiting = [(variants, variants.planned(variants.usual)) for variants in kernels]
-    answers = iter(workers().build_all([each for _, plan in waiting for each in plan.wanted]))
-    for variants, plan in waiting:
-        variants.take(variants.usual, plan, list(itertools.islice(answers, len(plan.wanted))))
+def tune_all(kernels: Sequence[Variants], times: Times = times_on_device) -> None:
+    """Has each kernel that can be measured use the tiles that are fastest, as the cache knows or `times` tells."""
+    unknown = []
+    for variants in kernels:
+        if is_measurable(variants.kernel):
+            machine = machine_of(variants.device)
+            known = kept_choice(variants.kernel, machine, variants.cache)
+            variants.usual = replace(variants.usual, change=known or USUAL)
+            unknown += [variants] if known is None else []
+    plans = [(variants, variants.candidates()) for variants in unknown]
+    _compile_all([(variants, each) for variants, candidates in plans for each in candidates])
+    for variants, candidates in plans:
+        there = [each for each in candidates if each in variants.variants]
+        found = times(variants.kernel, [variants.variants[each].launch for each in there])
+        change = fastest([each.change for each in there], found)
+        keep_choice(variants.kernel, machine_of(variants.device), variants.cache, change)
+        variants.settle(change)
+        count_tuned()
+
+
+def _compile_all(kernels: Sequence[tuple[Variants, _Variant]]) -> None:
+    """Compiles variants of kernels. A variant with other tiles than the usual is left out where they do not fit.
+
+    Raises: BuildError where Triton fails on a kernel as it is mostly called.
+    """
+    waiting = [(variants, of, variants.planned(of)) for variants, of in kernels if of not in variants.variants]
+    answers = iter(workers().build_all([each for _, _, plan in waiting for each in plan.wanted]))
+    for variants, of, plan in waiting:
+        own = list(itertools.islice(answers, len(plan.wanted)))
+        if of.change == USUAL or all(isinstance(each, Built) and each.shared <= MOST_SHARED for each in own):
+            variants.take(of, plan, own)
 
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """What a kernel's code counts on: the width of indices, and whether all addresses are multiples of 16."""
+    """What a kernel's code counts on, the width of indices and whether all addresses are multiples of 16; its tiles."""
 
     is_wide: bool
     is_aligned: bool
+    change: Change = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +143,22 @@ class Variants:
         """The kernel as it is mostly called."""
         return self._variant(self.usual)
 
+    def candidates(self) -> list[_Variant]:
+        """The usual variant with each choice of tiles, the usual one first; of choices that come to one text one."""
+        texts = dict[tuple[Program, ...], _Variant]()
+        for change in SPACE:
+            of = replace(self.usual, change=change)
+            texts.setdefault(self.planned(of).programs, of)
+        return list(texts.values())
+
+    def settle(self, change: Change) -> None:
+        """Keeps one choice of tiles alone."""
+        self.usual = replace(self.usual, change=change)
+        self.variants = {of: made for of, made in self.variants.items() if of == self.usual}
+
     def planned(self, of: _Variant, is_by_row: bool = False) -> _Plan:
         """Raises: Unsupported for what Triton has no text for."""
-        programs = emit_programs(self.kernel, of.is_wide, is_by_row, of.is_aligned)
+        programs = emit_programs(self.kernel, of.is_wide, is_by_row, of.is_aligned, of.change)
         path = path_of(text_of(programs), self.cache)
         wanted = (wanted_of(self.kernel, program, path, of.is_wide, of.is_aligned) for program in programs)
         return _Plan(programs, tuple(wanted))
