@@ -229,6 +229,20 @@ def test_takes_what_triton_has_text_for() -> None:
     assert not takes("multiply", F32, []) and not takes("accumulate", torch.int8, [])
 
 
+@pytest.mark.parametrize(
+    ("capability", "dtype", "is_taken"),
+    [((9, 0), torch.bfloat16, True), ((7, 5), F32, True), ((7, 5), torch.bfloat16, False), ((6, 1), F32, False)],
+)
+def test_takes_what_the_oldest_device_runs(
+    capability: tuple[int, int], dtype: torch.dtype, is_taken: bool,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("compiler.codegen.triton.least_capability", lambda: capability)
+    monkeypatch.setattr("compiler.journal._said", set())
+    assert takes(None, F32, found("exp", dtype)) == takes(None, dtype, []) == is_taken
+    assert (f"capability {capability}" in caplog.text) == (not is_taken)
+
+
 def test_takes_no_sums_in_any_order_where_results_must_not_vary() -> None:
     torch.use_deterministic_algorithms(True)
     try:

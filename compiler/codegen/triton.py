@@ -59,6 +59,7 @@ from compiler.codegen.triton_tiles import (
 )
 from compiler.codegen.twins import Twins, launcher_text, twins_of
 from compiler.errors import Unsupported
+from compiler.ir.devices import LEAST, LEAST_OF_BFLOAT16, least_capability
 from compiler.ir.failures import FAILURES
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
 from compiler.ir.loops import (
@@ -79,6 +80,7 @@ from compiler.ir.loops import (
     Store,
 )
 from compiler.ir.rewrite import is_scattered
+from compiler.journal import say_once
 
 HEADER = """import triton
 import triton.language as tl
@@ -197,11 +199,29 @@ def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, n
 def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
     """Whether Triton has text for these expressions, and for an update of that mode of tensors of the dtype. Sums by
     atomic additions come in no order, so none are made where the user wants results that do not vary."""
+    if not _device_takes(dtype, found):
+        return False
     if update is not None and update != "write":
         is_varying = dtype.is_floating_point and torch.are_deterministic_algorithms_enabled()
         if update != "accumulate" or dtype not in ATOMIC or is_varying:
             return False
     return all(triton_expr.is_supported(e.op, e.args[0].dtype) for e in found if isinstance(e, Call))
+
+
+def _device_takes(dtype: torch.dtype, found: Sequence[Expr]) -> bool:
+    """Whether the oldest GPU runs what Triton writes of these; where it does not, that is said."""
+    capability = least_capability()
+    if capability is None or capability >= LEAST_OF_BFLOAT16:
+        return True
+    if capability < LEAST:
+        say_once(
+            f"assay: a GPU of capability {capability} runs no kernels of Triton's: all operators are calls to ATen"
+        )
+        return False
+    if torch.bfloat16 not in (dtype, *(e.dtype for e in found)):
+        return True
+    say_once(f"assay: a GPU of capability {capability} has no bfloat16: what computes in it is left to ATen")
+    return False
 
 
 def _identifier(name: str) -> str:
