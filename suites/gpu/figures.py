@@ -1,0 +1,216 @@
+"""What a GPU has to show, each figure beside its bar: `python -m suites.gpu.figures --rows rows.jsonl --seconds 500`.
+
+    part -> a process of its own, with a limit -> rows -> figures
+
+A row is written as soon as its part ends, and parts that have rows at this commit are not run again: whatever is cut
+off goes on where it stopped. Parts that were too slow, or failed, have a row that says so. `--parts` chooses by a part
+of the name, `--list` shows what there is; without time (`--seconds 0`) figures are made of the rows that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness.measure import geometric_mean
+
+Row = dict[str, Any]
+RECORDED = ("--backend", "assay,cudagraphs=True", "--against", "inductor,triton.cudagraphs=True")
+MODELS = (
+    "bert distilbert roberta gpt2 llama qwen2 gemma2 mixtral t5 mamba rwkv vit convnext resnet mobilenet_v2 swin "
+    "segformer clip whisper minilm"
+).split()
+TESTERS = 10
+"""Processes that run tests, where pytest knows of such."""
+ENVIRONMENT_S = 15.0
+"""What is left unused at the end, for what is running to be stopped and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A module that is run with arguments, and with `--json FILE` if it writes its rows there; for so long at most."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    limit_s: float
+    writes_rows: bool = True
+
+
+def parts() -> Iterator[Part]:
+    """All of them, those first that tell most in least time."""
+    tests = ("-q", "-m", "gpu", "suites/gpu", "tests", "--benchmark-disable", "-p", "no:cacheprovider")
+    side_by_side = ("-n", str(min(TESTERS, os.cpu_count() or 1))) if find_spec("xdist") else ()
+    yield Part("tests", "pytest", (*tests, *side_by_side), 400, writes_rows=False)
+    overhead = ("--suite", "overhead", "--precision", "float32", "--rounds", "5", "tiny_function", "two_inputs")
+    for mode in ("infer", "train"):
+        yield Part(f"overhead {mode}", "suites.gpu.zoo", (*overhead, "--mode", mode), 90)
+    yield Part("kernels", "suites.gpu.bench", (), 200)
+    for name in ("adamw", "sgd"):
+        yield Part(f"optimizer {name}", "suites.gpu.optimizers", (name, "--rounds", "5"), 150)
+    for model in MODELS:
+        for mode in ("infer", "train"):
+            yield Part(f"zoo {mode} {model}", "suites.gpu.zoo", ("--mode", mode, "--rounds", "5", model), 150)
+    for model in MODELS:
+        given = ("--mode", "infer", "--rounds", "5", *RECORDED, model)
+        yield Part(f"recorded infer {model}", "suites.gpu.zoo", given, 120)
+
+
+# ---- figures
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a number is of the rows of some parts, and which it has to be: at least the bar, or at most it."""
+
+    name: str
+    parts: str
+    value: Callable[[Sequence[Row]], float | None]
+    bar: float
+    is_least: bool = True
+
+    def line(self, rows: Sequence[Row]) -> str:
+        own = [row for row in rows if row["part"].startswith(self.parts)]
+        value = self.value(own)
+        sign = "at least" if self.is_least else "at most"
+        if value is None:
+            return f"{self.name:48s} not measured (bar: {sign} {self.bar:g})"
+        is_met = value >= self.bar if self.is_least else value <= self.bar
+        return f"{self.name:48s} {value:7.3f}  {sign} {self.bar:g}: {'met' if is_met else 'MISSED'}, of {len(own)} rows"
+
+
+def _mean(key: str) -> Callable[[Sequence[Row]], float | None]:
+    return lambda rows: geometric_mean(row.get(key) for row in rows)
+
+
+def _least(key: str) -> Callable[[Sequence[Row]], float | None]:
+    return lambda rows: min((row[key] for row in rows if key in row), default=None)
+
+
+def _slowest_beside_eager(rows: Sequence[Row]) -> float | None:
+    return min((row["eager_ms"] / row["ms"] for row in rows if "ms" in row), default=None)
+
+
+def _share(start: str) -> Callable[[Sequence[Row]], float | None]:
+    """The mean of ours over theirs, of two numbers of each row whose names begin so."""
+
+    def mean(rows: Sequence[Row]) -> float | None:
+        pairs = [[value for name, value in row.items() if name.startswith(start)][:2] for row in rows]
+        return geometric_mean(pair[0] / pair[1] for pair in pairs if len(pair) == 2 and all(pair))
+
+    return mean
+
+
+def _inverse(key: str) -> Callable[[Sequence[Row]], float | None]:
+    return lambda rows: geometric_mean(1 / row[key] for row in rows if row.get(key))
+
+
+FIGURES = (
+    Figure("tests that failed", "tests", lambda rows: rows[-1].get("failed") if rows else None, 0, False),
+    Figure("kernels: share of a copy's rate", "kernels", _mean("assay_share"), 0.90),
+    Figure("kernels: the least share", "kernels", _least("assay_share"), 0.75),
+    Figure("zoo, inference: Inductor's time over ours", "zoo infer", _mean("speed_ratio"), 1.15),
+    Figure("zoo, training: Inductor's time over ours", "zoo train", _mean("speed_ratio"), 1.10),
+    Figure("zoo: eager's time over ours, the least", "zoo", _slowest_beside_eager, 1.0),
+    Figure("zoo, recordings on both sides, inference", "recorded", _mean("speed_ratio"), 1.05),
+    Figure("first calls, inference: ours over Inductor's", "zoo infer", _share("first_call_s_"), 0.5, False),
+    Figure("first calls, training: ours over Inductor's", "zoo train", _share("first_call_s_"), 0.5, False),
+    Figure("memory of training: ours over Inductor's", "zoo train", _share("peak_bytes_"), 1.0, False),
+    Figure("a tiny call, no gradients: ours over Inductor's", "overhead infer", _inverse("speed_ratio"), 0.85, False),
+    Figure("a tiny call, and backward: ours over Inductor's", "overhead train", _inverse("speed_ratio"), 0.6, False),
+    Figure("optimizers: Inductor's time over ours", "optimizer", _mean("speed_ratio"), 1.0),
+)
+
+
+# ---- running
+
+
+def run(part: Part, limit_s: float) -> list[Row]:
+    """The rows of a part; one that says why, where there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.json"
+        written = ["--json", str(path)] if part.writes_rows else []
+        command = [sys.executable, "-m", part.module, *part.arguments, *written]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+            said, code = done.stdout + done.stderr, done.returncode
+        except subprocess.TimeoutExpired:
+            said, code = f"it took longer than {limit_s:.0f} s", None
+        rows: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
+    if not part.writes_rows and code is not None:
+        return [counted(said)]
+    return rows or [{"error": said[-500:] if code != 0 else "it wrote no rows"}]
+
+
+def counted(said: str) -> Row:
+    """The numbers of tests in the last line that pytest prints."""
+    last = said.strip().splitlines()[-1] if said.strip() else ""
+    words = last.replace(",", "").split()
+    found = {word: int(number) for number, word in itertools.pairwise(words) if number.isdigit()}
+    failed = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
+    return {"passed": found.get("passed", 0), "failed": failed, "said": last}
+
+
+def go_on(
+    chosen: Iterable[Part], path: Path, seconds: float, commit: str, start: Callable[..., list[Row]] = run
+) -> None:
+    """Runs the parts that have no rows at this commit, as long as there is time."""
+    known = {row["part"] for row in read(path) if row["commit"] == commit}
+    end = time.monotonic() + seconds
+    for part in chosen:
+        left = end - time.monotonic() - ENVIRONMENT_S
+        if part.name in known or left < min(part.limit_s, 30):
+            continue
+        rows = start(part, min(part.limit_s, left))
+        with path.open("a") as file:
+            file.writelines(json.dumps({"part": part.name, "commit": commit, **row}) + "\n" for row in rows)
+        print(f"{part.name}: {len(rows)} rows {rows[-1].get('error', '')[-200:]}", flush=True)
+
+
+def read(path: Path) -> list[Row]:
+    """The rows; of a part that ran at several commits those of the last one."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    last = {row["part"]: row["commit"] for row in rows}
+    return [row for row in rows if row["commit"] == last[row["part"]]]
+
+
+def commit_of_checkout() -> str:
+    """What is checked out; empty where no repository is."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m suites.gpu.figures")
+    parser.add_argument("--rows", type=Path, required=True, help="a file of rows, which is added to")
+    parser.add_argument("--seconds", type=float, default=500.0, help="how long all of it may take")
+    parser.add_argument("--parts", default="", help="only those with this in their names")
+    parser.add_argument("--commit", default=commit_of_checkout(), help="what rows are told apart by")
+    parser.add_argument("--list", action="store_true")
+    given = parser.parse_args(arguments)
+    chosen = [part for part in parts() if given.parts in part.name]
+    if not chosen:
+        parser.error(f"no part has {given.parts!r} in its name; --list shows them")
+    if given.list:
+        print("\n".join(part.name for part in chosen))
+        return
+    go_on(chosen, given.rows, given.seconds, given.commit)
+    print("\n".join(figure.line(read(given.rows)) for figure in FIGURES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`python -m suites.gpu.figures`: what is run, what is kept, and what figures are made of rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.discover import discover
+from suites.gpu import figures
+from suites.gpu.figures import FIGURES, MODELS, Part, Row, counted, go_on, main, parts, read, run
+
+ZOO_ROW = {"ms": 2.0, "eager_ms": 8.0, "speed_ratio": 1.25}
+ZOO_ROW |= {"first_call_s_assay": 3.0, "first_call_s_inductor": 12.0, "first_call_s_eager-none": 0.1}
+ZOO_ROW |= {"peak_bytes_assay": 90, "peak_bytes_inductor": 100, "peak_bytes_eager-none": 200}
+
+
+def lines(rows: list[Row]) -> dict[str, str]:
+    return {figure.name: figure.line(rows) for figure in FIGURES}
+
+
+def test_figures_of_rows_are_held_to_their_bars() -> None:
+    found = lines([{"part": "zoo train bert", "commit": "a", **ZOO_ROW}])
+    assert "1.250  at least 1.1: met, of 1 rows" in found["zoo, training: Inductor's time over ours"]
+    assert "0.250  at most 0.5: met" in found["first calls, training: ours over Inductor's"]
+    assert "0.900  at most 1: met" in found["memory of training: ours over Inductor's"]
+    assert "4.000  at least 1: met" in found["zoo: eager's time over ours, the least"]
+    assert "not measured" in found["zoo, inference: Inductor's time over ours"]
+
+
+def test_figures_below_their_bars_are_missed() -> None:
+    rows = [{"part": "kernels", "commit": "a", "assay_share": share} for share in (0.95, 0.53)]
+    found = lines(rows)
+    assert "0.710  at least 0.9: MISSED, of 2 rows" in found["kernels: share of a copy's rate"]
+    assert "0.530  at least 0.75: MISSED" in found["kernels: the least share"]
+
+
+def test_what_was_measured_at_this_commit_is_measured_no_more(tmp_path: Path) -> None:
+    path, asked = tmp_path / "rows.jsonl", list[str]()
+
+    def start(part: Part, limit_s: float) -> list[Row]:
+        asked.append(part.name)
+        return [{"speed_ratio": 2.0}, {"speed_ratio": 3.0}]
+
+    some = list(parts())[:3]
+    go_on(some[:2], path, 1000, "a", start)
+    go_on(some, path, 1000, "a", start)
+    assert asked == [part.name for part in some] and len(read(path)) == 6
+    go_on(some[:1], path, 1000, "b", start)
+    assert [row["commit"] for row in read(path)] == ["a"] * 4 + ["b"] * 2
+
+
+def test_nothing_is_begun_without_time(tmp_path: Path) -> None:
+    go_on(parts(), tmp_path / "rows.jsonl", 20, "a", lambda part, limit_s: pytest.fail(part.name))
+
+
+def test_a_part_that_fails_or_takes_too_long_says_so() -> None:
+    (failed,) = run(Part("bad", "suites.gpu.zoo", ("nothing",), 60), 60)
+    assert "no cases of zoo: nothing" in failed["error"]
+    (slow,) = run(Part("slow", "suites.gpu.zoo", (), 1), 1)  # which imports torch for longer
+    assert slow == {"error": "it took longer than 1 s"}
+
+
+def test_tests_are_counted_by_what_pytest_says_last() -> None:
+    assert counted("..F\n1 failed, 170 passed, 2 skipped in 36.76s\n")["failed"] == 1
+    assert counted("171 passed in 36.76s")["passed"] == 171 and counted("")["failed"] == 0
+
+
+def test_parts_name_every_model_of_the_zoo() -> None:
+    pytest.importorskip("transformers", reason="the zoo needs it")
+    assert {case.name.removeprefix("zoo.") for case in discover(("zoo",))} == set(MODELS)
+    assert len({part.name for part in parts()}) == len(list(parts()))
+
+
+def test_main_lists_parts_and_makes_figures_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"part": "optimizer sgd", "commit": "a", "speed_ratio": 1.5}) + "\n")
+    main(["--rows", str(path), "--list", "--parts", "recorded"])
+    assert len(capsys.readouterr().out.split("\n")) == len(MODELS) + 1
+    main(["--rows", str(path), "--seconds", "0"])
+    assert "1.500  at least 1: met" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--rows", str(path), "--parts", "nothing"])
+
+
+def test_a_checkout_without_a_repository_has_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*command: object, **more: object) -> None:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(figures.subprocess, "run", missing)
+    assert figures.commit_of_checkout() == ""
