@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +24,7 @@ from typing import IO, Any
 from compiler.runtime.triton_build import Built, NotBuilt, Wanted, build
 
 MOST_WORKERS = 32
-FEW = 4
+FEW = 2
 """Programs that are compiled sooner here than by workers that are still to start."""
 IDLE_S = 120.0
 """How long a worker waits for something to do."""
@@ -33,6 +33,7 @@ SOURCE = "import sys; sys.path[:0] = {paths!r}; from {module} import main; main(
 _LENGTH = struct.Struct("<Q")
 
 Answer = Built | NotBuilt
+_lock = threading.Lock()
 
 
 class Workers:
@@ -49,16 +50,19 @@ class Workers:
         """An answer for each program."""
         distinct = list(dict.fromkeys(wanted))
         is_here = not self.are_there or self.count < 2 or (len(distinct) <= FEW and self.idle.empty())
-        one: Callable[[Wanted], Answer] = _answer if is_here else self._asked
-        with ThreadPoolExecutor(max_workers=min(self.count, len(distinct)) or 1) as pool:
-            found = dict(zip(distinct, pool.map(one, distinct), strict=True))
+        if is_here:  # one by one: Python 3.11 raises SystemError where two threads make syntax trees
+            found = {each: _answer(each) for each in distinct}
+        else:
+            with ThreadPoolExecutor(max_workers=min(self.count, len(distinct))) as pool:
+                found = dict(zip(distinct, pool.map(self._asked, distinct), strict=True))
         return [found[each] for each in wanted]
 
     def _asked(self, wanted: Wanted) -> Answer:
         """What a worker answers; of one that ends on a program, that it did."""
         worker = self._taken()
         if worker is None:
-            return _answer(wanted)
+            with _lock:
+                return _answer(wanted)
         try:
             send(worker.stdin, wanted)  # type: ignore[arg-type]
             answer: Answer = receive(worker.stdout)  # type: ignore[arg-type]
@@ -114,14 +118,12 @@ def _whole(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-_lock = threading.Lock()
 _known: dict[int, Workers] = {}
 
 
 def workers() -> Workers:
     """Those of this process; a fork of it has its own."""
-    with _lock:
-        return _known.setdefault(os.getpid(), Workers(min(MOST_WORKERS, os.cpu_count() or 1)))
+    return _known.setdefault(os.getpid(), Workers(min(MOST_WORKERS, os.cpu_count() or 1)))
 
 
 def _tasks(stream: IO[bytes], idle_s: float) -> Iterator[Wanted]:
