@@ -44,7 +44,7 @@ def workers() -> Iterator[Workers]:
 
 def test_workers_answer_what_this_process_would_build(several: list[Wanted], workers: Workers) -> None:
     found = workers.build_all(several)
-    assert not workers.idle.empty() and found == [build(each) for each in several]
+    assert workers.build_all([]) == [] and not workers.idle.empty() and found == [build(each) for each in several]
     assert all(isinstance(each, Built) and each.data.startswith(b"\x7fELF") for each in found)
 
 

@@ -49,7 +49,8 @@ class Workers:
     def build_all(self, wanted: Sequence[Wanted]) -> list[Answer]:
         """An answer for each program."""
         distinct = list(dict.fromkeys(wanted))
-        is_here = not self.are_there or self.count < 2 or (len(distinct) <= FEW and self.idle.empty())
+        is_few = len(distinct) <= FEW and self.idle.empty()
+        is_here = not distinct or is_few or not self.are_there or self.count < 2
         if is_here:  # one by one: Python 3.11 raises SystemError where two threads make syntax trees
             found = {each: _answer(each) for each in distinct}
         else:
