@@ -33,7 +33,7 @@ from compiler.ir.loops import (
     Scan,
     Store,
 )
-from compiler.ir.rewrite import is_scattered
+from compiler.ir.rewrite import free_variables, is_scattered
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
@@ -142,6 +142,7 @@ class Evaluation:
         self.tensors = tensors
         self.sizes = dict(sizes)
         self.reduced: dict[tuple[Any, ...], Any] = {}
+        self.free: dict[Expr, frozenset[str]] = {}
         self.failed: set[str] = set()
 
     def points(self, loops: tuple[Loop, ...], at: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -220,8 +221,9 @@ class Evaluation:
         return found
 
     def reduction(self, expr: Reduce, at: Mapping[str, int]) -> Any:
-        """The value of a reduction, computed once for each assignment of the variables around it."""
-        key = (expr, *sorted(at.items()))
+        """The value of a reduction, computed once for each assignment of the variables that it depends on."""
+        needed = free_variables(expr, self.free)
+        key = (expr, *sorted((name, number) for name, number in at.items() if name in needed))
         if key not in self.reduced:
             values = [self.value(expr.body, point, {}) for point in self.points(expr.loops, at)]
             self.reduced[key] = reduce_values(expr, values)

@@ -19,6 +19,7 @@ from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
 from tests.test_cpp_kernels import BOUNDS, RUNS
 from tests.test_edges import EDGES
+from tests.test_nested_reductions import RUNS as NESTED
 
 pytest.importorskip("triton")
 GENERATOR = torch.Generator().manual_seed(5)
@@ -81,6 +82,7 @@ OWN = {
     "total beside nothing": total_beside_nothing(),
     "position in a short row": position_in_a_short_row(),
     **EDGES,
+    **NESTED,
 }
 SLOW = ("long", "large", "in steps")
 INTERPRETED = {name: run for name, run in {**RUNS, **OWN}.items() if not any(word in name for word in SLOW)}

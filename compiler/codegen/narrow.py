@@ -39,14 +39,23 @@ def narrowed(nest: Nest, intern: Interner) -> Nest:
 
 
 class Narrower:
-    """Rewrites expressions over loops of these extents."""
+    """Rewrites expressions over loops of these extents; in a reduction that binds `bound`, `around` is what rewrites
+    outside of it."""
 
-    def __init__(self, intern: Interner, extents: Mapping[str, Index]) -> None:
-        self.intern, self.extents = intern, extents
+    def __init__(
+        self,
+        intern: Interner,
+        extents: Mapping[str, Index],
+        around: Narrower | None = None,
+        bound: frozenset[str] = frozenset(),
+    ) -> None:
+        self.intern, self.extents, self.around, self.bound = intern, extents, around, bound
         self.done: dict[int, tuple[Expr, Expr]] = {}
         self.ranges: dict[int, tuple[Expr, Interval | None]] = {}
 
     def __call__(self, expr: Expr) -> Expr:
+        if self.around is not None and isinstance(expr, Reduce) and not self.intern.free(expr) & self.bound:
+            return self.around(expr)  # once for all reductions that it is in
         if id(expr) not in self.done:
             self.done[id(expr)] = (expr, self.intern(self._rewritten(expr)))  # kept, so that the id stays taken
         return self.done[id(expr)][1]
@@ -58,7 +67,8 @@ class Narrower:
             case Cast(inner, dtype) if dtype is not torch.int64 and self._is_small(inner):
                 return replace(expr, expr=self._small(inner))
             case Reduce(_, loops):
-                inside = Narrower(self.intern, {**self.extents, **{loop.var: loop.extent for loop in loops}})
+                own = {loop.var: loop.extent for loop in loops}
+                inside = Narrower(self.intern, {**self.extents, **own}, self, frozenset(own))
                 return replace(expr, body=inside(expr.body))
             case Bind(_, position, body):
                 bound = Renamer(self.intern, {}, self.extents).bind(expr, self(position), body)

@@ -128,6 +128,9 @@ class _Normalizer:
         self.kernel = kernel
         self.fresh = itertools.count()
         self.loops: tuple[Loop, ...] = ()
+        self.made: dict[tuple[int, tuple[Loop, ...] | None], Expr] = {}
+        """What reductions have become, each once: it may be in several others, and these in several more. The loops are
+        those around it that it depends on."""
 
     def run(self) -> Kernel:
         kernel = self.kernel
@@ -187,6 +190,11 @@ class _Normalizer:
     def _expand_one(self, expr: Expr) -> Expr:
         """The reduction over loops with names that nothing else has, argmax and argmin spelled out."""
         assert isinstance(expr, Reduce)
+        if (id(expr), None) not in self.made:
+            self.made[id(expr), None] = self._expanded(expr)
+        return self.made[id(expr), None]
+
+    def _expanded(self, expr: Reduce) -> Expr:
         loops = tuple(Loop(f"u{next(self.fresh)}", loop.extent) for loop in expr.loops)
         environment = {old.var: Symbol(new.var) for old, new in zip(expr.loops, loops, strict=True)}
         body = self._expand(Renamer(self.intern, environment, _extents(loops))(expr.body))
@@ -218,6 +226,12 @@ class _Normalizer:
     def _reduction(self, expr: Expr, outside: tuple[Loop, ...]) -> Expr:
         """The reduction with its own loops dropped, split, joined and named, its body treated likewise."""
         assert isinstance(expr, Reduce)
+        around = tuple(loop for loop in outside if loop.var in self.intern.free(expr))
+        if (id(expr), around) not in self.made:
+            self.made[id(expr), around] = self._named(expr, around)
+        return self.made[id(expr), around]
+
+    def _named(self, expr: Reduce, outside: tuple[Loop, ...]) -> Expr:
         loops, body = expr.loops, expr.body
         around = _extents(outside)
         change = _drop(loops) or self._change_of(loops, body)

@@ -18,7 +18,7 @@ import torch
 from compiler.codegen import affine
 from compiler.ir.index import Index, Int, Symbol
 from compiler.ir.loops import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
-from compiler.ir.rewrite import renamed_at_root
+from compiler.ir.rewrite import free_variables, renamed_at_root
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
@@ -120,14 +120,26 @@ def indices(roots: Iterable[Expr]) -> list[Index]:
 class Renamer:
     """Applies a substitution to every index of an expression, and simplifies what it gives."""
 
-    def __init__(self, intern: Interner, environment: Mapping[str, Index], extents: affine.Extents) -> None:
+    def __init__(
+        self,
+        intern: Interner,
+        environment: Mapping[str, Index],
+        extents: affine.Extents,
+        around: Renamer | None = None,
+        bound: frozenset[str] = frozenset(),
+    ) -> None:
+        """In a reduction that binds `bound`, `around` is what renames outside of it."""
         self.intern, self.environment, self.extents = intern, environment, extents
+        self.around, self.bound = around, bound
+        self.free: dict[Expr, frozenset[str]] = around.free if around is not None else {}
         self.done: dict[int, tuple[Expr, Expr]] = {}
 
     def index(self, index: Index) -> Index:
         return affine.simplify(affine.substitute(index, self.environment), self.extents)
 
     def __call__(self, expr: Expr) -> Expr:
+        if self.around is not None and isinstance(expr, Reduce) and not free_variables(expr, self.free) & self.bound:
+            return self.around(expr)  # once for all reductions that it is in: each of them may be in several others
         if id(expr) not in self.done:
             self.done[id(expr)] = (expr, self.intern(self._rename(expr)))  # kept, so that the id stays taken
         return self.done[id(expr)][1]
@@ -192,10 +204,10 @@ class Renamer:
         return Bind(Loop(var, extent), position, Renamer(self.intern, environment, extents)(body), expr.dtype)
 
     def _reduction(self, expr: Reduce) -> Expr:
-        bound = {loop.var for loop in expr.loops}
+        bound = frozenset(loop.var for loop in expr.loops)
         outer = {name: value for name, value in self.environment.items() if name not in bound}
         extents = {**self.extents, **{loop.var: loop.extent for loop in expr.loops}}
-        return replace(expr, body=Renamer(self.intern, outer, extents)(expr.body))
+        return replace(expr, body=Renamer(self.intern, outer, extents, self, bound)(expr.body))
 
 
 def index_of(expr: Expr) -> Index | None:
