@@ -53,6 +53,9 @@ MOST_MEMBERS_NODES = 320
 """Nodes in all the expressions of a group."""
 DEEPEST = 56
 """Depth of an expression: every later walk over it is recursive."""
+FEW_NODES = 4
+"""Nodes that a value adds to a group that computes all but these already, whatever its size: the positions of elements
+beside these."""
 LEAST_PARALLEL = 8
 """Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
 EXACT = ("max", "min", "any", "all", "argmax", "argmin")
@@ -593,7 +596,9 @@ class _Fusion:
 
     def _pays(self, group: Group, wider: Group, placed: Expr, expansion: Expr, fresh: list[Expr]) -> bool:
         """Whether computing a value here costs no more than reading its operands in a kernel of its own."""
-        if len(group.seen) + len(fresh) > MOST_MEMBERS_NODES or self.cost.depth(expansion) > DEEPEST:
+        depth = self.cost.depth(expansion)
+        is_there = len(fresh) <= FEW_NODES and depth <= max(map(self.cost.depth, group.expansions.values()))
+        if not is_there and (len(group.seen) + len(fresh) > MOST_MEMBERS_NODES or depth > DEEPEST):
             return False
         ranges, own = wider.ranges, nodes(placed)
         self.cost.note((*own, *fresh))
