@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from compiler.ir.loops import Check, Expr
 from compiler.runtime.triton_launch import compiled, module_of
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
+from tests.lowering import planned, traced
 from tests.test_cpp_kernels import BOUNDS, RUNS
 from tests.test_edges import EDGES
 from tests.test_nested_reductions import RUNS as NESTED
@@ -72,6 +74,31 @@ def steps_of_several(count: int, numel: int) -> ir.Run:
     return ir.make_run(loops(i=numel), stores, tensors, expected)
 
 
+def lowered(function: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], x: torch.Tensor) -> ir.Run:
+    """The one kernel of a function, whose results it stores in their order."""
+    (kernel,) = planned(traced(function, x)).kernels
+    outputs = dict(zip((b.name for b in kernel.buffers if b.name.startswith("out")), function(x), strict=True))
+    tensors = {b.name: torch.full_like(outputs[b.name], 77) if b.name in outputs else x for b in kernel.buffers}
+    return ir.Run(kernel, tensors, outputs)
+
+
+def unordered(rows: int, length: int) -> torch.Tensor:
+    """Rows without equals, so that positions are known, in which infinities and NaN come last and first."""
+    ranks = torch.rand(rows, length, generator=GENERATOR).argsort(-1).float() - length // 2
+    ranks[::3, length // 2], ranks[1::3, 0] = float("nan"), float("-inf")
+    return ranks
+
+
+SORTED = {
+    "sorted rows of 5": lowered(lambda x: tuple(x.sort(stable=True)), unordered(70, 5)),
+    "sorted rows of 32": lowered(lambda x: tuple(x.sort(-1, True)), unordered(9, 32)),
+    "sorted columns": lowered(lambda x: tuple(x.sort(0)), unordered(12, 33)),
+    "greatest 2 of 8": lowered(lambda x: tuple(x.topk(2)), unordered(300, 8)),
+    "least 3 of 60": lowered(lambda x: tuple(x.topk(3, largest=False)), unordered(20, 60)),
+    "greatest 8 of 300": lowered(lambda x: tuple(x.topk(8)), unordered(5, 300)),
+}
+
+
 OWN = {
     "steps of 5 tensors": steps_of_several(5, 3000),
     "steps of 2 tensors of nothing": steps_of_several(2, 0),
@@ -83,6 +110,7 @@ OWN = {
     "position in a short row": position_in_a_short_row(),
     **EDGES,
     **NESTED,
+    **SORTED,
 }
 SLOW = ("long", "large", "in steps")
 INTERPRETED = {name: run for name, run in {**RUNS, **OWN}.items() if not any(word in name for word in SLOW)}
@@ -102,6 +130,7 @@ COMPILED = (
     *("mask of dropout, 8 at a time", "mask of dropout, 1 at a time", "dropped halves"),
     *("steps of 5 tensors", "steps of 32 tensors"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
+    *("sorted rows of 32", "greatest 2 of 8", "greatest 8 of 300"),
 )
 
 

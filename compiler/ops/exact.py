@@ -39,12 +39,18 @@ ORDERED = ("any", "all", "argmax", "argmin")
 """Reductions of floating point that have one result, in whatever order."""
 
 
-def exact(result: Result, is_complex: bool) -> Result:
+TIED = frozenset(("aten.sort", "aten.topk"))
+"""Operators that say nothing of which of equals comes first, so that eager's own algorithm decides."""
+
+
+def exact(result: Result, target: str, is_complex: bool) -> Result:
     """The elements of the outputs, so that fusing them with others changes no bit either. Of complex numbers, whose
     signs of zeros depend on how eager's vectors are filled, only those that nothing computes.
 
     Raises: Declined for one that eager may compute otherwise.
     """
+    if target in TIED:
+        raise Declined("the order of equals")
     return tuple(_exact(output, is_complex) for output in result)
 
 

@@ -216,7 +216,6 @@ record(
     Kind.indexing,
     None,
     *(
-        "masked_scatter masked_select nonzero sort topk _unique2 bincount one_hot"
-        " upsample_bicubic2d repeat_interleave.Tensor"
+        "masked_scatter masked_select nonzero _unique2 bincount one_hot upsample_bicubic2d repeat_interleave.Tensor"
     ).split(),
 )

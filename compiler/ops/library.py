@@ -10,7 +10,7 @@ def left(*targets: str) -> None:
     record(Kind.composite, None, *" ".join(targets).split())
 
 
-left("sort.stable kthvalue mode median median.dim nanmedian nanmedian.dim histc unique_dim")
+left("kthvalue mode median median.dim nanmedian nanmedian.dim histc unique_dim")
 """They order or count data: the steps depend on it, and ATen's are those of a sorting library."""
 
 left(

@@ -315,7 +315,7 @@ class _Lowering:
             may_refuse = found.kind is Kind.view or (found.kind is Kind.random and found.rule is None)
             is_nothing = not may_refuse and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
-            result = exact(result, operation.is_complex) if self.is_exact else result
+            result = exact(result, found.target, operation.is_complex) if self.is_exact else result
             self._check_target(operation, result)
         except Declined:
             return None
