@@ -100,6 +100,30 @@ def test_few_short_rows_are_turned_too(size: int, dtype: torch.dtype) -> None:
     assert_as_eager(lambda x: torch.log_softmax(x.t(), 0).contiguous(), x)
 
 
+def test_chains_of_reductions_over_short_rows_run_side_by_side() -> None:
+    """Row by row each reduction of a chain waits for the one before to be joined across a vector."""
+
+    def greatest(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x.topk(3))
+
+    for rows, length in ((40, 8), (40, 60), (40, 64)):
+        x = torch.randn(rows, length)
+        assert "m::transpose(" in texts(greatest, x)[0]
+        assert_as_eager(lambda x: greatest(x)[0], x)
+    for rows, length in ((8, 64), (40, 65)):
+        assert "m::transpose(" not in texts(greatest, torch.randn(rows, length))[0]
+
+
+def test_long_chains_over_rows_that_fill_vectors_and_are_stored_run_along_them() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (torch.softmax(torch.nn.functional.layer_norm(x, x.shape[1:]), 1),)
+
+    for length, is_turned in ((12, True), (32, True), (60, True), (64, False)):
+        x = torch.randn(40, length)
+        assert ("m::transpose(" in texts(program, x)[0]) == is_turned, length
+        assert_as_eager(lambda x: program(x)[0], x)
+
+
 def test_tiles_that_are_read_once_have_more_lanes() -> None:
     """Not so what is read again, as in a softmax, which should be near by then; nor what short rows are turned for."""
     x = torch.empty(130, 4096)

@@ -113,7 +113,7 @@ def emit_kernel(kernel: Kernel) -> str:
         writer.line(line)
     pointers = [f"{'' if b.name in stored else 'const '}{memory_type(b.dtype)}* {b.name}" for b in kernel.buffers]
     arguments = [*pointers, *(f"i64 {symbol}" for symbol in kernel.symbols)]
-    intern, nests = normalize(kernel)
+    intern, nests = normalize(kernel, turns_rows=True)
     failures = failures_of(kernel)
     past = streamed_buffers(kernel)
     streamed = {b.name: memory_type(b.dtype) for b in kernel.buffers if b.name in past}
