@@ -5,6 +5,7 @@
                         through ATen; `assay-aot,dynamic` with symbolic sizes
     assay-loops         our compiler, its kernels run by the reference: slow, for small sizes
     assay-triton        our compiler, its kernels as Triton programs, interpreted: slow, for small sizes
+    assay-sm90          our compiler, its kernels compiled by Triton for a GPU beside the C++ that runs: what each takes
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
@@ -30,15 +31,20 @@ import torch
 import torch._dynamo
 from torch import fx, nn
 
+FOR_GPU = "assay-sm90"
 OWN = {
     "assay": "compiler.fx:assay",
     "assay-loops": "harness.stages:assay_loops",
     "assay-triton": "harness.interpreted:assay_triton",
+    FOR_GPU: "harness.for_gpu:assay_sm90",
     "assay_reference": "reference.pipeline:assay_reference",
 }
 """Our own backends, found from a checkout too, where no entry point is installed."""
 
 WITHOUT_DYNAMO = "assay-aot"
+
+JOURNALLED = ("assay", "assay-loops", "assay-triton", FOR_GPU, WITHOUT_DYNAMO)
+"""The backends whose compiles the compiler's journal counts."""
 
 FLAGS = ("dynamic", "fullgraph")
 """What torch.compile itself can be asked for behind a backend's name."""
@@ -160,7 +166,7 @@ def backend_names() -> tuple[str, ...]:
 
 def statistics(backend: str) -> Statistics | None:
     """The counts of the compiler's journal since the process began; None for a backend that keeps none."""
-    if backend.split(",")[0] not in ("assay", WITHOUT_DYNAMO):
+    if backend.split(",")[0] not in JOURNALLED:
         return None
     totals = importlib.import_module("compiler.journal").totals()
     return Statistics(totals["nodes"], totals["nodes_generated"], dict(totals["fallbacks"]))

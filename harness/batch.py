@@ -42,6 +42,8 @@ AS_MUCH = "Dynamo alone, with eager behind it, fails in the same way"
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
+STRICTLY = ("assay", "assay-triton", "assay-sm90")
+"""The backends that take it."""
 
 
 @dataclass(slots=True)
@@ -257,7 +259,7 @@ def _beside_eager(case: Case, backend: Backend, seed: int) -> Result:
 
 def strictly(backend: str) -> str:
     """The backend that refuses what it would give back to eager, where it knows how to."""
-    return f"{backend},{STRICT}" if backend.split(",")[0] == "assay" else backend
+    return f"{backend},{STRICT}" if backend.split(",")[0] in STRICTLY else backend
 
 
 def is_conclusive(result: Result) -> bool:

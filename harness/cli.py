@@ -4,6 +4,7 @@ assay run      hold programs against eager          exit 0: all as eager (or in 
 assay bench    time a backend against others        2: bad usage, with the valid choices named
 assay memory   what a training step keeps, and why  130: interrupted; the report holds what had ended
 assay compare  what changed between two reports
+assay kernels  what kernels take of a GPU, as `run --kernels` recorded
 assay list     the cases of a suite
 assay env      what a report says of this machine
 """
@@ -32,12 +33,13 @@ from harness import (
     partitioning,
     progress,
     report,
+    resources,
     scaling,
     triage,
     warm,
     worker,
 )  # fmt: skip
-from harness.backends import OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
+from harness.backends import FOR_GPU, OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
 from harness.batch_options import BATCHES, Batches, batches_table
 from harness.bench_worker import AHEAD, EAGER
 from harness.case import MODES, SHAPES, SIZES, Case
@@ -136,14 +138,16 @@ HUNT_STORE = Path(".assay/programs")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+@click.option("--kernels", "kernels_path", type=click.Path(path_type=Path), metavar="PATH",
+              help="assay-sm90: write what each kernel takes of a GPU, a line of JSON each.")  # fmt: skip
 @HUNTING
 @BATCHES
 @drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    html_directory: Path | None, examples: int, first: int, oracles: str, shard: str, resume: Path | None,
-    summary: Path | None, **driving: Any,
+    html_directory: Path | None, kernels_path: Path | None, examples: int, first: int, oracles: str, shard: str,
+    resume: Path | None, summary: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
@@ -157,6 +161,7 @@ def run(
     check_writable(json_path, html_directory)
     check_device(device)
     check_backends(backends, takes_backwards=True)
+    record_kernels(backends, kernels_path, progress.terminal_beside(json_path))
     if names == ("machine",):
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     if (module := alone(names, discover_batches)) is not None:
@@ -186,6 +191,31 @@ def run(
     write_reports(rows, facts, interrupted, json_path, html_directory)
     show_results(console, rows, interrupted)
     sys.exit(INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1)
+
+
+def record_kernels(backends: Sequence[str], path: Path | None, console: Console) -> None:
+    """Until this command ends, what kernels take of a GPU is recorded where a backend tells; then it is summed up.
+
+    Raises: click.UsageError for a file that no backend fills, or that cannot be written.
+    """
+    if not any(name.split(",")[0] == FOR_GPU for name in backends):
+        if path is not None:
+            raise click.UsageError(
+                f"--kernels is for backend {FOR_GPU}: no other compiles kernels for a GPU that is not there"
+            )
+        return
+    context = click.get_current_context()
+    try:
+        file = context.with_resource(resources.recording(path))
+    except OSError as error:
+        raise click.UsageError(f"--kernels {path}: cannot be written ({error.strerror or error})") from error
+    context.call_on_close(lambda: show_kernels(console, file))
+
+
+def show_kernels(console: Console, *files: Path) -> None:
+    records = [record for file in files for record in resources.read(file)]
+    for line in resources.summary(records):
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def run_pieces(
@@ -417,6 +447,13 @@ def memory(
     if html_directory is not None:
         report.write_html(html_directory, memory_report.render_html(shown, facts))
     memory_report.show(console, shown)
+
+
+@commands.command("kernels")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def sum_up_kernels(files: tuple[Path, ...]) -> None:
+    """What kernels take of a GPU, summed up over files that `run --kernels` wrote."""
+    show_kernels(progress.terminal(), *files)
 
 
 @commands.command()

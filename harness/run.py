@@ -33,7 +33,7 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends, beside
+from harness import backends, beside, resources
 from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
@@ -92,7 +92,8 @@ def run_case(
     counters.clear()
     try:
         call = made_call(case, size, seed, device)
-        return _Trial(case, mode, resolved, call, seed, steps, is_poked).result(timed, quick)
+        with resources.of_case(f"{case.name} {mode} {resolved.name}"):
+            return _Trial(case, mode, resolved, call, seed, steps, is_poked).result(timed, quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:

@@ -49,7 +49,7 @@ nothing between warps, which is what fails."""
 MOST_SHARED = 227 << 10
 """Bytes of shared memory that a launch may take, on any device that is compiled for."""
 CAPABILITY = (9, 0)
-"""What machine code is for where no GPU is there: to look at it, and to test that there is some."""
+"""What machine code of a kernel on the CPU is for: to look at it, and to test that there is some."""
 
 
 def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
@@ -296,7 +296,8 @@ def _failed(program: Program, error: NotBuilt) -> BuildError:
 
 
 def _capability(device: torch.device) -> int:
-    major, minor = torch.cuda.get_device_capability(device) if torch.cuda.is_available() else CAPABILITY
+    is_here = device.type == "cuda" and torch.cuda.is_available()
+    major, minor = torch.cuda.get_device_capability(device) if is_here else CAPABILITY
     return 10 * major + minor
 
 

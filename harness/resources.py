@@ -1,0 +1,165 @@
+"""What kernels' machine code takes of a GPU: a record for each kernel of each case, and their summary.
+
+Any process of a run appends to one file, which `ASSAY_KERNELS` names (`assay run --kernels PATH` sets it), a line of
+JSON a kernel as it is compiled, so that what a crash ends has its records too:
+
+    {"case": "zoo.bert train assay-sm90", "kernel": "kernel_3", "digest": "5f1c...", "end": "compiled", "reason": "",
+     "programs": [{"registers": 40, "shared_bytes": 1024, "stack_bytes": 0, "spill_bytes": 0,
+                   "warps": 4, "wanted_warps": 4}]}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = "ASSAY_KERNELS"
+COMPILED, NO_TEXT, FAILED = "compiled", "no text", "failed"
+"""How a kernel ends: as machine code; Triton has no text for what it does; Triton, or the assembler, fails on it."""
+REGISTERS = (32, 64, 96, 128, 168, 254, 255)
+"""Bounds of the ranges that registers a thread are counted in; 255 is the most there are."""
+SHOWN = 20
+
+_case = ""
+_written: set[Record] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a program takes: registers a thread, shared memory a block, of each thread's own memory its stack and what
+    of it is for registers that there are too few of; and its warps, beside those that it was written for."""
+
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_bytes: int
+    warps: int
+    wanted_warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A kernel of a case. Kernels with one digest are the same; `reason` is of one that was not compiled."""
+
+    case: str
+    kernel: str
+    digest: str
+    end: str
+    reason: str
+    programs: tuple[Resources, ...]
+
+    @property
+    def spill_bytes(self) -> int:
+        return sum(program.spill_bytes for program in self.programs)
+
+
+@contextlib.contextmanager
+def of_case(label: str) -> Iterator[None]:
+    """What is compiled meanwhile belongs to the case."""
+    global _case
+    before, _case = _case, label
+    try:
+        yield
+    finally:
+        _case = before
+
+
+def current_case() -> str:
+    return _case
+
+
+def write(record: Record) -> None:
+    """Appends a record to the file, where one is named; a process writes each once."""
+    path = os.environ.get(FILE)
+    if not path or record in _written:
+        return
+    _written.add(record)
+    line = json.dumps(dataclasses.asdict(record)) + "\n"
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, line.encode())  # one write, so that lines of several processes do not mix
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a file."""
+    return [record_of(json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def record_of(data: dict[str, Any]) -> Record:
+    return Record(**{**data, "programs": tuple(Resources(**program) for program in data["programs"])})
+
+
+@contextlib.contextmanager
+def recording(path: Path | None) -> Iterator[Path]:
+    """The file that this process and those that it starts append to: `path`, emptied, or one that goes afterwards."""
+    with tempfile.TemporaryDirectory(prefix="assay-kernels-") as folder:
+        file = (path or Path(folder) / "kernels.jsonl").absolute()
+        file.write_text("")
+        before = os.environ.get(FILE)
+        os.environ[FILE] = str(file)
+        try:
+            yield file
+        finally:
+            os.environ.pop(FILE)
+            if before is not None:
+                os.environ[FILE] = before
+
+
+def summary(records: Sequence[Record]) -> list[str]:
+    """What the records come to, in lines: how many kernels, their registers, which spill, which are not compiled."""
+    distinct = {record.digest: record for record in records}.values()
+    programs = [program for record in distinct for program in record.programs]
+    ends = Counter(record.end for record in distinct)
+    lines = [
+        f"{len(records)} kernels, {len(distinct)} distinct: {ends[COMPILED]} compiled for sm_90 as {len(programs)} "
+        f"programs, {ends[NO_TEXT]} with no text in Triton, {ends[FAILED]} failed"
+    ]
+    if programs:
+        most = max(programs, key=lambda program: program.registers)
+        others = sum(program.warps != program.wanted_warps for program in programs)
+        lines += [
+            f"registers a thread: {_ranges([program.registers for program in programs])}; at most {most.registers}",
+            f"shared memory a block: at most {max(program.shared_bytes for program in programs)} bytes; "
+            f"stack a thread: at most {max(program.stack_bytes for program in programs)} bytes; "
+            f"{others} programs with other warps than wanted",
+        ]
+    lines += _spills(distinct)
+    return [*lines, *_reasons(distinct)]
+
+
+def _ranges(registers: Sequence[int]) -> str:
+    """How many of the numbers are in each range."""
+    lower, parts = 0, []
+    for upper in REGISTERS:
+        count = sum(lower < number <= upper for number in registers)
+        parts += [f"{count} of {lower + 1} to {upper}"] if count else []
+        lower = upper
+    return ", ".join(parts)
+
+
+def _spills(records: Sequence[Record] | Any) -> list[str]:
+    spilled = sorted((r for r in records if r.spill_bytes), key=lambda record: -record.spill_bytes)
+    told = [f"  {r.kernel} of {r.case} ({r.digest[:8]}): {r.spill_bytes} bytes" for r in spilled[:SHOWN]]
+    rest = [f"  and {len(spilled) - SHOWN} others"] if len(spilled) > SHOWN else []
+    return [f"{len(spilled)} spill", *told, *rest]
+
+
+def _reasons(records: Sequence[Record] | Any) -> list[str]:
+    """Why kernels are not compiled, the most frequent reason first, with a case of each."""
+    missed = [record for record in records if record.end != COMPILED]
+    first = {(record.end, record.reason): record for record in reversed(missed)}
+    counts = Counter((record.end, record.reason) for record in missed)
+    return [
+        f"{end}, {count} kernels, as {first[end, reason].kernel} of {first[end, reason].case}: {reason}"
+        for (end, reason), count in counts.most_common()
+    ]
