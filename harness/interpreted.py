@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import triton
+import triton.language as tl
 from torch import fx
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from compiler.codegen.tile import USUAL, Change
 from compiler.codegen.triton import emit_programs
@@ -65,6 +68,23 @@ def interpret(kernel: Kernel, options: Options, is_by_row: bool = False, change:
                 getattr(module, program.name)[(grid,)](*map(_in_memory, tensors), *sizes.values())
 
     return run
+
+
+def round_to_bfloat16() -> None:
+    """Has the interpreter round what becomes a bfloat16, as a GPU does: by itself it cuts off."""
+    cast = InterpreterBuilder.cast_impl
+
+    def rounded(builder: Any, value: Any, kind: Any) -> Any:
+        if value.dtype.scalar != tl.float32 or kind.scalar != tl.bfloat16:
+            return cast(builder, value, kind)
+        halves = torch.from_numpy(np.array(value.data)).to(torch.bfloat16)
+        return TensorHandle(halves.view(torch.uint16).numpy(), kind.scalar)
+
+    InterpreterBuilder.cast_impl = rounded
+
+
+if triton.knobs.runtime.interpret:
+    round_to_bfloat16()
 
 
 def _in_memory(value: torch.Tensor) -> torch.Tensor:

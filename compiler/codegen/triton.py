@@ -813,7 +813,8 @@ class _Emitter:
         return result
 
     def _sequential(self, expr: Reduce, place: Place) -> str:
-        """A reduction as a loop over what varies around it."""
+        """A reduction as a loop over what varies around it. One over nothing reads nothing, for there may be no memory:
+        what its loop does not vary would be read before it."""
         free = self.intern.free(expr)
         axes = self._axes_of(free, place)
         total, number = product(tuple(loop.extent for loop in expr.loops)), self.count
@@ -821,6 +822,8 @@ class _Emitter:
         part, step = f"part_{number}", f"s_{number}"
         start = identity_of(expr.op, expr.dtype)
         place.line(f"{part} = tl.full({self._shape(axes, place)}, {start}, {register_type(expr)})")
+        if total == Int(0):
+            return self._new(place, f"{part} != 0") if expr.op in ("any", "all") else part
         inside = Place([], place.depth + 1, place, frozenset(loop.var for loop in expr.loops), place.tile)
         is_short = isinstance(total, Int) and total.value <= UNROLLED
         self._decode(inside, step, expr.loops)
