@@ -126,6 +126,8 @@ def _usual(shape: Shape) -> Blocks:
     longest = max([_guess(length) for length in shape.lengths] or [_guess(shape.inner)])
     if shape.is_x_near:
         return _across(shape, longest)
+    if not all(isinstance(length, Int) for length in shape.lengths or (shape.inner,)):
+        return _in_unknown_steps(shape)
     width = power_above(longest)
     if shape.is_gathered and _guess(shape.rows) <= FEW and width >= 2 * GATHERED:
         return Blocks(1, 4, 0, GATHERED)
@@ -142,6 +144,12 @@ def _in_steps(shape: Shape) -> Blocks:
     if len(shape.lengths) > 1:
         return Blocks(1, 4, 0, BESIDE) if _guess(shape.rows) > FEW else Blocks(1, 8, 0, STEP)
     return Blocks(1, 16, 0, STEP)
+
+
+def _in_unknown_steps(shape: Shape) -> Blocks:
+    """The blocks of rows that are walked in steps however short they are: so few elements a thread that registers hold
+    them of several tensors, and small instances where there are many rows."""
+    return _in_steps(shape) if _guess(shape.rows) <= FEW else Blocks(1, 4, 0, BESIDE)
 
 
 def _pointwise(shape: Shape) -> Blocks:
