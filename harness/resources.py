@@ -16,7 +16,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,10 @@ COMPILED, NO_TEXT, FAILED = "compiled", "no text", "failed"
 """How a kernel ends: as machine code; Triton has no text for what it does; Triton, or the assembler, fails on it."""
 REGISTERS = (32, 64, 96, 128, 168, 254, 255)
 """Bounds of the ranges that registers a thread are counted in; 255 is the most there are."""
+MOST_REGISTERS, BLOCK_REGISTERS = 255, 1 << 16
+"""What a thread may have, and the threads of a block together, which get them some at once."""
+REGISTERS_AT_ONCE = 8
+THREADS_OF_A_WARP = 32
 SHOWN = 20
 
 _case = ""
@@ -35,7 +39,7 @@ _written: set[Record] = set()
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What a program takes: registers a thread, shared memory a block, of each thread's own memory its stack and what
-    of it is for registers that there are too few of; and its warps, beside those that it was written for."""
+    registers it stores there; and its warps, beside those that it was written for."""
 
     registers: int
     shared_bytes: int
@@ -43,6 +47,13 @@ class Resources:
     spill_bytes: int
     warps: int
     wanted_warps: int
+
+    @property
+    def is_short_of_registers(self) -> bool:
+        """Whether it stores registers because there are no more. A program that has fewer than it may have stores some
+        around calls, as of an assertion or of a division in float64, which costs nothing of note."""
+        most = min(MOST_REGISTERS, BLOCK_REGISTERS // (THREADS_OF_A_WARP * self.warps))
+        return self.spill_bytes > 0 and self.registers > most - REGISTERS_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,10 @@ class Record:
     @property
     def spill_bytes(self) -> int:
         return sum(program.spill_bytes for program in self.programs)
+
+    @property
+    def is_short_of_registers(self) -> bool:
+        return any(program.is_short_of_registers for program in self.programs)
 
 
 @contextlib.contextmanager
@@ -105,6 +120,7 @@ def recording(path: Path | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="assay-kernels-") as folder:
         file = (path or Path(folder) / "kernels.jsonl").absolute()
         file.write_text("")
+        _written.clear()
         before = os.environ.get(FILE)
         os.environ[FILE] = str(file)
         try:
@@ -147,14 +163,17 @@ def _ranges(registers: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _spills(records: Sequence[Record] | Any) -> list[str]:
+def _spills(records: Iterable[Record]) -> list[str]:
     spilled = sorted((r for r in records if r.spill_bytes), key=lambda record: -record.spill_bytes)
-    told = [f"  {r.kernel} of {r.case} ({r.digest[:8]}): {r.spill_bytes} bytes" for r in spilled[:SHOWN]]
-    rest = [f"  and {len(spilled) - SHOWN} others"] if len(spilled) > SHOWN else []
-    return [f"{len(spilled)} spill", *told, *rest]
+    short = [record for record in spilled if record.is_short_of_registers]
+    told = [f"  {r.kernel} of {r.case} ({r.digest[:8]}): {r.spill_bytes} bytes" for r in short[:SHOWN]]
+    rest = [f"  and {len(short) - SHOWN} others"] if len(short) > SHOWN else []
+    others = [record.spill_bytes for record in spilled if not record.is_short_of_registers]
+    around = f"; {len(others)} more store registers around a call, at most {max(others)} bytes" if others else ""
+    return [f"{len(short)} spill{around}", *told, *rest]
 
 
-def _reasons(records: Sequence[Record] | Any) -> list[str]:
+def _reasons(records: Iterable[Record]) -> list[str]:
     """Why kernels are not compiled, the most frequent reason first, with a case of each."""
     missed = [record for record in records if record.end != COMPILED]
     first = {(record.end, record.reason): record for record in reversed(missed)}
