@@ -15,7 +15,6 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,8 +80,7 @@ def compile_all(kernels: Sequence[Kernel], options: Options) -> Loaded:
 
     Raises: BuildError for the first that Triton fails on.
     """
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        ends = list(pool.map(lambda kernel: end_of(kernel, options), kernels))
+    ends = [end_of(kernel, options) for kernel in kernels]  # Python 3.11 lets no two threads make syntax trees at once
     for kernel, end in zip(kernels, ends, strict=True):
         resources.write(Record(resources.current_case(), kernel.name, end.digest, end.how, end.reason, end.programs))
     if failed := [(kernel, end.reason) for kernel, end in zip(kernels, ends, strict=True) if end.how == FAILED]:
@@ -103,20 +101,20 @@ class End:
 
 def end_of(kernel: Kernel, options: Options) -> End:
     """A kernel compiled, whatever its name and origins, for addresses at multiples of 16."""
-    return _end_of(replace(kernel, name=ANY, origins=()), options.cache)
+    kernel = replace(kernel, name=ANY, origins=())
+    try:
+        return _compiled(kernel, options.cache)
+    except Unsupported as error:
+        return End(key_of([show(kernel)]), NO_TEXT, str(error), ())
+    except Exception as error:  # Triton's passes and the assembler raise errors of many classes
+        return End(key_of([show(kernel)]), FAILED, f"{type(error).__name__}: {error}", ())
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _end_of(kernel: Kernel, cache: str) -> End:
-    try:
-        programs = emit_programs(kernel, is_surely_wide(kernel))
-    except Unsupported as error:
-        return End(key_of([show(kernel)]), NO_TEXT, str(error), ())
+def _compiled(kernel: Kernel, cache: str) -> End:
+    programs = emit_programs(kernel, is_surely_wide(kernel))
     digest = key_of([text_of(programs), Path(triton_math.__file__).read_text()], *facts_of(kernel, programs))
-    try:
-        path = fetch(cache, digest, lambda fresh: fresh.write_text(_measured(kernel, programs, cache)), KIND)
-    except Exception as error:  # Triton's passes and the assembler raise errors of many classes
-        return End(digest, FAILED, f"{type(error).__name__}: {error}", ())
+    path = fetch(cache, digest, lambda fresh: fresh.write_text(_measured(kernel, programs, cache)), KIND)
     known = json.loads(path.read_bytes()[:-DIGEST_BYTES])
     return End(digest, COMPILED, "", tuple(Resources(**program) for program in known))
 

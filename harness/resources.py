@@ -29,6 +29,8 @@ REGISTERS = (32, 64, 96, 128, 168, 254, 255)
 MOST_REGISTERS, BLOCK_REGISTERS = 255, 1 << 16
 """What a thread may have, and the threads of a block together, which get them some at once."""
 REGISTERS_AT_ONCE = 8
+KEPT_OVER_A_CALL = 32
+"""Bytes a thread."""
 THREADS_OF_A_WARP = 32
 SHOWN = 20
 
@@ -50,10 +52,11 @@ class Resources:
 
     @property
     def is_short_of_registers(self) -> bool:
-        """Whether it stores registers because there are no more. A program that has fewer than it may have stores some
+        """Whether it stores registers because there are no more. A program that has fewer than it may have stores a few
         around calls, as of an assertion or of a division in float64, which costs nothing of note."""
         most = min(MOST_REGISTERS, BLOCK_REGISTERS // (THREADS_OF_A_WARP * self.warps))
-        return self.spill_bytes > 0 and self.registers > most - REGISTERS_AT_ONCE
+        is_at_limit = self.registers > most - REGISTERS_AT_ONCE
+        return self.spill_bytes > (0 if is_at_limit else KEPT_OVER_A_CALL)
 
 
 @dataclass(frozen=True, slots=True)

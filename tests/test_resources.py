@@ -61,7 +61,7 @@ def test_resources_of_a_kernel_without_text_say_why(options: Options) -> None:
 def test_resources_are_kept_by_content(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of("exp2")
     first = for_gpu.end_of(kernel, options)
-    for_gpu._end_of.cache_clear()  # as in another process
+    for_gpu._compiled.cache_clear()  # as in another process
     monkeypatch.setattr(for_gpu, "measure", lambda *args: pytest.fail("it is compiled again"))
     assert for_gpu.end_of(replace(kernel, name="other", origins=("exp2_1",)), options) == first
 
