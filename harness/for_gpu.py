@@ -30,6 +30,7 @@ from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
 from compiler.ir.text import show
 from compiler.options import Options
+from compiler.runtime import triton_build
 from compiler.runtime.cache import DIGEST_BYTES, fetch, key_of
 from compiler.runtime.launch import Loaded, load_cpp
 from compiler.runtime.triton_launch import WIDE, compiled, module_of, signature_of, text_of
@@ -113,7 +114,8 @@ def end_of(kernel: Kernel, options: Options) -> End:
 @functools.lru_cache(maxsize=1 << 14)
 def _compiled(kernel: Kernel, cache: str) -> End:
     programs = emit_programs(kernel, is_surely_wide(kernel))
-    digest = key_of([text_of(programs), Path(triton_math.__file__).read_text()], *facts_of(kernel, programs))
+    sources = [Path(str(module.__file__)).read_text() for module in (triton_math, triton_build)]
+    digest = key_of([text_of(programs), *sources], *facts_of(kernel, programs))
     path = fetch(cache, digest, lambda fresh: fresh.write_text(_measured(kernel, programs, cache)), KIND)
     known = json.loads(path.read_bytes()[:-DIGEST_BYTES])
     return End(digest, COMPILED, "", tuple(Resources(**program) for program in known))

@@ -6,8 +6,10 @@ It imports no torch, so that a worker is there in a tenth of a second.
 from __future__ import annotations
 
 import importlib.util
+import struct
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +18,11 @@ from typing import Any
 ALIGNED_BYTES = 16
 """What Triton may read at once."""
 THREADS_OF_A_WARP = 32
+MOST_WARPS = 16
+KEPT_OVER_A_CALL = 32
+"""Bytes that a thread stores around calls, which cost nothing of note."""
+HAS_SIZE, FRAME_SIZE = 0x04, 0x11
+_U64 = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +80,62 @@ def triton_code(wanted: Wanted) -> Any:
     attributes = dict.fromkeys(pointers, aligned) if wanted.is_aligned else {}
     source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
     target = GPUTarget("cuda", wanted.capability, THREADS_OF_A_WARP)
-    failed = ""
-    for warps in wanted.warps:
+
+    def compiled(warps: int) -> Any:
         options = {"num_warps": warps, "enable_fp_fusion": False, "debug": wanted.checks, "sanitize_overflow": False}
+        return triton.compile(source, target=target, options=options)
+
+    return _with_fewest_spills(compiled, *_first_that_compiles(compiled, wanted.warps))
+
+
+def _first_that_compiles(compiled: Callable[[int], Any], numbers: Sequence[int]) -> tuple[int, Any]:
+    """A number of warps, and the code. Raises: NotBuilt where Triton fails with each."""
+    failed = ""
+    for warps in numbers:
         try:
-            return triton.compile(source, target=target, options=options)
+            return warps, compiled(warps)
         except RuntimeError as error:  # a pass of Triton's own fails on some layouts, which the warps decide
             failed = str(error)
     raise NotBuilt(failed)
+
+
+def _with_fewest_spills(compiled: Callable[[int], Any], warps: int, found: Any) -> Any:
+    """The code, or that for more warps where registers do not suffice: each thread then has less to hold."""
+    least = stack_bytes(found.kernel)
+    while least > KEPT_OVER_A_CALL and warps < MOST_WARPS:
+        warps *= 2
+        try:
+            other = compiled(warps)
+        except RuntimeError:  # as above
+            continue
+        if (size := stack_bytes(other.kernel)) < least:
+            found, least = other, size
+    return found
+
+
+def stack_bytes(code: bytes) -> int:
+    """What a thread of machine code keeps in memory, for lack of registers or around calls.
+
+    The sections of an ELF file are told of in a table; that of NVIDIA's called .nv.info holds attributes, of which one
+    has the size of a function's frame.
+    """
+    offset, (size, count, names) = _U64.unpack_from(code, 0x28)[0], struct.unpack_from("<3H", code, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", code, offset + number * size) for number in range(count)]
+    text = headers[names][4]
+    for name, _, _, _, begin, length in headers:
+        if code[text + name :].startswith(b".nv.info\0"):
+            return max(_frames(code[begin : begin + length]), default=0)
+    return 0
+
+
+def _frames(info: bytes) -> Iterator[int]:
+    """The frame of each function, of attributes of which those with a size (4) hold so many bytes behind it."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        if (form, attribute) == (HAS_SIZE, FRAME_SIZE):
+            yield struct.unpack_from("<2I", info, at + 4)[1]
+        at += 4 + (size if form == HAS_SIZE else 0)
 
 
 def module_at(path: str) -> ModuleType:
