@@ -121,7 +121,7 @@ def test_launches_are_part_of_the_graph(program: Callable[..., Any], dynamic: bo
     fast = torch.compile(program, backend="assay", dynamic=dynamic, fullgraph=True)
     for count in (37, 37, 50):
         ours, theirs = inputs(count), inputs(count)
-        for found, expected in zip(_flat(fast(*ours)), _flat(program(*theirs)), strict=True):
+        for found, expected in zip(flat(fast(*ours)), flat(program(*theirs)), strict=True):
             torch.testing.assert_close(found, expected)
             assert found.stride() == expected.stride()
         for mine, other in zip(ours, theirs, strict=True):
@@ -130,7 +130,7 @@ def test_launches_are_part_of_the_graph(program: Callable[..., Any], dynamic: bo
     assert journal.totals()["eager_graphs"] == 0
 
 
-def _flat(value: Any) -> tuple[Tensor, ...]:
+def flat(value: Any) -> tuple[Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from compiler import journal
-from tests.test_user_kernels import PROGRAMS, _flat, inputs
+from tests.test_user_kernels import PROGRAMS, flat, inputs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,7 +25,7 @@ def test_launches_are_part_of_the_graph(program: Callable[..., Any], mode: str) 
     fast = torch.compile(program, backend="assay", mode=mode, fullgraph=True)
     for count in (37, 37, 37, 37, 50):
         ours, theirs = ([value.cuda() for value in inputs(count)] for _ in range(2))
-        for found, expected in zip(_flat(fast(*ours)), _flat(program(*theirs)), strict=True):
+        for found, expected in zip(flat(fast(*ours)), flat(program(*theirs)), strict=True):
             torch.testing.assert_close(found, expected)
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other)
