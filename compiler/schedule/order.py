@@ -313,13 +313,15 @@ class _Ready:
         if not isinstance(launch, Launch) or id(launch.kernel) not in self.alike:
             return [first]
         chosen, left, tensors = [first], list[_Unit](), set(shared_by(launch))
-        for unit in self.alike[id(launch.kernel)]:
+        waiting = [unit for unit in self.alike[id(launch.kernel)] if unit is not first and id(unit) not in self.taken]
+        for number, unit in enumerate(waiting):
+            if len(chosen) == most_sets(launch.kernel):
+                left += waiting[number:]
+                break
             other = unit.steps[-1]
             assert isinstance(other, Launch)
             own = shared_by(other)
-            if unit is first or id(unit) in self.taken:
-                continue
-            if len(chosen) < most_sets(launch.kernel) and tensors.isdisjoint(own) and _may_come_early(unit, first):
+            if tensors.isdisjoint(own) and _may_come_early(unit, first):
                 chosen.append(unit)
                 tensors |= own
             else:
