@@ -39,6 +39,7 @@ class Oracle:
     wide: Run | str
     nudged: Callable[[int, torch.dtype | None, bool], Run]
     narrowed: Callable[[int, bool], tuple[Run, Run]]
+    _made: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
     _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
     _pairs: dict[bool, list[tuple[Run, Run]]] = field(default_factory=dict, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
@@ -53,6 +54,7 @@ class Oracle:
             samples=lambda: list(self._sampled(step, kind, path, None)),
             kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
+            elsewhere=lambda: list(self._elsewhere(step, kind, path)),
             scale=self._scale(step, kind),
             beyond=max(self._scale(step, other) for other in KINDS),
             fan_in=self._fan_in(step, seen[path]),
@@ -148,8 +150,20 @@ class Oracle:
         """The perturbed runs that took eager's path, made when first asked for."""
         key = (wide, moves_whole)
         if key not in self._samples:
-            self._samples[key] = [run for run in self._made_runs(*key) if takes_path_of(run, self.eager)]
+            self._samples[key] = [run for run in self._all_runs(*key) if takes_path_of(run, self.eager)]
         return self._samples[key]
+
+    def _elsewhere(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
+        """The values of all perturbed runs, also of those that took another path, whole numbers kept."""
+        for run in self._all_runs(None, False):
+            seen = _of_kind(run[step], kind).get(path) if step < len(run) else None
+            if seen is not None:
+                yield seen.value
+
+    def _all_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Sequence[Run]:
+        if (wide, moves_whole) not in self._made:
+            self._made[wide, moves_whole] = list(self._made_runs(wide, moves_whole))
+        return self._made[wide, moves_whole]
 
     def _made_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Iterator[Run]:
         for index in range(SAMPLES):

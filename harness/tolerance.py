@@ -1,6 +1,8 @@
 """Decides whether two tensors hold the same numbers, up to the rounding that eager itself shows.
 
-Exact kinds (integers, booleans, index-valued outputs with them) must be equal. For floating numbers:
+Exact kinds (integers, booleans, index-valued outputs with them) must be equal, up to their margin: an element may be
+what the float64 run gives, as the position of the greatest is where a rounding of eager's decided it; and where inputs
+are so many that nobody chose them one by one, what eager gives on neighbouring numbers. For floating numbers:
 
 *Non-finite.* NaN and each infinity stand where eager's stand.
 
@@ -63,6 +65,8 @@ from harness.memory import bits
 
 FACTOR = 4.0
 FLOOR_ULPS = 4.0
+UNCHOSEN = 10_000
+"""Numbers that a program takes, of which a tie is nothing that it is about."""
 
 Samples = Callable[[], Sequence[Tensor]]
 
@@ -73,9 +77,10 @@ class Evidence:
 
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of perturbed
     eager runs, `kept` those of such in which whole numbers stay, `between` those of runs in the dtype between its
-    roundings; all are asked for only when needed. `scale` is the largest magnitude among tensors of the same kind,
-    `beyond` among those of all kinds, `fan_in` how many input elements there are for each element of this tensor.
-    `precision` is that of the narrowest dtype that the program is seen to compute in.
+    roundings, `elsewhere` those of perturbed runs with other exact values; all are asked for only when needed. `scale`
+    is the largest magnitude among tensors of the same kind, `beyond` among those of all kinds, `fan_in` how many input
+    elements there are for each element of this tensor. `precision` is that of the narrowest dtype that the program is
+    seen to compute in.
     """
 
     truth: Tensor | None = None
@@ -83,6 +88,7 @@ class Evidence:
     samples: Samples = tuple
     kept: Samples = tuple
     between: Samples = tuple
+    elsewhere: Samples = tuple
     scale: float = 0.0
     beyond: float = 0.0
     fan_in: float = 1.0
@@ -104,7 +110,7 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
     Both have the same shape and dtype.
     """
     if not (eager.is_floating_point() or eager.is_complex()):
-        return _explain_exact(ours, eager)
+        return _explain_exact(ours, eager, evidence)
     if torch.equal(bits(ours), bits(eager)):
         return None
     epsilon = torch.finfo(eager.dtype).eps
@@ -184,15 +190,27 @@ def _real(tensor: Tensor) -> Tensor:
     return plain.to(torch.float64)
 
 
-def _explain_exact(ours: Tensor, eager: Tensor) -> str | None:
+def _explain_exact(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
     wrong = ours != eager
-    if not bool(wrong.any()):
+    if not bool(wrong.any()) or not bool((wrong := wrong & ~_within_margin(ours, eager, evidence)).any()):
         return None
     index = _index(wrong.to(torch.uint8))
     return (
         f"{int(wrong.sum())} of {wrong.numel()} elements differ; at {list(index)} ours is {ours[index].item()}, "
         f"eager's {eager[index].item()}. Rule: {eager.dtype} is exact"
     )
+
+
+def _within_margin(ours: Tensor, eager: Tensor, evidence: Evidence) -> Tensor:
+    """Which elements are what eager gives where no rounding, or another one, decides."""
+    found = torch.zeros_like(eager, dtype=torch.bool)
+    if evidence.truth is not None and (evidence.truth.shape, evidence.truth.dtype) == (eager.shape, eager.dtype):
+        found |= ours == evidence.truth
+    if evidence.fan_in * max(1, eager.numel()) >= UNCHOSEN:
+        for sample in evidence.elsewhere():
+            if sample.shape == eager.shape:
+                found |= ours == sample
+    return found
 
 
 def _explain_nonfinite(ours: Tensor, eager: Tensor) -> str | None:

@@ -98,6 +98,26 @@ def test_tolerance_refuses_any_other_integer() -> None:
     assert explain(torch.tensor([True]), torch.tensor([False]), Evidence()) is not None
 
 
+POSITIONS = torch.tensor([4, 7, 1])
+OTHER = torch.tensor([4, 6, 1])
+
+
+def test_tolerance_takes_the_position_that_float64_gives() -> None:
+    """Where eager's own rounding decided which of two is the greatest."""
+    assert explain(OTHER, POSITIONS, Evidence(truth=OTHER)) is None
+    assert explain(OTHER, POSITIONS, Evidence(truth=POSITIONS)) is not None
+    assert explain(torch.tensor([3, 6, 1]), POSITIONS, Evidence(truth=OTHER)) is not None
+
+
+@pytest.mark.parametrize(("inputs", "is_taken"), [(100_000, True), (12, False)])
+def test_tolerance_takes_positions_of_neighbours_where_inputs_are_many(inputs: int, is_taken: bool) -> None:
+    """In a small program a tie may be what it is about."""
+    near = Evidence(truth=POSITIONS, elsewhere=lambda: [POSITIONS, OTHER], fan_in=inputs / 3)
+    assert (explain(OTHER, POSITIONS, near) is None) == is_taken
+    told = explain(torch.tensor([4, 5, 1]), POSITIONS, near)
+    assert told is not None and "at [1] ours is 5, eager's 7" in told
+
+
 def test_tolerance_drops_an_anchor_that_took_another_path(truth: Tensor) -> None:
     eager = around(truth, 2)
     eager[3] += 1.0
