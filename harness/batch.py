@@ -13,6 +13,7 @@ runs through torch.compile, as users have it, and may then go back to eager; any
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import traceback
 from collections import Counter
@@ -93,7 +94,8 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class How:
     """How to run a batch. `together`: how many samples share a compile; `excluded` are the names of samples that ended
-    an earlier process, `only` says which of the others to run; `said` hears the names before each compile of them."""
+    an earlier process, `only` says which of the others to run; `said` hears the names before each compile of them.
+    Batches that judge their programs themselves do so on the CPU."""
 
     backend: str
     seed: int
@@ -102,6 +104,7 @@ class How:
     excluded: tuple[str, ...] = ()
     said: Callable[[Sequence[str]], None] = lambda names: None
     only: Callable[[Sequence[Sample]], Sequence[Sample]] = lambda samples: samples
+    device: str = "cpu"
 
 
 def run_batch(batch: Batch, how: How) -> Tally:
@@ -210,7 +213,7 @@ class _Trial:
         self.how.said([sample.name for sample in samples])
         name, mode = self._name(samples), self.batch.mode
         case = Case(name, lambda: together(samples), (mode,), (), ("tiny",))
-        judge = self.batch.judge or _beside_eager
+        judge = self.batch.judge or functools.partial(_beside_eager, device=self.how.device)
         try:
             result = judge(case, backend, self.how.seed)
         except Exception:
@@ -252,9 +255,9 @@ class _Trial:
         self.tally.judged(dataclasses.replace(among, case=self._name((sample,)), differences=mine, detail=told))
 
 
-def _beside_eager(case: Case, backend: Backend, seed: int) -> Result:
+def _beside_eager(case: Case, backend: Backend, seed: int, device: str) -> Result:
     (mode,) = case.modes
-    return run_case(case, mode, backend, seed=seed, timed=False, steps=1, quick=True, is_poked=False)
+    return run_case(case, mode, backend, seed=seed, device=device, timed=False, steps=1, quick=True, is_poked=False)
 
 
 def strictly(backend: str) -> str:

@@ -52,6 +52,7 @@ class Batches:
     shard: str
     resume: Path | None
     summary: Path | None = None
+    device: str = "cpu"
 
     def run(
         self, facts: Mapping[str, Any], jobs: int, timeout_s: float | None, json_path: Path | None, html: Path | None
@@ -65,7 +66,9 @@ class Batches:
         if not units:
             raise click.UsageError(f"--filter {self.text!r} matches no batch of {self.module} in shard {self.shard}")
         suite = self.module.removeprefix("suites.").partition(".")[0]
-        settings = Settings(self.module, suite, self.seed, jobs, timeout_s or TIMEOUT_S)
+        if self.device != "cpu" and any(unit.batch.judge for unit in units):
+            raise click.UsageError(f"--device {self.device}: {suite} are judged on the CPU")
+        settings = Settings(self.module, suite, self.seed, jobs, timeout_s or TIMEOUT_S, self.device)
         try:
             return run_batches(units, settings, facts, shard, self.resume, json_path, html, self.summary)
         except (StoreError, ledger.LedgerError) as error:

@@ -117,7 +117,8 @@ def run_batches(
     Raises: StoreError for a file to resume, or a summary, that belongs to another run.
     """
     console, found = progress.terminal(), Found(ledger.read())
-    store = Store(resume, {"suite": settings.suite, "seed": settings.seed, "torch": facts["torch"]}) if resume else None
+    own = {"suite": settings.suite, "seed": settings.seed, "torch": facts["torch"], **batch_summary.on_device(settings)}
+    store = Store(resume, own) if resume else None
     asked = batch_summary.asked_of(settings, units)
     if summary is not None:
         batch_summary.read(summary, asked, shard.count)

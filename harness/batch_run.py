@@ -75,6 +75,7 @@ class Settings:
     seed: int = 0
     jobs: int = 1
     timeout_s: float = TIMEOUT_S
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class _Child:
 
     def __post_init__(self) -> None:
         self.said = tempfile.TemporaryFile("w+")
-        given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed")}
+        given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed", "device")}
         environment = WAITING | os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
         self.process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "harness.batch_worker", json.dumps(given)],

@@ -48,7 +48,12 @@ def total(shards: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def asked_of(settings: Settings, units: Sequence[Unit]) -> dict[str, Any]:
     """What must be the same for shards to be of one whole."""
     backends = sorted({unit.backend for unit in units})
-    return {"suite": settings.suite, "seed": settings.seed, "backends": backends}
+    return {"suite": settings.suite, "seed": settings.seed, "backends": backends, **on_device(settings)}
+
+
+def on_device(settings: Settings) -> dict[str, str]:
+    """The device where it is not the CPU, of which files from before there was a choice say nothing."""
+    return {} if settings.device == "cpu" else {"device": settings.device}
 
 
 def read(path: Path, asked: Mapping[str, Any], count: int) -> dict[str, dict[str, Any]]:

@@ -39,7 +39,7 @@ def serve(batches: Mapping[str, Batch], lines: Iterable[str], settings: Mapping[
         request = json.loads(line)
         how = How(
             request["backend"], settings["seed"], settings["suite"], request["together"], tuple(request["excluded"]),
-            lambda names: say({"event": "running", "samples": list(names)}),
+            lambda names: say({"event": "running", "samples": list(names)}), device=settings["device"],
         )  # fmt: skip
         say(_ended(batches[request["unit"]], how))
 

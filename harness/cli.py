@@ -163,9 +163,13 @@ def run(
     check_backends(backends, takes_backwards=True)
     record_kernels(backends, kernels_path, progress.terminal_beside(json_path))
     if names == ("machine",):
+        if device != "cpu":
+            raise click.UsageError(f"--device {device}: the machine drives its callables on the CPU")
         sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
     if (module := alone(names, discover_batches)) is not None:
-        batches = Batches(module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume, summary)
+        batches = Batches(
+            module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume, summary, device
+        )
         sys.exit(
             batches.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
         )
@@ -174,7 +178,7 @@ def run(
         wanted = with_oracles(backends, more)
         store = HUNT_STORE if driving["store"] == str(drive.STORE) else Path(driving["store"])
         settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, driving["jobs"], store, timeout_s,
-                            with_variants="metamorphic" in more)  # fmt: skip
+                            with_variants="metamorphic" in more, device=device)  # fmt: skip
         sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger()
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))

@@ -57,11 +57,12 @@ class Settings:
     shrink_s: float = 10.0
     shrinks: int = 2
     with_variants: bool = False
+    device: str = "cpu"
 
     def request(self, indices: Sequence[int]) -> Request:
         return Request(
             self.generator, self.seed, tuple(indices), self.backends, self.modes,
-            self.shrink_s, self.shrinks, self.with_variants,
+            self.shrink_s, self.shrinks, self.with_variants, self.device,
         )  # fmt: skip
 
 

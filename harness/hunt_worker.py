@@ -51,6 +51,7 @@ class Request:
     shrink_s: float
     shrinks: int
     with_variants: bool = False
+    device: str = "cpu"
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class _Worker:
         raises = program.raises()
         for form in (program, *(program.variants() if self.request.with_variants else ())):
             for backend, mode in itertools.product(self.request.backends, self.request.modes):
-                result = tried(form, mode, backend)
+                result = tried(form, mode, backend, self.request.device)
                 verdicts.append(result.verdict)
                 if result.verdict != "same":
                     self._fail(index, form, result, raises)
@@ -102,44 +103,44 @@ class _Worker:
                 "index": index,
                 "kind": str(kind),
                 "is_smallest": smallest is not None,
-                **_told(smallest or program, result, raises),
+                **_told(smallest or program, result, raises, self.request.device),
             }
         )
 
     def _fails_so(self, result: Result, kind: Kind, program: Program) -> bool:
         self.say({"event": "alive"})
-        again = tried(program, result.mode, result.backend)
+        again = tried(program, result.mode, result.backend, self.request.device)
         return again.verdict != "same" and kind.includes(kind_of(again))
 
 
-def _told(program: Program, result: Result, raises: bool) -> dict[str, Any]:
+def _told(program: Program, result: Result, raises: bool, device: str) -> dict[str, Any]:
     """The failing program and its result, run once more, and whether Dynamo alone fails too."""
-    again = tried(program, result.mode, result.backend)
+    again = tried(program, result.mode, result.backend, device)
     again = result if again.verdict == "same" else again
     name = f"programs.{'raises.' if raises else ''}{'+'.join(program.operations) or 'nothing'}"
     return {
         "source": program.source(),
         "operations": program.operations,
-        "alone": _alone(program, again),
+        "alone": _alone(program, again, device),
         "result": dataclasses.asdict(dataclasses.replace(again, case=name)),
     }
 
 
-def _alone(program: Program, result: Result) -> str:
+def _alone(program: Program, result: Result, device: str) -> str:
     """What Dynamo with nothing behind it comes to: `as much` where it fails in the same way."""
-    alone = tried(program, result.mode, ALONE)
+    alone = tried(program, result.mode, ALONE, device)
     if alone.verdict == "same" or result.verdict == "same":
         return alone.verdict
     return "as much" if kind_of(alone).includes(kind_of(result)) else alone.verdict
 
 
-def tried(program: Program, mode: str, backend: str) -> Result:
+def tried(program: Program, mode: str, backend: str, device: str = "cpu") -> Result:
     """The program's row. A program whose text cannot even be run is `no-oracle`."""
     try:
         case = case_of(program.source(), "program")
     except Exception as error:
         return Result("program", mode, backend, "no-oracle", detail=f"{type(error).__name__}: {error}")
-    return run_case(case, mode, backend, timed=False, steps=CALLS, quick=True)
+    return run_case(case, mode, backend, device=device, timed=False, steps=CALLS, quick=True)
 
 
 def read_request(text: str) -> Request:

@@ -1,0 +1,66 @@
+"""The suites of the CPU on a GPU: semantics whole, and a slice of the operators and of drawn programs.
+
+The whole of the others is `assay run ops --device cuda --jobs 8` and `assay run programs --device cuda --jobs 8`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from harness import ledger
+from harness.batch import How, run_batch
+from harness.batch_report import judged
+from harness.batch_run import Shard, Unit, plan
+from harness.case import MODES, SHAPES, Case
+from harness.discover import discover
+from harness.hunt_worker import tried
+from harness.outcome import Result
+from harness.run import run_case
+from harness.sample import Sample, key_of
+from suites import ops
+from suites.programs import draw
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+KNOWN = ledger.read()
+SEMANTICS = [pytest.param(c, m, id=f"{c.name}-{m}") for c in discover(["semantics"]) for m in c.modes]
+EVERY, MOST = 300, 6
+"""Of the batches of operators one in so many, and so many samples of one."""
+PROGRAMS = 40
+
+
+def check(result: Result) -> None:
+    judgement = judged(result, KNOWN)
+    assert judgement.passes, "; ".join([result.verdict, result.detail, *map(str, result.differences)])
+
+
+@pytest.mark.parametrize(("case", "mode"), SEMANTICS)
+def test_semantics_are_as_eager(case: Case, mode: str) -> None:
+    check(run_case(case, mode, "assay", device="cuda", timed=False))
+
+
+def _chosen() -> list[Unit]:
+    units = plan(ops.batches(), ("assay",), "", MODES, SHAPES, Shard())
+    return [unit for unit in units if zlib.crc32(key_of(unit.batch).encode()) % EVERY == 0]
+
+
+def some(samples: Sequence[Sample]) -> list[Sample]:
+    return sorted(samples, key=lambda sample: zlib.crc32(sample.name.encode()))[:MOST]
+
+
+@pytest.mark.parametrize("unit", _chosen(), ids=lambda unit: key_of(unit.batch))
+def test_operators_are_as_eager(unit: Unit) -> None:
+    for result in run_batch(unit.batch, How(unit.backend, 0, "ops", only=some, device="cuda")).failures:
+        check(result)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("number", range(PROGRAMS))
+def test_drawn_programs_are_as_eager(number: int, mode: str) -> None:
+    check(tried(draw(f"gpu:{number}"), mode, "assay", "cuda"))

@@ -1,0 +1,56 @@
+"""`--device` reaches every program that a suite runs, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness import batch, cli, hunt_worker
+from harness.batch import How, run_batch
+from harness.batch_run import Settings
+from harness.batch_summary import on_device
+from harness.hunt import Settings as Hunt
+from harness.outcome import Result
+from suites.programs import draw
+from tests.toy_batches import ALL
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    asked = list[str]()
+
+    def run_case(case: Any, mode: str, backend: Any, *, device: str = "cpu", **more: Any) -> Result:
+        asked.append(device)
+        return Result(case.name, mode, str(backend), "same")
+
+    for module in (batch, hunt_worker):
+        monkeypatch.setattr(module, "run_case", run_case)
+    return asked
+
+
+def test_batches_run_on_the_device(devices: list[str]) -> None:
+    run_batch(ALL, How("eager", 0, "toys", device="cuda"))
+    run_batch(ALL, How("eager", 0, "toys"))
+    assert set(devices[: len(devices) // 2]) == {"cuda"} and set(devices[len(devices) // 2 :]) == {"cpu"}
+
+
+def test_drawn_programs_run_on_the_device(devices: list[str]) -> None:
+    hunt_worker.tried(draw("devices:0"), "infer", "eager", "cuda")
+    request = Hunt("suites.programs", 1, 0, ("eager",), ("infer",), device="cuda").request([0])
+    hunt_worker._Worker(request, lambda said: None).run()
+    assert devices and set(devices) == {"cuda"}
+
+
+def test_files_of_a_run_on_the_cpu_stay_what_they_were() -> None:
+    assert on_device(Settings("suites.ops", "ops")) == {}
+    assert on_device(Settings("suites.ops", "ops", device="cuda")) == {"device": "cuda"}
+
+
+@pytest.mark.parametrize(("suite", "reason"), [("gradients", "are judged on the CPU"), ("machine", "on the CPU")])
+def test_a_suite_that_runs_on_the_cpu_alone_says_so(suite: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "check_device", lambda device: None)
+    monkeypatch.setattr(cli, "environment", lambda device: dict[str, Any]())
+    done = CliRunner().invoke(cli.commands, ["run", suite, "--device", "cuda", "--filter", "softmax.float64"])
+    assert done.exit_code == 2 and reason in done.output, done.output
