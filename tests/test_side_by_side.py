@@ -103,8 +103,9 @@ def test_plan_makes_no_reductions_one() -> None:
     assert len(launches(schedule)) == 3
 
 
-def test_plan_brings_no_large_result_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "NEAR", 0)
+@pytest.mark.parametrize("bound", ["NEAR", "EARLY_BYTES"])
+def test_plan_brings_no_large_result_forward(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, bound, 0)
     small, large = tensors(2, 8), tensors(2, 200, 200)
 
     def f(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -31,8 +31,10 @@ from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scatt
 from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
 from compiler.schedule.side_by_side import is_small, most_sets, shared_by, together
 
-NEAR = 200
-"""Definitions between two that may come at one time, whatever memory they take."""
+NEAR = 32
+"""Definitions between one and the next, on average, that may come at one time, as the steps of an optimizer are."""
+EARLY_BYTES = 1 << 26
+"""Results that may wait in memory because they came early; those of an optimizer mostly take what they read."""
 LATE_BYTES = 1 << 16
 """Results up to this size may come at any time."""
 
@@ -312,7 +314,7 @@ class _Ready:
         launch = first.steps[-1]
         if not isinstance(launch, Launch) or id(launch.kernel) not in self.alike:
             return [first]
-        chosen, left, tensors = [first], list[_Unit](), set(shared_by(launch))
+        chosen, left, tensors, early = [first], list[_Unit](), set(shared_by(launch)), 0
         waiting = [unit for unit in self.alike[id(launch.kernel)] if unit is not first and id(unit) not in self.taken]
         for number, unit in enumerate(waiting):
             if len(chosen) == most_sets(launch.kernel):
@@ -321,21 +323,22 @@ class _Ready:
             other = unit.steps[-1]
             assert isinstance(other, Launch)
             own = shared_by(other)
-            if tensors.isdisjoint(own) and _may_come_early(unit, first):
+            given = _given_bytes(unit)
+            is_near = unit.position - first.position <= NEAR * len(chosen) and early + given <= EARLY_BYTES
+            if tensors.isdisjoint(own) and (is_near or given <= LATE_BYTES):
                 chosen.append(unit)
                 tensors |= own
+                early += given
             else:
                 left.append(unit)
         self.alike[id(launch.kernel)] = left
         return chosen
 
 
-def _may_come_early(unit: _Unit, first: _Unit) -> bool:
-    """Whether what a unit gives may be there so soon: it stands near in the program, or is small."""
+def _given_bytes(unit: _Unit) -> int:
+    """The bytes of what a unit gives, whose sizes are known."""
     given = [step for step in unit.steps if isinstance(step, Allocate)]
-    sizes = [math.prod(size.value if isinstance(size, Int) else LATE_BYTES for size in step.size) for step in given]
-    small = sum(size * step.dtype.itemsize for size, step in zip(sizes, given, strict=True)) <= LATE_BYTES
-    return small or unit.position - first.position <= NEAR
+    return sum(math.prod(n.value for n in s.size if isinstance(n, Int)) * s.dtype.itemsize for s in given)
 
 
 def _joined(units: list[_Unit]) -> Iterator[Step]:

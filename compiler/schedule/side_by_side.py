@@ -19,8 +19,8 @@ from compiler.ir.loops import Check, Kernel, Launch, Reduce, Scan
 from compiler.ir.rewrite import is_scattered, nodes
 
 DEVICE = "cuda"
-MOST_BYTES = 1 << 24
-"""Bytes of a launch that takes no longer than it takes to begin a few."""
+MOST_BYTES = 1 << 25
+"""Bytes of a launch that takes no longer than it takes to begin eight."""
 MOST_SETS = 32
 MOST_BUFFERS = 224
 """Arguments of a launch, at most: a function takes 250."""
