@@ -124,7 +124,25 @@ def norms_of_symbolic_rows() -> ir.Run:
     return ir.make_run(loops(i=4), stores, {"x": x, "y": y, "z": z}, expected, {"n": 70})
 
 
+def negative_zero(dtype: torch.dtype) -> ir.Run:
+    """What a division by a zero that is written down tells of its sign."""
+    x = torch.ones(40, dtype=dtype)
+    quotient = call("div", load("x", i, dtype), const(-0.0, dtype))
+    return ir.make_run(loops(i=40), [store("y", i, quotient)], {"x": x}, {"y": x / -0.0})
+
+
+def negated_zeros(dtype: torch.dtype) -> ir.Run:
+    x = torch.zeros(40, dtype=dtype)
+    x[::3] = -0.0
+    quotient = call("div", const(1.0, dtype), call("neg", load("x", i, dtype)))
+    return ir.make_run(loops(i=40), [store("y", i, quotient)], {"x": x}, {"y": 1 / -x})
+
+
 OWN = {
+    "negated zeros": negated_zeros(F32),
+    "negated zeros, float64": negated_zeros(torch.float64),
+    "negative zero": negative_zero(F32),
+    "negative zero, float64": negative_zero(torch.float64),
     "steps of 5 tensors": steps_of_several(5, 3000),
     "steps of 2 tensors of nothing": steps_of_several(2, 0),
     "steps of 32 tensors": steps_of_several(32, 768),
@@ -155,7 +173,8 @@ COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
     *("mask of dropout, 8 at a time", "mask of dropout, 1 at a time", "dropped halves"),
-    *("steps of 5 tensors", "steps of 32 tensors"),
+    *("steps of 5 tensors", "steps of 32 tensors", "negative zero", "negative zero, float64"),
+    *("negated zeros", "negated zeros, float64"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
     *("sorted rows of 32", "greatest 2 of 8", "greatest 8 of 300"),
     "norms of symbolic rows",

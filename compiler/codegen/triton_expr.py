@@ -48,7 +48,7 @@ FLOAT: dict[str, str] = {
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
     "div": "m.divide({0}, {1})",
-    "neg": "-{0}",
+    "neg": "{0} * -1.0",  # Triton's own sign is 0 - x, and so 0 for 0
     "round": "d.rint({0})",
     "ndtri": "d.normcdfinv({0})",
     "i0": "d.cyl_bessel_i0({0})",
@@ -158,9 +158,18 @@ def is_supported(op: str, dtype: torch.dtype) -> bool:
 
 def constant(value: bool | int | float, dtype: torch.dtype) -> str:
     """A value of `dtype`, rounded to it, that broadcasts to any tile."""
-    if dtype.is_floating_point:
-        return f"tl.full((), {_float_text(float(value), dtype)}, {TYPES[dtype]})"
-    return f"tl.full((), {int(value)}, {TYPES[dtype]})"
+    if not dtype.is_floating_point:
+        return f"tl.full((), {int(value)}, {TYPES[dtype]})"
+    if value == 0 and math.copysign(1, value) < 0:
+        return _negative_zero(dtype)
+    return f"tl.full((), {_float_text(float(value), dtype)}, {TYPES[dtype]})"
+
+
+def _negative_zero(dtype: torch.dtype) -> str:
+    """By its bits: Triton makes a zero that is written down one without a sign."""
+    wide, whole = (torch.float64, torch.int64) if dtype is torch.float64 else (torch.float32, torch.int32)
+    text = f"tl.full((), {torch.iinfo(whole).min}, {TYPES[whole]}).to({TYPES[wide]}, bitcast=True)"
+    return text if dtype is wide else f"{text}.to({TYPES[dtype]})"
 
 
 def _float_text(value: float, dtype: torch.dtype) -> str:

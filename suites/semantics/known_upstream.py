@@ -238,6 +238,16 @@ def clamp_keeps_negative_zero() -> Made:
     return f, (torch.full((8,), -0.0),), {}
 
 
+@program(known)
+def zeros_keep_their_signs() -> Made:
+    """Where a sign is 0 - x, and where a zero that is written down has none, these are infinities of the other sign."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return 1 / -x, 1 / torch.where(x > 1, x, -0.0), 1 / (x + -0.0)
+
+    return f, (torch.tensor([0.0, -0.0, 1.0, -2.0, 0.0, -0.0, 3.0]),), {}
+
+
 def _changed_before_backward(f: Callable[..., Any], *inputs: Tensor) -> Any:
     """The first output, which eager's formulas do not read, is written by the user; then backward runs."""
     seen, loss = f(*inputs)
