@@ -60,7 +60,7 @@ def interpret(kernel: Kernel, options: Options, is_by_row: bool = False, change:
     def run(*arguments: int) -> None:
         sizes = dict(zip(kernel.symbols, arguments[len(kernel.buffers) :], strict=True))
         pairs = zip(arguments, kernel.buffers, strict=False)
-        given = [tensor_at(address, buffer, sizes) for address, buffer in pairs]
+        given = in_one_storage([tensor_at(address, buffer, sizes) for address, buffer in pairs])
         room = {b.name: torch.empty(evaluate(b.numel, sizes), dtype=b.dtype) for p in programs for b in p.workspace}
         for program in programs:
             tensors = [*given, *(room[buffer.name] for buffer in program.workspace)]
@@ -68,6 +68,21 @@ def interpret(kernel: Kernel, options: Options, is_by_row: bool = False, change:
                 getattr(module, program.name)[(grid,)](*map(_in_memory, tensors), *sizes.values())
 
     return run
+
+
+def in_one_storage(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors, those that begin at one address over the memory of the largest: the interpreter takes all that do
+    for the first of them."""
+    largest: dict[int, torch.Tensor] = {}
+    for tensor in tensors:
+        known = largest.get(tensor.data_ptr())
+        if known is None or tensor.nbytes > known.nbytes:
+            largest[tensor.data_ptr()] = tensor
+    whole = [largest[tensor.data_ptr()].view(torch.uint8) for tensor in tensors]
+    return [
+        tensor if not tensor.nbytes else memory[: tensor.nbytes].view(tensor.dtype)
+        for tensor, memory in zip(tensors, whole, strict=True)
+    ]
 
 
 def round_to_bfloat16() -> None:

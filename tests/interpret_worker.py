@@ -11,6 +11,7 @@ import sys
 import torch
 
 from compiler.codegen.tile import SPACE
+from compiler.options import Options
 from harness.interpreted import interpret
 from tests import kernel_ir as ir
 from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
@@ -25,7 +26,17 @@ def main(cache: str, output: str) -> None:
     for name, change in itertools.product(CHANGED, SPACE):
         run = INTERPRETED[name]
         found[f"{name}, {change}"] = ir.launch(interpret(run.kernel, options, change=change), run)
+    found["over one memory"] = over_one_memory(options)
     torch.save(found, output)
+
+
+def over_one_memory(options: Options) -> dict[str, torch.Tensor]:
+    """A row times its own first element, which is a buffer of its own at the same address."""
+    product = ir.call("mul", ir.load("first", 0), ir.load("x", ir.i))
+    x, y = torch.arange(2.0, 8.0), torch.zeros(6)
+    run = ir.make_run(ir.loops(i=6), [ir.store("y", ir.i, product)], {"first": x[:1], "x": x}, {"y": y})
+    interpret(run.kernel, options)(x.data_ptr(), x.data_ptr(), y.data_ptr())
+    return {"y": y}
 
 
 if __name__ == "__main__":

@@ -212,6 +212,10 @@ def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch
         )
 
 
+def test_interpreted_buffers_may_lie_in_one_memory(results: dict[str, dict[str, torch.Tensor]]) -> None:
+    assert results["over one memory"]["y"].tolist() == [2.0 * value for value in range(2, 8)]
+
+
 @pytest.mark.parametrize("is_wide", [False, True])
 @pytest.mark.parametrize("name", COMPILED)
 def test_emit_programs_compile_for_a_gpu(name: str, is_wide: bool, tmp_path: Path) -> None:
