@@ -98,8 +98,18 @@ def round_to_bfloat16() -> None:
     InterpreterBuilder.cast_impl = rounded
 
 
+def compute_as_a_gpu() -> None:
+    """Has the interpreter prefer a number to NaN where it is told to, and know constants in bfloat16."""
+    InterpreterBuilder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
+    InterpreterBuilder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
+    InterpreterBuilder.get_bf16 = lambda self, value: TensorHandle(
+        torch.tensor([float(value)], dtype=torch.bfloat16).view(torch.uint16).numpy(), tl.bfloat16
+    )
+
+
 if triton.knobs.runtime.interpret:
     round_to_bfloat16()
+    compute_as_a_gpu()
 
 
 def _in_memory(value: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 from compiler.codegen.tile import SPACE, Blocks, split_of
 from compiler.codegen.triton import Program, emit_programs, takes
 from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Check, Expr
+from compiler.ir.loops import Cast, Check, Expr
 from compiler.runtime import triton_build
 from compiler.runtime.triton_build import stack_bytes
 from compiler.runtime.triton_launch import compiled, module_of
@@ -138,7 +138,24 @@ def negated_zeros(dtype: torch.dtype) -> ir.Run:
     return ir.make_run(loops(i=40), [store("y", i, quotient)], {"x": x}, {"y": 1 / -x})
 
 
+def integers_as(dtype: torch.dtype) -> ir.Run:
+    """By way of float32, as in eager: 2^24 + 1 of these are rounded twice."""
+    x = torch.tensor([0, 1, -3, 257, 2**24 + 1, 2**31 + 2**23 + 1, -(2**40) - 2**32 - 1])
+    value = Cast(load("x", i, torch.int64), dtype)
+    return ir.make_run(loops(i=7), [store("y", i, value)], {"x": x}, {"y": x.to(dtype)})
+
+
+def numbers_before_nan() -> ir.Run:
+    x = torch.tensor([1.0, float("nan"), float("nan"), -2.0])
+    stores = [store(op, i, call(op, load("x", i), load("y", i))) for op in ("fmax", "fmin")]
+    y = x.roll(1)
+    return ir.make_run(loops(i=4), stores, {"x": x, "y": y}, {"fmax": x.fmax(y), "fmin": x.fmin(y)})
+
+
 OWN = {
+    "integers as bfloat16": integers_as(torch.bfloat16),
+    "integers as float16": integers_as(torch.float16),
+    "numbers before NaN": numbers_before_nan(),
     "negated zeros": negated_zeros(F32),
     "negated zeros, float64": negated_zeros(torch.float64),
     "negative zero": negative_zero(F32),

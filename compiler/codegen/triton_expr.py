@@ -183,7 +183,7 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
         return text
     if target == torch.bool:
         return f"({text} != 0)"
-    if target in HALVES and source is torch.float64:
+    if target in HALVES and (source is torch.float64 or not source.is_floating_point):
         return f"{text}.to(tl.float32).to({TYPES[target]})"
     if target == torch.uint8 and source.is_floating_point:
         return f"{text}.to(tl.int64).to(tl.uint8)"
