@@ -50,7 +50,11 @@ def interpret_all(kernels: Sequence[Kernel], options: Options) -> dict[str, Call
 
 
 def interpret(kernel: Kernel, options: Options, is_by_row: bool = False, change: Change = USUAL) -> Callable[..., None]:
-    """A kernel on the CPU as Triton programs; by C++ where Triton has no text for it."""
+    """A kernel on the CPU as Triton programs; by C++ where Triton has no text for it, or the interpreter no atomic
+    addition."""
+    dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
+    if any(store.mode == "accumulate" and dtypes[store.buffer] is torch.bfloat16 for store in kernel.stores):
+        return load_cpp([kernel], options)[kernel.name]
     try:
         programs = emit_programs(kernel, is_by_row=is_by_row, change=change)
     except Unsupported:

@@ -42,11 +42,12 @@ def add_copies(joint: Program) -> int:
 
 
 def _seen(root: fx.Node) -> Iterator[fx.Node]:
-    """A value and its views."""
+    """A value and its views, those that a list of them holds too."""
     pending = [root]
     while pending:
         node = pending.pop()
-        yield node
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            yield node
         pending += [user for user in node.users if gives_memory_on(user)]
 
 

@@ -266,6 +266,18 @@ def logits_changed_by_the_caller_between_loss_and_backward() -> Made:
     return f, (numbers(4, 6), leaf(6, 5)), {}
 
 
+@program(known, modes=("train",))
+def stack_of_a_part_of_what_is_written_through_a_view() -> Made:
+    """What is returned is read from a list of parts of a value that a library computes."""
+
+    def f(b: Tensor, c: Tensor) -> Tensor:
+        b.add_(1)
+        return torch.stack([c, b.unbind(0)[4]], 0)
+
+    b = torch.arange(7.0, requires_grad=True).clone().view(7, 1)
+    return f, (b, b[0]), {}
+
+
 @program(known, modes=("train",), scenario=_changed_before_backward)
 def half_logits_changed_by_the_caller_between_loss_and_backward() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
