@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from compiler.codegen.triton import emit_programs
 from compiler.runtime import triton_workers
 from compiler.runtime.triton_build import Built, NotBuilt, Wanted, build
 from compiler.runtime.triton_launch import path_of, text_of, wanted_of
-from compiler.runtime.triton_workers import Workers
+from compiler.runtime.triton_workers import Workers, receive, send
 from tests.test_cpp_kernels import RUNS
 
 pytest.importorskip("triton")
@@ -91,6 +92,21 @@ def test_workers_that_ended_are_replaced(several: list[Wanted], workers: Workers
         worker.wait()
         workers.idle.put(worker)
     assert workers.build_all(several) == [build(each) for each in several]
+
+
+class _Trickle(io.BytesIO):
+    """A pipe that gives a byte at a time."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(1, size or 0))
+
+
+def test_receive_waits_for_the_whole_of_a_message() -> None:
+    stream = io.BytesIO()
+    send(stream, ["*fp32"] * 1000)
+    assert receive(_Trickle(stream.getvalue())) == ["*fp32"] * 1000
+    with pytest.raises(EOFError):
+        receive(_Trickle(stream.getvalue()[:-1]))
 
 
 def test_a_worker_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:

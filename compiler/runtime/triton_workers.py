@@ -113,9 +113,13 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def _whole(stream: IO[bytes], size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
+    """So many bytes, in as many reads as it takes: one of a pipe gives what is there."""
+    data = b""
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
     return data
 
 
