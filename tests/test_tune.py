@@ -11,7 +11,7 @@ import torch
 
 from compiler import journal
 from compiler.codegen.tile import SPACE, USUAL, Blocks, Change
-from compiler.ir.loops import Check, Kernel
+from compiler.ir.loops import CPU, Check, Kernel
 from compiler.options import Options
 from compiler.runtime import tune
 from compiler.runtime.tune import fastest, filled, is_measurable
@@ -87,9 +87,21 @@ def test_kernels_are_tuned_where_that_is_asked_for(tmp_path: Path, monkeypatch: 
     assert Options.of(None, "max-autotune").tune and not Options.of(None, "reduce-overhead").tune
 
 
+@pytest.mark.usefixtures("launches")
+def test_what_there_is_no_room_to_measure_is_not_remembered(tmp_path: Path) -> None:
+    from compiler.runtime.triton_launch import tune_all
+
+    journal.reset()
+    made, clock = variants(tmp_path), Clock(1)
+    tune_all([made], lambda kernel, launches: None)  # type: ignore[list-item]
+    assert made.usual.change == USUAL and journal.totals()["tuned"] == 0  # type: ignore[attr-defined]
+    tune_all([variants(tmp_path)], clock)  # type: ignore[list-item]
+    assert len(clock.asked) == 1
+
+
 def test_a_little_faster_is_not_worth_another_choice() -> None:
     candidates = SPACE[:3]
-    assert fastest(candidates, [1.0, 0.99, 2.0]) == USUAL and fastest(candidates, None) == USUAL
+    assert fastest(candidates, [1.0, 0.99, 2.0]) == USUAL
     assert fastest(candidates, [1.0, 0.9, 0.8]) == candidates[2]
 
 
@@ -104,14 +116,10 @@ def test_what_depends_on_its_numbers_is_not_measured() -> None:
 def test_buffers_are_full_of_numbers_and_the_programs_draws_stay() -> None:
     before = torch.get_rng_state()
     x, y = torch.zeros(50, dtype=torch.bfloat16), torch.zeros(40, dtype=torch.int8)
-    made = filled([ir.buffer("x", x), ir.buffer("y", y), ir.buffer("z", torch.zeros(9, dtype=torch.bool))], ir_cpu())
+    made = filled([ir.buffer("x", x), ir.buffer("y", y), ir.buffer("z", torch.zeros(9, dtype=torch.bool))], CPU)
     assert made is not None and torch.equal(before, torch.get_rng_state())
     assert [(each.dtype, each.numel()) for each in made] == [(x.dtype, 50), (y.dtype, 40), (torch.bool, 9)]
     assert all(each.unique().numel() > 1 for each in made)
-
-
-def ir_cpu() -> torch.device:
-    return torch.device("cpu")
 
 
 @pytest.mark.parametrize("change", SPACE)

@@ -83,10 +83,11 @@ def tune_all(kernels: Sequence[Variants], times: Times = times_on_device) -> Non
     for variants, candidates in plans:
         there = [each for each in candidates if each in variants.variants]
         found = times(variants.kernel, [variants.variants[each].launch for each in there])
-        change = fastest([each.change for each in there], found)
-        keep_choice(variants.kernel, machine_of(variants.device), variants.cache, change)
+        change = USUAL if found is None else fastest([each.change for each in there], found)
+        if found is not None:
+            keep_choice(variants.kernel, machine_of(variants.device), variants.cache, change)
+            count_tuned()
         variants.settle(change)
-        count_tuned()
 
 
 def _compile_all(kernels: Sequence[tuple[Variants, _Variant]]) -> None:

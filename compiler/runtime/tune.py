@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import torch
 
-from compiler.codegen.tile import SPACE, USUAL, Change
+from compiler.codegen.tile import SPACE, Change
 from compiler.ir.index import Int
 from compiler.ir.loops import Buffer, Check, Kernel
 from compiler.ir.rewrite import nodes
@@ -64,10 +64,8 @@ def _key(kernel: Kernel, machine: str) -> str:
     return hashlib.sha256("\0".join((text, machine, repr(SPACE))).encode()).hexdigest()[:40]
 
 
-def fastest(candidates: Sequence[Change], times: Sequence[float] | None) -> Change:
+def fastest(candidates: Sequence[Change], times: Sequence[float]) -> Change:
     """The choice with the least time; the usual one, which comes first, unless another saves enough of it."""
-    if times is None:
-        return USUAL
     best = min(range(len(times)), key=times.__getitem__)
     return candidates[best] if times[best] < (1 - LEAST_GAIN) * times[0] else candidates[0]
 
