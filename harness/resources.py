@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compiler.runtime.triton_build import KEPT_OVER_A_CALL, THREADS_OF_A_WARP
+
 FILE = "ASSAY_KERNELS"
 COMPILED, NO_TEXT, FAILED = "compiled", "no text", "failed"
 """How a kernel ends: as machine code; Triton has no text for what it does; Triton, or the assembler, fails on it."""
@@ -29,9 +31,6 @@ REGISTERS = (32, 64, 96, 128, 168, 254, 255)
 MOST_REGISTERS, BLOCK_REGISTERS = 255, 1 << 16
 """What a thread may have, and the threads of a block together, which get them some at once."""
 REGISTERS_AT_ONCE = 8
-KEPT_OVER_A_CALL = 32
-"""Bytes a thread."""
-THREADS_OF_A_WARP = 32
 SHOWN = 20
 
 _case = ""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from compiler.codegen.twins import twins_of
-from compiler.ir.apart import buffers_of, components, with_buffers
+from compiler.ir.apart import components, with_buffers
 from compiler.ir.index import Int
 from compiler.ir.loops import CPU, Allocate, Free, Launch, Reuse, Schedule
 from compiler.schedule import order, side_by_side
@@ -69,15 +69,18 @@ def test_plan_leaves_launches_apart_of_which_one_needs_the_other() -> None:
     assert [launch.kernel.name for launch in launches(schedule)] == ["kernel_0", "kernel_0"]
 
 
-def test_plan_leaves_launches_apart_that_read_one_tensor() -> None:
+@pytest.mark.parametrize(("operands", "count"), [(("b", "y"), 1), (("b", "x"), 2), (("a", "y"), 2)])
+def test_plan_leaves_launches_apart_that_share_a_tensor(operands: tuple[str, str], count: int) -> None:
     """The memory of a tensor may be a result's, whose instances are no other set's."""
-
-    def f(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (a @ x.sin() @ (x + a)) @ (x + b), b @ x
-
-    for launch in launches(check(f, *tensors(3, 4, 4))):
-        for mine, others in zip(*[iter(components(launch.kernel))] * 2, strict=False):
-            assert not set(buffers_of(mine)) & set(buffers_of(others))
+    total = store("c", i, call("add", load("a", i), load("b", i)))
+    kernel = ir.make_run(loops(i=6), [total], {name: torch.zeros(6) for name in "abc"}, {}).kernel
+    units = []
+    for position, names in enumerate([("a", "x"), operands]):
+        made = f"sum_{position}"
+        allocate = Allocate(made, (Int(6),), (Int(1),), torch.float32, CPU)
+        launch = Launch(kernel, (*names, made), (), (made,))
+        units.append(order._Unit(position, names, (made,), (allocate, launch)))
+    assert sum(isinstance(step, Launch) for step in order._sorted(units)) == count
 
 
 def test_components_share_single_numbers_that_are_read() -> None:

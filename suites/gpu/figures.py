@@ -33,7 +33,7 @@ MODELS = (
 ).split()
 TESTERS = 10
 """Processes that run tests, where pytest knows of such."""
-ENVIRONMENT_S = 15.0
+RESERVED_S = 15.0
 """What is left unused at the end, for what is running to be stopped and written."""
 
 
@@ -169,7 +169,7 @@ def go_on(
     known = {row["part"] for row in read(path) if row["commit"] == commit}
     end = time.monotonic() + seconds
     for part in chosen:
-        left = end - time.monotonic() - ENVIRONMENT_S
+        left = end - time.monotonic() - RESERVED_S
         if part.name in known or left < min(part.limit_s, 30):
             continue
         rows = start(part, min(part.limit_s, left))
