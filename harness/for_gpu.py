@@ -23,7 +23,8 @@ import triton
 from torch import fx
 
 from compiler.codegen import triton_math
-from compiler.codegen.triton import Program, emit_programs
+from compiler.codegen.triton import emit_programs
+from compiler.codegen.triton_tiles import Program
 from compiler.errors import BuildError, Unsupported
 from compiler.fx import compile_graph
 from compiler.ir.index import Int
@@ -129,7 +130,7 @@ def is_surely_wide(kernel: Kernel) -> bool:
 def facts_of(kernel: Kernel, programs: Sequence[Program]) -> list[str]:
     """What machine code depends on beside the text."""
     wide = is_surely_wide(kernel)
-    each = [repr((p.name, p.warps, p.checks, signature_of(kernel, p, wide))) for p in programs]
+    each = [repr((p.name, p.warps, p.stages, p.checks, signature_of(kernel, p, wide))) for p in programs]
     return [triton.__version__, *each]
 
 

@@ -23,8 +23,9 @@ import torch
 
 from compiler.codegen.host import index_text
 from compiler.codegen.tile import SPACE, USUAL, Change
-from compiler.codegen.triton import HEADER, Program, emit_programs
+from compiler.codegen.triton import HEADER, emit_programs
 from compiler.codegen.triton_expr import memory_type
+from compiler.codegen.triton_tiles import Program
 from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
@@ -280,7 +281,8 @@ def wanted_of(kernel: Kernel, program: Program, path: str, is_wide: bool, is_ali
     """What is to be compiled of the file that a program is in."""
     warps = tuple(dict.fromkeys((program.warps, *OTHER_WARPS)))
     kinds = tuple(signature_of(kernel, program, is_wide))
-    return Wanted(path, program.name, kinds, is_aligned, warps, _capability(kernel.device), program.checks)
+    capability = _capability(kernel.device)
+    return Wanted(path, program.name, kinds, is_aligned, warps, capability, program.checks, program.stages)
 
 
 def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool, is_aligned: bool) -> Any:
