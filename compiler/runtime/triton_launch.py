@@ -70,6 +70,22 @@ def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
     return found
 
 
+def load_fitting(kernels: Sequence[Kernel], options: Options) -> list[Launcher | None]:
+    """For each kernel a callable of its buffers' addresses, at multiples of 16; None where Triton fails on it, or it
+    takes more shared memory than there is. They are compiled side by side."""
+    made = [Variants(kernel, options.cache) for kernel in kernels]
+    plans = [variants.planned(variants.usual) for variants in made]
+    answers = iter(workers().build_all([each for plan in plans for each in plan.wanted]))
+    found: list[Launcher | None] = []
+    for variants, plan in zip(made, plans, strict=True):
+        own = list(itertools.islice(answers, len(plan.wanted)))
+        is_fitting = all(isinstance(each, Built) and each.shared <= MOST_SHARED for each in own)
+        if is_fitting:
+            variants.take(variants.usual, plan, own)
+        found.append(variants.first().launch if is_fitting else None)
+    return found
+
+
 def tune_all(kernels: Sequence[Variants], times: Times = times_on_device) -> None:
     """Has each kernel that can be measured use the tiles that are fastest, as the cache knows or `times` tells."""
     unknown = []

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.ir.index import Int
+from compiler.ir.index import Index, Int
 from compiler.ir.loops import (
     Allocate,
     CallAten,
@@ -280,7 +280,8 @@ class _Finder:
 
     def _operand(self, name: str) -> Operand | None:
         """How an operand lies in memory; None where that is not for sure."""
-        tensor, offset = self.tensors[name], Int(0)  # type: Tensor, Index
+        tensor = self.tensors[name]
+        offset: Index = Int(0)
         while isinstance(step := self._given(name), Reinterpret):
             name, offset = step.base, offset + step.offset
         is_sure = step is None or isinstance(step, Allocate) or self._is_result(step)
