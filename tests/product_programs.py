@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from compiler.codegen.host import emit, load
 from compiler.codegen.tile import PRODUCTS
-from compiler.ir.loops import Schedule, Tiles
+from compiler.ir.loops import AsValue, Schedule, Tiles
 from compiler.options import Options
 from compiler.schedule.products import Region
 from tests import kernel_ir as ir
+from tests.kernel_ir import i, j, k
 from tests.lowering import planned, traced
 
 TILES = Tiles(32, 32, 16, 4, 3)
@@ -102,6 +103,12 @@ def rounded(x: Tensor, w: Tensor) -> Results:
     return (torch.relu(x.float().mul(3).to(x.dtype) @ w.float().exp().to(x.dtype).t()),)
 
 
+def view_returned(x: Tensor, w: Tensor) -> Results:
+    """As forward returns a weight's transpose for backward."""
+    turned = w.t()
+    return torch.relu(x @ turned), turned
+
+
 def both_ends(x: Tensor, w: Tensor, b: Tensor) -> Results:
     return (torch.sigmoid(torch.addmm(b, F.silu(x), w)),)
 
@@ -123,6 +130,7 @@ CASES: dict[str, Case] = {
     "an operand activated": Case(activated, ((40, 50), (50, 36))),
     "operands that are infinite": Case(reciprocals, ((40, 50), (50, 36))),
     "operands rounded": Case(rounded, ((40, 50), (36, 50))),
+    "a view returned": Case(view_returned, ((40, 50), (36, 50))),
     "both ends": Case(both_ends, ((40, 50), (50, 36), (36,))),
     "one row": Case(activated, ((1, 50), (50, 36))),
     "one column": Case(swapped, ((45, 37), (45, 1))),
@@ -131,6 +139,20 @@ CASES: dict[str, Case] = {
 }
 EVERY = ("linear", "batches", "both ends")
 """The cases that every choice of tiles computes."""
+
+
+def drawn() -> ir.Run:
+    """A product of which random numbers choose what is kept, as dropout does, by 4 threads of which each takes 4."""
+    x, w = (tensor.bfloat16() for tensor in (torch.randn(40, 24), torch.randn(24, 50)))
+    terms = ir.call("mul", ir.widen(ir.load("x", i * 24 + k, x.dtype)), ir.widen(ir.load("w", k * 50 + j, w.dtype)))
+    numbers = [ir.load(name, 0, torch.int64) for name in ("seed", "start")]
+    at = AsValue(i * 50 + j, torch.int64)
+    word = ir.call("philox", *numbers, at, ir.const(4, torch.int64), ir.const(4, torch.int64), dtype=torch.int64)
+    chosen = ir.call("lt", word, ir.const(0, torch.int64), dtype=torch.bool)
+    kept = ir.call("where", chosen, ir.reduce("sum", terms, k=24), ir.const(0.0))
+    given = {"x": x, "w": w, "seed": torch.tensor([77]), "start": torch.tensor([4])}
+    made = ir.make_run(ir.loops(i=40, j=50), [ir.store("y", i * 50 + j, kept)], given, {"y": torch.zeros(40, 50)})
+    return replace(made, kernel=replace(made.kernel, tiles=TILES))
 
 
 def by_tiles(case: Case, arguments: Sequence[Tensor], tiles: Tiles = TILES, keep_rounding: bool = False) -> Schedule:
@@ -170,6 +192,8 @@ def main(cache: str, output: str) -> None:
         arguments = case.arguments(dtype)
         schedule = by_tiles(case, arguments, tiles, keep_rounding)
         results[name] = run(schedule, arguments, kernels_of(schedule, options))
+    drawing = drawn()
+    results["drawn"] = tuple(ir.launch(interpret(drawing.kernel, options), drawing).values())
     torch.save(results, output)
 
 

@@ -31,7 +31,7 @@ from compiler.schedule.products import Region
 from reference.loops import as_function
 from tests import kernel_ir as ir
 from tests.lowering import executable, planned, traced
-from tests.product_programs import CASES, TILES, Case, by_tiles, run, runs
+from tests.product_programs import CASES, TILES, Case, by_tiles, drawn, run, runs
 from tests.test_launched import launches as launches  # the stand-in for a GPU
 
 for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
@@ -73,6 +73,14 @@ def test_products_by_tiles_are_as_eager(name: str, interpreted: dict[str, tuple[
     case, dtype, _, _ = RUNS[name]
     arguments = case.arguments(dtype)
     assert_near(interpreted[name], case.function(*arguments), case.function(*(a.double() for a in arguments)))
+
+
+def test_random_numbers_behind_a_product_are_those_of_its_elements(interpreted: dict[str, tuple[Tensor, ...]]) -> None:
+    run = drawn()
+    expected = ir.launch(as_function(run.kernel), run)["y"]
+    (found,) = interpreted["drawn"]
+    assert 0.3 < (expected != 0).double().mean() < 0.7
+    assert torch.equal(found != 0, expected != 0)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -64,7 +64,7 @@ def choose(
         if key and (known := _kept(key, options.cache)) is not None:
             found[key] = known
     waiting = {key: region for key, region in zip(keys, regions, strict=True) if key and key not in found}
-    for key, region, ways in _built(waiting, options, load_kernels):
+    for key, region, ways in ways_of(waiting, options, load_kernels):
         found[key] = _measured(region, ways, times or times_on_device)
         if found[key].seconds is not None:
             _keep(key, options.cache, found[key])
@@ -101,7 +101,7 @@ Ways = list[tuple[Tiles | None, Call]]
 """The functions of a region, each with its tiles; the first one is the library's."""
 
 
-def _built(
+def ways_of(
     regions: Mapping[str, Region], options: Options, load_kernels: LoadKernels
 ) -> Iterator[tuple[str, Region, Ways]]:
     """The regions with their functions, of which ours are all compiled side by side."""

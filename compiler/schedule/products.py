@@ -243,7 +243,7 @@ class _Finder:
         region = self._region(product, replaced, bound)
         if region is None:
             return None
-        expected = tuple(n for n in bound.arguments if n in region.layouts and self._needs_expectation(n))
+        expected = tuple(o.root for o in operands if o.root in region.layouts and not self._is_sure(o.root))
         return _Place(region, at, replaced, expected)
 
     def _launch(self, number: int) -> Launch:
@@ -284,24 +284,34 @@ class _Finder:
         offset: Index = Int(0)
         while isinstance(step := self._given(name), Reinterpret):
             name, offset = step.base, offset + step.offset
-        is_sure = step is None or isinstance(step, Allocate) or self._is_result(step)
+        is_sure = self._is_sure(name) or self._is_result(step)
         if name not in self.tensors or not is_sure or not isinstance(offset, Int):
             return None
         return Operand(name, tensor.shape, tensor.stride, offset, tensor.dtype)
 
-    def _is_result(self, step: Step) -> bool:
-        """Whether a step is an operator of ATen that takes memory for its result, or gives a part of what one gave."""
+    def _is_sure(self, name: str) -> bool:
+        """Whether a value surely lies as it was traced: an input, what a kernel stores, a result of ATen's that is
+        looked at, and a view of such which the graph returns, so that nothing is written over what it shows."""
+        step = self._given(name)
+        if step is None or isinstance(step, Allocate):
+            return True
+        if isinstance(step, Reinterpret):
+            return self._is_sure(step.base)
+        if not isinstance(step, CallAten):
+            return False
+        if any(isinstance(self.steps[number], Expect) for number in self.readers.get(name, ())):
+            return self._is_result(step)
+        base = next(references(step.args), None)
+        return name in self.outputs and _is_view(step) and base is not None and self._is_sure(base)
+
+    def _is_result(self, step: Step | None) -> bool:
+        """Whether a step is a call that takes memory for its result, or gives one of the results of such."""
         if not isinstance(step, CallAten):
             return False
         if step.target is operator.getitem:
-            of = self._given(next(references(step.args)))
-            return of is not None and self._is_result(of)
+            return self._is_result(self._given(next(references(step.args))))
         is_operator = isinstance(step.target, torch._ops.OpOverload)
         return is_operator and all(result.alias_info is None for result in step.target._schema.returns)
-
-    def _needs_expectation(self, name: str) -> bool:
-        is_result = isinstance(self._given(name), CallAten)
-        return is_result and not any(isinstance(self.steps[n], Expect) for n in self.readers.get(name, ()))
 
     def _prologue(self, root: str, number: int, at: int) -> int | None:
         """The kernel whose one result an operand is, where nothing but the product reads it."""
@@ -329,6 +339,13 @@ class _Finder:
                 else:
                     found.add(number)
         return found
+
+
+def _is_view(step: CallAten) -> bool:
+    """Whether a call gives its first argument by other strides, and does nothing to it."""
+    if not isinstance(step.target, torch._ops.OpOverload) or step.target._schema.is_mutable:
+        return False
+    return len(step.target._schema.returns) == 1 and step.target._schema.returns[0].alias_info is not None
 
 
 def _is_static(tensor: Tensor) -> bool:
