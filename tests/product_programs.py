@@ -103,6 +103,11 @@ def rounded(x: Tensor, w: Tensor) -> Results:
     return (torch.relu(x.float().mul(3).to(x.dtype) @ w.float().exp().to(x.dtype).t()),)
 
 
+def added_to_itself(x: Tensor, w: Tensor) -> Results:
+    """An operand that is computed for the product and added to it."""
+    return (torch.tanh(torch.addmm(y := torch.relu(x), y, w)),)
+
+
 def view_returned(x: Tensor, w: Tensor) -> Results:
     """As forward returns a weight's transpose for backward."""
     turned = w.t()
@@ -130,6 +135,7 @@ CASES: dict[str, Case] = {
     "an operand activated": Case(activated, ((40, 50), (50, 36))),
     "operands that are infinite": Case(reciprocals, ((40, 50), (50, 36))),
     "operands rounded": Case(rounded, ((40, 50), (36, 50))),
+    "an operand added": Case(added_to_itself, ((40, 40), (40, 40)), kernels=1),
     "a view returned": Case(view_returned, ((40, 50), (36, 50))),
     "both ends": Case(both_ends, ((40, 50), (50, 36), (36,))),
     "one row": Case(activated, ((1, 50), (50, 36))),

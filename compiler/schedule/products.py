@@ -228,7 +228,8 @@ class _Finder:
         operands = tuple(o for name in references(product.args) if (o := self._operand(name)) is not None)
         if len(operands) != len(product.args):
             return None
-        before = {o.root: n for o in operands[-2:] if (n := self._prologue(o.root, number, at)) is not None}
+        factors = {operand.root for operand in operands[-2:]} - {operand.root for operand in operands[:-2]}
+        before = {root: n for root in sorted(factors) if (n := self._prologue(root, number, at)) is not None}
         if epilogue is None and not before:
             return None
         self.taken.update(before.values())
