@@ -383,3 +383,14 @@ def test_tiles_are_tried_that_a_product_may_want(rows: int, columns: int) -> Non
     assert found and set(found) <= set(PRODUCTS)
     assert all(tiles.rows < 2 * max(16, rows) and tiles.columns < 2 * max(16, columns) for tiles in found)
     assert len(set(PRODUCTS)) == len(PRODUCTS)
+
+
+def test_regions_take_room_for_both_ways(regions: list[Region]) -> None:
+    from compiler.runtime.tune_products import bytes_of, filled
+
+    (region,) = regions
+    made = filled(region.layouts.values(), torch.device("cpu"))
+    assert {tuple(tensor.shape) for tensor in made} == {(96,), (2, 32, 64), (96, 64), (2, 32, 96)}
+    assert all(tensor.unique().numel() > 1 for tensor in made)
+    read = sum(tensor.numel() for tensor in made)
+    assert bytes_of(region) >= 2 * (read + 2 * 64 * 96), "what is read, the product, the result"

@@ -19,8 +19,8 @@ import torch
 from compiler.codegen.host import emit, load
 from compiler.codegen.tile import PRODUCTS, tiles_of_product
 from compiler.codegen.triton_products import product_in
-from compiler.ir.index import Int
-from compiler.ir.loops import CallAten, Kernel, Tiles
+from compiler.ir.index import Index, Int
+from compiler.ir.loops import Allocate, CallAten, Kernel, Tiles
 from compiler.ir.lowered import Tensor
 from compiler.ir.text import show
 from compiler.journal import Journal, count_product
@@ -77,7 +77,8 @@ def choose(
 
 def is_measurable(region: Region) -> bool:
     """Whether a run of a region on a GPU over any numbers does what a call does."""
-    is_known = all(tensor.dtype in DTYPES and isinstance(_span(tensor), int) for tensor in region.layouts.values())
+    tensors = region.layouts.values()
+    is_known = all(t.dtype in DTYPES and span_of(t.shape, t.stride) is not None for t in tensors)
     return region.kernel.device.type == "cuda" and is_known and product_in(region.kernel) is not None
 
 
@@ -135,9 +136,10 @@ def times_on_device(region: Region, calls: Sequence[Call]) -> Sequence[float] | 
     """The median seconds of each function, taken in turns, every time with cold caches."""
     device = region.kernel.device
     with torch.cuda.device(device), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        tensors = filled(region.layouts.values(), device)
-        if tensors is None:
+        free, _ = torch.cuda.mem_get_info(device)
+        if bytes_of(region) > MOST_OF_FREE * free:
             return None
+        tensors = filled(region.layouts.values(), device)
         flushed = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device=device)
         found: list[list[float]] = [[] for _ in calls]
         for call in calls:
@@ -148,27 +150,33 @@ def times_on_device(region: Region, calls: Sequence[Call]) -> Sequence[float] | 
     return [statistics.median(taken) for taken in found]
 
 
-def filled(layouts: Iterable[Tensor], device: torch.device) -> list[torch.Tensor] | None:
-    """Tensors that lie so, with random numbers in them; None where the device has too little to spare."""
-    known = [(tensor, _span(tensor) or 0) for tensor in layouts]
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        if sum(span * tensor.dtype.itemsize for tensor, span in known) > MOST_OF_FREE * free:
-            return None
+def bytes_of(region: Region) -> int:
+    """What a region reads and writes at most, either way."""
+    made = [step for step in (*region.library, *region.allocations) if isinstance(step, Allocate)]
+    given = [(step.size, step.stride, step.dtype) for step in made]
+    given += [(tensor.shape, tensor.stride, tensor.dtype) for tensor in region.layouts.values()]
+    batches, rows, columns, _ = region.sizes
+    product = batches * rows * columns * torch.float16.itemsize
+    return product + sum((span_of(size, stride) or 0) * dtype.itemsize for size, stride, dtype in given)
+
+
+def filled(layouts: Iterable[Tensor], device: torch.device) -> list[torch.Tensor]:
+    """Tensors that lie so, with random numbers in them."""
     made = []
-    for tensor, span in known:
+    for tensor in layouts:
+        span = span_of(tensor.shape, tensor.stride) or 0
         sizes, strides = ([n.value for n in of if isinstance(n, Int)] for of in (tensor.shape, tensor.stride))
         made.append(random_numbers(max(1, span), tensor.dtype, device).as_strided(sizes, strides))
     return made
 
 
-def _span(tensor: Tensor) -> int | None:
+def span_of(size: Sequence[Index], stride: Sequence[Index]) -> int | None:
     """The elements from a tensor's first to its last in memory, where its sizes are known."""
     last = 0
-    for extent, stride in zip(tensor.shape, tensor.stride, strict=True):
-        if not isinstance(extent, Int) or not isinstance(stride, Int):
+    for extent, step in zip(size, stride, strict=True):
+        if not isinstance(extent, Int) or not isinstance(step, Int):
             return None
-        last += max(0, extent.value - 1) * stride.value
+        last += max(0, extent.value - 1) * step.value
     return last + 1
 
 

@@ -130,7 +130,6 @@ def measured(name: str, options: Options, device: str) -> dict[str, Any]:
     region = region_of(shape, shape.arguments(device), options)
     ((_, _, ways),) = ways_of({"": region}, options, load_kernels)
     given = filled(region.layouts.values(), region.kernel.device)
-    assert given is not None
     expected: Any = ways[0][1](list(given))
     worst = 0.0
     for tiles, call in ways[1:]:
