@@ -57,6 +57,7 @@ def parts() -> Iterator[Part]:
     for mode in ("infer", "train"):
         yield Part(f"overhead {mode}", "suites.gpu.zoo", (*overhead, "--mode", mode), 90)
     yield Part("kernels", "suites.gpu.bench", (), 200)
+    yield Part("products", "suites.gpu.products", (), 200)
     for name in ("adamw", "sgd"):
         yield Part(f"optimizer {name}", "suites.gpu.optimizers", (name, "--rounds", "5"), 150)
     for model in MODELS:
@@ -116,10 +117,16 @@ def _inverse(key: str) -> Callable[[Sequence[Row]], float | None]:
     return lambda rows: geometric_mean(1 / row[key] for row in rows if row.get(key))
 
 
+def _chosen_ratio(rows: Sequence[Row]) -> float | None:
+    """What measuring gains over the library: where it stays with that, nothing."""
+    return geometric_mean(row["speed_ratio"] if row["is_chosen"] else 1.0 for row in rows if "is_chosen" in row)
+
+
 FIGURES = (
     Figure("tests that failed", "tests", lambda rows: rows[-1].get("failed") if rows else None, 0, False),
     Figure("kernels: share of a copy's rate", "kernels", _mean("assay_share"), 0.90),
     Figure("kernels: the least share", "kernels", _least("assay_share"), 0.75),
+    Figure("products: the library's time over the faster way's", "products", _chosen_ratio, 1.0),
     Figure("zoo, inference: Inductor's time over ours", "zoo infer", _mean("speed_ratio"), 1.15),
     Figure("zoo, training: Inductor's time over ours", "zoo train", _mean("speed_ratio"), 1.10),
     Figure("zoo: eager's time over ours, the least", "zoo", _slowest_beside_eager, 1.0),
