@@ -458,15 +458,17 @@ def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
 def _emit_writes(source: Source, signature: Signature) -> None:
     """The values of inputs after the call, several at once where autograd has no part in it."""
     writes = [role for role in signature.outputs if isinstance(role, Mutation)]
-    plain = [role for role in writes if role.kind == "seen"]
-    if signature.differentiable or len(plain) < 2:
-        plain = []
-    if plain:
-        texts = ((f"keep_{role.of.index}", name_of(role), str(role.writes)) for role in plain)
+    together: set[Mutation] = set()
+    for kind, guard in (("seen", ""), ("no_grad", source.unrecorded())):
+        alike = [role for role in writes if role.kind == kind]
+        if signature.differentiable or len(alike) < 2:
+            continue
+        texts = ((f"keep_{role.of.index}", name_of(role), str(role.writes)) for role in alike)
         kept, new, times = (", ".join(parts) for parts in zip(*texts, strict=True))
-        source.line(1, f"{source.bind('write_back', write_back)}(({kept}), ({new}), ({times}))")
+        source.line(1, f"{guard}{source.bind('write_back', write_back)}(({kept}), ({new}), ({times}))")
+        together.update(alike)
     for role in writes:
-        if role not in plain:
+        if role not in together:
             _emit_write(source, role)
 
 
@@ -474,11 +476,17 @@ def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times:
     """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already. The
     version of each grows by as many `times` as eager writes it."""
     grown: list[torch.Tensor] = []
+    stale, fresh = list[torch.Tensor](), list[torch.Tensor]()
     for old, value, count in zip(kept, new, times, strict=True):
         if old is not value:
-            old.copy_(value)
+            stale.append(old)
+            fresh.append(value)
             count -= 1
         grown += [old] * count
+    if len(stale) > 1:
+        torch._foreach_copy_(stale, fresh)  # on a GPU one launch, not one each
+    elif stale:
+        stale[0].copy_(fresh[0])
     increment_version(grown)
 
 
