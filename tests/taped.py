@@ -127,7 +127,7 @@ class Tape:
         placed = _Placed(self.arena, memory)
         results = [placed.value(value) if isinstance(value, Tensor) else value for value in values]
         pairs = enumerate(zip(values, results, strict=True))
-        self.own = {index: at(result) for index, (value, result) in pairs if result is not value}
+        self.own = {index: at(result) for index, (value, result) in pairs if result is not value}  # type: ignore[arg-type]
         return results
 
     def replay(self) -> None:
@@ -136,7 +136,7 @@ class Tape:
         fresh = self.run(list(self.inputs))
         _scribble(self.late)
         for index, own in self.own.items():
-            own.copy_(fresh[index])
+            own.copy_(fresh[index])  # type: ignore[arg-type]
 
     def segments(self) -> list[Place]:
         return list(self.arena.segments)

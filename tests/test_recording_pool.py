@@ -21,7 +21,7 @@ from compiler.ir.roles import Buffer, GraphCall, UserInput, UserOutput
 from compiler.journal import reset, totals
 from compiler.runtime.cudagraphs import MOST_CLASHES, MOST_MISSES, Replayed
 from compiler.runtime.recording import Held, Holding, Pool, _is_within, pool_of, recorded_bytes
-from tests.taped import ALIGNED, EARLY, LATE, WEIGHT, Arena, Step, Tape, made, plain, replays
+from tests.taped import ALIGNED, EARLY, LATE, Arena, Step, Tape, made, plain, replays
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +113,7 @@ def trained(step: Step, w: Tensor, x: Tensor) -> None:
 
 
 def test_what_a_forward_saved_is_kept_while_others_run() -> None:
-    """Forward, another recording that was made in the memory that the backward frees, backward."""
+    """Forward, another recording, made in the memory that the backward frees, backward."""
     step, graph, w = Step(), double(), torch.randn(4, requires_grad=True)
     for _ in range(4):
         trained(step, w, torch.randn(4))
@@ -421,7 +421,7 @@ def test_the_memory_of_results_that_are_dropped_is_used_again() -> None:
     for number in range(3):
         called(keeper, number)
     sizes = []
-    for _ in range(20):
+    for _ in range(8):
         graph = double()
         for number in range(3):
             called(graph, number)
@@ -430,12 +430,12 @@ def test_the_memory_of_results_that_are_dropped_is_used_again() -> None:
         Tape.made.clear()
         Tape.made.append(kept_tape(keeper))
         gc.collect()
-    assert sizes[-1] == sizes[2]
+    assert sizes[-1] == sizes[2] > 0
     assert len(pool_of(0, 0).holdings) <= 3
 
 
-def kept_tape(graph: Replayed) -> Any:
-    (state,) = graph.sizes.values()
+def kept_tape(graph: Replayed, size: int = 0) -> Any:
+    state = list(graph.sizes.values())[size]
     assert state.recording is not None
     return state.recording.tape
 
@@ -508,6 +508,28 @@ def test_threads_hold_results_of_several_graphs_of_one_pool() -> None:
     assert wrong == [] and replays() > 0
 
 
+def test_a_graph_that_is_called_while_another_thread_replays_one_of_its_pool_runs_plainly() -> None:
+    """Else it could hand out a result after it was found that nobody holds it."""
+    seen: list[int] = []
+
+    class Watching(Tape):
+        def replay(self) -> None:
+            before = kept_tape(second).replays
+            thread = threading.Thread(target=called, args=(second, 7))
+            thread.start()
+            thread.join()
+            seen.append(kept_tape(second).replays - before)
+            super().replay()
+
+    first, second = double(), double()
+    for number in range(3):
+        called(second, number)
+    first.tape = Watching
+    for number in range(4):
+        called(first, number)
+    assert seen == [0, 0, 0]
+
+
 # ---- the parts -------------------------------------------------------------------------------------------------------
 
 
@@ -547,7 +569,25 @@ def test_an_arena_gives_what_was_freed() -> None:
     assert place % ALIGNED == 0 and arena.storage(48).data_ptr() == place
 
 
-def test_clashes_of_gradients_that_are_kept_put_only_the_backward_apart() -> None:
+def test_backwards_whose_gradients_are_held_over_forward_share_a_pool() -> None:
+    first, second = (Step(is_symbolic=True) for _ in range(2))
+    ws = {size: [torch.randn(size, requires_grad=True) for _ in range(2)] for size in (8, 4)}
+    for number in range(24):
+        one, two = ws[4 if number % 4 == 3 else 8]
+        x, before = torch.randn(one.shape), replays()
+        result = second(two, first(one, x))  # while the last gradients are held
+        for w in (*ws[4], *ws[8]):
+            w.grad = None
+        result.sum().backward()
+        expected = torch.autograd.grad((two * (one * x).sin()).sin().sum(), (one, two))
+        assert all(torch.equal(w.grad, other) for w, other in zip((one, two), expected, strict=True))  # type: ignore
+        assert number < 16 or replays() - before == 4
+    backwards = {kept_tape(step.backward, size).pool for step in (first, second) for size in range(2)}
+    forwards = {kept_tape(step.forward, size).pool for step in (first, second) for size in range(2)}
+    assert len(forwards) == len(backwards) == 1 and forwards != backwards and totals()["apart"] == 4
+
+
+def test_gradients_that_are_held_over_forward_put_only_the_backward_apart() -> None:
     step, w = Step(), torch.randn(4, requires_grad=True)
     for _ in range(12):
         x = torch.randn(4)
@@ -556,5 +596,4 @@ def test_clashes_of_gradients_that_are_kept_put_only_the_backward_apart() -> Non
         result.sum().backward()
         assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
     (forward,), (backward,) = step.forward.sizes.values(), step.backward.sizes.values()
-    assert MOST_CLASHES == 2 and backward.is_apart and not forward.is_apart and totals()["apart"] == 1
-    assert WEIGHT in step.forward.roles
+    assert MOST_CLASHES == 2 and (forward.apart, backward.apart) == (0, 1) and totals()["apart"] == 1

@@ -10,7 +10,8 @@ another stream than that of the recording calls run plainly.
 All recordings that are replayed on one stream have one pool of memory, for all graphs and all sizes: what one needs on
 its way others use too, and what a forward saved is free again when its backward has run. A graph whose results are
 held time and again while others are to be replayed (gradients that are kept over forward), that walks what was saved
-twice, or that cannot be replayed for what others hold, is recorded again with a pool of its own, and that is counted.
+twice, or that cannot be replayed for what others hold, is recorded again in another pool, and that is counted:
+backwards in one for such backwards, and what cannot stay there either, and all else, in a pool of its own.
 
 What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before it is
 recorded (`reason_against`), and the graph never is; nor is one that CUDA refuses to record. The reasons are counted,
@@ -66,7 +67,7 @@ HOST_BOUND = 1.25
 MOST_MISSES = 3
 """Calls in a row that cannot be replayed before the graph is recorded anew."""
 MOST_CLASHES = 2
-"""Calls that cannot be replayed for what is held of a graph before that has a pool of its own."""
+"""Calls that cannot be replayed for what is held of a graph before that has another pool."""
 MOST_RECORDINGS = 4
 """Recordings of a graph for inputs of the same sizes."""
 MOST_SIZES = 8
@@ -82,7 +83,8 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class _Sizes:
-    """The calls of a graph with inputs of certain sizes."""
+    """The calls of a graph with inputs of certain sizes. `apart` counts how often a recording could not stay where it
+    was for what somebody held."""
 
     calls: int = 0
     recording: Recording | None = None
@@ -93,7 +95,7 @@ class _Sizes:
     copies: set[int] = field(default_factory=set)
     timed: list[tuple[Any, Any, float]] = field(default_factory=list)
     is_plain: bool = False
-    is_apart: bool = False
+    apart: int = 0
 
 
 class Replayed:
@@ -117,7 +119,7 @@ class Replayed:
         self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
-        self.yields = not any(type(role) is Gradient for role in outputs)  # to copy all gradients takes too long
+        self.is_backward = any(type(role) is Gradient for role in outputs)
         self.is_symbolic, self.tape = is_symbolic, tape
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
@@ -155,6 +157,8 @@ class Replayed:
                 self._missed(state, recording, args)
                 return self.plain(args)
             self._keep_apart(state)
+            if state.is_plain:
+                return self.plain(args)
         return self._prepared(state, here, args)
 
     def _missed(self, state: _Sizes, recording: Recording, args: list[Any]) -> None:
@@ -170,20 +174,30 @@ class Replayed:
             self._keep_apart(state)
         elif moved or recording.copies() != state.copies or recording.is_stale():
             state.moved |= moved.difference(self.saved)
-            state.copies |= recording.copies()
-            state.recording = None
             if not moved.isdisjoint(self.saved):  # forward has been recorded anew: what it saves will lie still again
                 state.calls = PLAIN_CALLS
-        if state.recording is None and state.recordings >= MOST_RECORDINGS:
+            self._drop(state, recording)
+
+    def _keep_apart(self, state: _Sizes) -> None:
+        """The next recording is to have another pool."""
+        if state.recording is not None:
+            state.apart += 1
+            count_apart()
+            self._drop(state, state.recording)
+
+    def _drop(self, state: _Sizes, recording: Recording) -> None:
+        state.copies |= recording.copies()
+        state.recording = None
+        if state.recordings >= MOST_RECORDINGS:
             state.is_plain = True
             count_unrecorded("its inputs move, or its results are held, time and again", self.wanted)
 
-    def _keep_apart(self, state: _Sizes) -> None:
-        """The next recording is to have a pool of its own."""
-        if state.recording is not None:
-            state.copies |= state.recording.copies()
-        state.recording, state.is_apart = None, True
-        count_apart()
+    def _pool(self, state: _Sizes, here: object) -> Pool:
+        """The memory for a recording that nobody lends any. Gradients that are held over other graphs have a pool for
+        such; what is held, or has to wait, all the same has one of its own."""
+        if state.apart > self.is_backward or not (self.wanted or self._has_room()):
+            return Pool(self.device, here)
+        return pool_of(self.device, here, state.apart > 0)
 
     def _prepared(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
         """A call before the recording, or the recording itself."""
@@ -228,10 +242,10 @@ class Replayed:
     def _recorded(self, state: _Sizes, here: object, args: list[Any]) -> Recording | None:
         """The recording; None where there is none, or only from a later call on."""
         stays = self._lie_still(state)
-        is_apart = state.is_apart or not (self.wanted or self._has_room())
-        lender = None if state.is_apart else lender_of(args, stays.intersection(self.saved), here)
-        pool = pool_of(self.device, here) if lender is None else lender.pool
-        if (is_apart and lender is None) or any(pool.has_lent(args[k]) for k in stays if isinstance(args[k], Tensor)):
+        is_apart = self.is_backward and state.apart > 0
+        lender = None if is_apart else lender_of(args, stays.intersection(self.saved), here)
+        pool = self._pool(state, here) if lender is None else lender.pool
+        if any(pool.has_lent(args[k]) for k in stays if isinstance(args[k], Tensor)):
             lender, pool = None, Pool(self.device, here)
         if not pool.in_use.acquire(blocking=False):
             return None
@@ -246,7 +260,7 @@ class Replayed:
                 keeps=self.keeps,
                 copies=state.copies,
                 lender=lender,
-                yields=self.yields,
+                yields=not self.is_backward,  # to copy all gradients takes too long
             )
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")

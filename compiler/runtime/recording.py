@@ -479,15 +479,16 @@ class Pool:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_shared: weakref.WeakValueDictionary[tuple[int, object], Pool] = weakref.WeakValueDictionary()
-"""The pools that all may use, by device and stream."""
+_shared: weakref.WeakValueDictionary[tuple[int, object, bool], Pool] = weakref.WeakValueDictionary()
+"""The pools that all may use, by device, stream, and whether they are for what is held long."""
 
 
-def pool_of(device: int, stream: object) -> Pool:
-    """The pool of all recordings that are replayed on a stream; it is there as long as one of them is."""
-    pool = _shared.get((device, stream))
+def pool_of(device: int, stream: object, is_held: bool = False) -> Pool:
+    """The pool of the recordings that are replayed on a stream, or of those whose results are held over others; it is
+    there as long as one of them is."""
+    pool = _shared.get((device, stream, is_held))
     if pool is None or pool.is_closed:
-        pool = _shared[device, stream] = Pool(device, stream)
+        pool = _shared[device, stream, is_held] = Pool(device, stream)
     return pool
 
 
