@@ -90,12 +90,26 @@ class CudaTape:
                 pool.memory = _nothing_recorded(self.device, pool.stream)
             results = _captured(self.graph, self.device, pool.stream, lambda: run(inputs), pool.memory.pool())
         except BaseException:
-            pool.is_closed = True  # to the allocator a recording that failed may seem to go on
+            pool.is_closed = True
+            self._stop()
             _nothing_recorded(self.device, pool.stream)  # now the generator of random numbers knows that nobody records
             raise
         finally:
             pool.taken_bytes += torch.cuda.memory_reserved(self.device) - before
         return results  # type: ignore[no-any-return]
+
+    def _stop(self) -> None:
+        """Tells the allocator that a recording is over, where CUDA has ended it before torch did: else memory of other
+        pools would not be given back any more, and never that of this one."""
+        if self.pool.memory is None:
+            return
+        pool = self.pool.memory.pool()
+        try:
+            torch._C._cuda_endAllocateToPool(self.device, pool)
+        except RuntimeError:  # it knows already
+            return
+        torch._C._cuda_releasePool(self.device, pool)
+        _refused.append(self.graph)
 
     def segments(self) -> list[tuple[int, int]]:
         found = torch.cuda.memory_snapshot(self.graph.pool(), include_traces=False)
@@ -108,6 +122,8 @@ class CudaTape:
 
 
 EVERYWHERE = [(0, 1 << 64)]
+_refused: list[torch.cuda.CUDAGraph] = []
+"""The graphs that CUDA did not record, which torch's other allocators may still ask whether memory is for them."""
 
 
 class _Lent:
