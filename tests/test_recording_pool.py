@@ -19,8 +19,9 @@ from torch import Tensor
 
 from compiler.ir.roles import Buffer, GraphCall, UserInput, UserOutput
 from compiler.journal import reset, totals
+from compiler.runtime import cudagraphs
 from compiler.runtime.cudagraphs import MOST_CLASHES, MOST_MISSES, Replayed
-from compiler.runtime.recording import Held, Holding, Pool, _is_within, pool_of, recorded_bytes
+from compiler.runtime.recording import Held, Holding, Pool, _is_within, free_bytes, pool_of, recorded_bytes
 from tests.taped import ALIGNED, EARLY, LATE, Arena, Step, Tape, made, plain, replays
 
 
@@ -49,8 +50,8 @@ def double() -> Replayed:
 
 def called(graph: Replayed, number: float, size: int = 4) -> Tensor:
     """A call's result, which is right when it is handed out."""
-    (result,) = graph([torch.full((size,), number)])
-    assert torch.equal(result, torch.full((size,), 2 * number))
+    (result,) = graph([torch.full((size,), float(number))])
+    assert torch.equal(result, torch.full((size,), 2.0 * number))
     return result  # type: ignore[no-any-return]
 
 
@@ -389,7 +390,7 @@ def test_a_pool_goes_with_its_last_recording() -> None:
             called(graph, number)
     (pool,) = pools()
     pool.taken_bytes = 100
-    assert recorded_bytes(0) == 100 and recorded_bytes(1) == 0
+    assert recorded_bytes(0) == 100 and recorded_bytes(1) == 0 and free_bytes(0) == 100 - 2 * 16
     there, arena = weakref.ref(pool), weakref.ref(pool.memory)
     del pool
     Tape.made.clear()
@@ -400,6 +401,22 @@ def test_a_pool_goes_with_its_last_recording() -> None:
     graphs.clear()
     gc.collect()
     assert there() is None and arena() is None and recorded_bytes(0) == 0
+
+
+def test_what_may_take_too_much_without_being_asked_for_has_a_pool_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that all of it is given back if it did."""
+    monkeypatch.setattr(cudagraphs, "_memory_of", lambda device: 1 << 30)
+    monkeypatch.setattr(cudagraphs, "TIMED_CALLS", 0)
+    kept = [0, 200 << 20, 0]
+    for graph, free in zip((double(), double(), double()), kept, strict=True):
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device, free=free: free)
+        graph.wanted = False
+        for number in range(3):
+            called(graph, number)
+    first, second, third = (tape.pool for tape in Tape.made)
+    assert first is third is not second and totals()["recorded"] == 3
 
 
 def test_a_pool_of_what_was_lent_goes_too() -> None:

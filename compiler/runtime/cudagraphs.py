@@ -52,6 +52,7 @@ from compiler.runtime.recording import (
     Pool,
     Recording,
     Tape,
+    free_bytes,
     is_lazy,
     lender_of,
     pool_of,
@@ -277,7 +278,8 @@ class Replayed:
     def _has_room(self) -> bool:
         """Whether recordings cannot come to hold too much: what plain calls used on their way is what torch keeps."""
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return recorded_bytes(self.device) + kept <= MOST_OF_MEMORY * _memory_of(self.device)
+        recorded = recorded_bytes(self.device) - free_bytes(self.device)  # which torch counts to what it keeps
+        return recorded + kept <= MOST_OF_MEMORY * _memory_of(self.device)
 
     def _lie_still(self, state: _Sizes) -> set[int]:
         """The inputs that have to lie where they lie now."""

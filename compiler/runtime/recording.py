@@ -484,6 +484,11 @@ class Pool:
         self.recordings.append((weakref.ref(recording), sorted(recording.tape.segments())))
         weakref.finalize(recording, recording.holding.leave).atexit = False
 
+    def free_bytes(self) -> int:
+        """The memory in which no result of a recording lies."""
+        each = (held for holding in self.holdings for held in holding.held if held.storage is not None)
+        return max(0, self.taken_bytes - sum(held.place[1] - held.place[0] for held in each if not held.is_lent))
+
     def _forget(self) -> None:
         """Leaves out what nothing is left of."""
         self.holdings = [holding for holding in self.holdings if not holding.is_dead()]
@@ -511,6 +516,11 @@ def pool_of(device: int, stream: object, is_held: bool = False) -> Pool:
 def recorded_bytes(device: int) -> int:
     """The memory of a device that the pools of recordings take which are still there."""
     return sum(pool.taken_bytes for pool in list(_pools) if pool.device == device)
+
+
+def free_bytes(device: int) -> int:
+    """What of that another recording could take."""
+    return sum(pool.free_bytes() for pool in list(_pools) if pool.device == device)
 
 
 def _is_within(segments: Sequence[tuple[int, int]], place: tuple[int, int]) -> bool:
