@@ -164,7 +164,7 @@ class Replayed:
 
     def _missed(self, state: _Sizes, recording: Recording, args: list[Any]) -> None:
         """After some calls whose inputs lay elsewhere, or while results were held, there is a recording that copies
-        them; after some while others' results were held, one that has its own pool. The memory of the old one is left
+        them; after some while others' results were held, one in another pool. The memory of the old one is left
         to who holds it."""
         recording.misses += 1
         if recording.misses < MOST_MISSES:

@@ -84,18 +84,17 @@ class CudaTape:
         pool = self.pool
         with torch.cuda.device(self.device):
             torch.cuda.empty_cache()  # what plain calls have returned is of no use to a pool
-        before = torch.cuda.memory_reserved(self.device)
         try:
             if pool.memory is None:  # as long as one graph of a pool is there, the allocator knows it
                 pool.memory = _nothing_recorded(self.device, pool.stream)
+            before = torch.cuda.memory_reserved(self.device)
             results = _captured(self.graph, self.device, pool.stream, lambda: run(inputs), pool.memory.pool())
         except BaseException:
             pool.is_closed = True
             self._stop()
             _nothing_recorded(self.device, pool.stream)  # now the generator of random numbers knows that nobody records
             raise
-        finally:
-            pool.taken_bytes += torch.cuda.memory_reserved(self.device) - before
+        pool.taken_bytes += torch.cuda.memory_reserved(self.device) - before
         return results  # type: ignore[no-any-return]
 
     def _stop(self) -> None:
