@@ -35,6 +35,7 @@ class Totals:
     eager_graphs: int = 0
     restored: int = 0
     recorded: int = 0
+    apart: int = 0
     tuned: int = 0
     unrecorded: Counter[str] = field(default_factory=Counter)
     uncached: Counter[str] = field(default_factory=Counter)
@@ -52,7 +53,8 @@ def totals() -> dict[str, object]:
 
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
     their reasons. `tuned` are the kernels whose tiles were chosen by measuring. `recorded` are the graphs of a GPU that
-    became a CUDA graph, `unrecorded` those that may not, by their reasons.
+    became a CUDA graph, `unrecorded` those that may not, by their reasons; `apart` counts those that could not share
+    their memory with others, for what was held of them.
     """
     return {
         "compiles": _totals.compiles,
@@ -62,6 +64,7 @@ def totals() -> dict[str, object]:
         "eager_graphs": _totals.eager_graphs,
         "restored": _totals.restored,
         "recorded": _totals.recorded,
+        "apart": _totals.apart,
         "tuned": _totals.tuned,
         "unrecorded": dict(_totals.unrecorded),
         "uncached": dict(_totals.uncached),
@@ -191,6 +194,11 @@ def count_tuned() -> None:
 def count_recorded() -> None:
     """A graph's launches were recorded as a CUDA graph."""
     _totals.recorded += 1
+
+
+def count_apart() -> None:
+    """A graph is to be recorded in memory of its own."""
+    _totals.apart += 1
 
 
 def count_unrecorded(reason: str, is_wanted: bool) -> None:
