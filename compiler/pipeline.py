@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from compiler.autograd.higher import as_recorded, gradients_again
@@ -245,8 +246,9 @@ def specialized(call: Call, compilers: Compilers, versions: bool, options: Optio
 def specialize(
     call: Call, compilers: Compilers, options: Options, versions: bool, leaves: Sequence[object]
 ) -> GraphCall:
-    """The call, compiled for these very layouts and overlaps of its inputs."""
-    return compile(call.specialized(leaves, versions), compilers, Journal.open(options))
+    """The call, compiled for these very layouts and overlaps of its inputs, and for which of them require grad."""
+    records = versions or any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+    return compile(call.specialized(leaves, records), compilers, Journal.open(options))
 
 
 def build(program: Program, options: Options, journal: Journal, load_kernels: LoadKernels = load_kernels) -> Host:
@@ -384,5 +386,6 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         is_grad_off=not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
+        frozen=call.frozen if ambient.grad else (),
         is_inference=ambient.inference,
     )

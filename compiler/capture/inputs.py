@@ -40,6 +40,8 @@ class Call:
 
     `overlaps` are groups of leaves (by position) that overlap in memory and are recorded as views of what they share:
     a call that is specialised to them is compiled for no other.
+
+    `frozen` are the positions of tensors that require no grad, where whoever calls may not notice that they do later.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -48,6 +50,7 @@ class Call:
     overlaps: tuple[tuple[int, ...], ...] = ()
     is_specialized: bool = False
     constants: tuple[object, ...] | None = None
+    frozen: tuple[int, ...] = ()
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""
