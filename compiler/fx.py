@@ -26,6 +26,7 @@ from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf, hel
 from compiler.capture.lists import has_lists, without_lists
 from compiler.capture.masks import has_true_mask, without_mask
 from compiler.errors import Unsupported
+from compiler.ir.devices import current_if_asked
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.ir.trace import with_text
 from compiler.journal import Journal, count_eager
@@ -230,7 +231,7 @@ def _call(
         spec[:] = [structure]
         return results
 
-    return Call(run, leaves, fake_mode, frozen=tuple(_frozen(leaves, placeholders))), spec
+    return Call(run, leaves, fake_mode, frozen=tuple(_frozen(leaves, placeholders)), current=current_if_asked(gm)), spec
 
 
 def _frozen(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> Iterator[int]:

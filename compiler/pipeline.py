@@ -155,7 +155,8 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
     higher = higher_order(roots, call, compilers, lambda: forward, journal)
     higher.unpack = unpack
     recorded = recorded_backward(call, compilers, journal, hooks)
-    linked = _link_differentiable(split, partial, higher, call, hooks_off=hooks is not None)
+    needs = replace(_needs(call, split.forward.signature), hooks_off=hooks is not None)
+    linked = _link_differentiable(split, partial, higher, call, needs)
     return Halves(split, partial, higher, recorded, linked)
 
 
@@ -354,14 +355,13 @@ def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[...,
 
 
 def _link_differentiable(
-    split: Split, partial: PartialBackward, higher: HigherOrder, call: Call, *, hooks_off: bool = False
+    split: Split, partial: PartialBackward, higher: HigherOrder, call: Call, needs: AmbientNeeds
 ) -> Linked:
     """The text of the calling convention around a forward, a backward, and the backwards without some tangents."""
     signature = split.forward.signature
     reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
     apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
-    needs, apart = replace(_needs(call, signature), hooks_off=hooks_off), apart if reached else set()
-    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart)
+    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart if reached else set())
     return Linked(source.text, source.namespace, written_positions(signature), True, partial, higher)
 
 
@@ -387,5 +387,6 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
         frozen=call.frozen if ambient.grad else (),
+        current=call.current,
         is_inference=ambient.inference,
     )
