@@ -37,6 +37,7 @@ class Totals:
     recorded: int = 0
     apart: int = 0
     tuned: int = 0
+    products: Counter[str] = field(default_factory=Counter)
     unrecorded: Counter[str] = field(default_factory=Counter)
     uncached: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
@@ -52,9 +53,10 @@ def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
-    their reasons. `tuned` are the kernels whose tiles were chosen by measuring. `recorded` are the graphs of a GPU that
-    became a CUDA graph, `unrecorded` those that may not, by their reasons; `apart` counts those that could not share
-    their memory with others, for what was held of them.
+    their reasons. `tuned` are the kernels whose tiles were chosen by measuring, `products` the products of matrices
+    with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `recorded` are the
+    graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by their reasons; `apart` counts those
+    that could not share their memory with others, for what was held of them.
     """
     return {
         "compiles": _totals.compiles,
@@ -66,6 +68,7 @@ def totals() -> dict[str, object]:
         "recorded": _totals.recorded,
         "apart": _totals.apart,
         "tuned": _totals.tuned,
+        "products": dict(_totals.products),
         "unrecorded": dict(_totals.unrecorded),
         "uncached": dict(_totals.uncached),
         "fallbacks": dict(_totals.fallbacks),
@@ -163,6 +166,11 @@ class Journal:
             moved = f"{known:,} bytes" if all(isinstance(n, Int) for n, _ in sizes) else f"over {known:,} bytes"
             print(f"  {kernel.name} x{launches[kernel.name]}: {moved}: {', '.join(kernel.origins)}", flush=True)
 
+    def product(self, text: str) -> None:
+        """One line a product of matrices that could be a kernel of ours: what it is, and why."""
+        if self.options.debug >= 1:
+            print(f"assay {self.name}: {text}", flush=True)
+
     def count(self, counts: Counts, kernels: int) -> None:
         """Adds one built graph to the totals."""
         _totals.nodes += counts.compute
@@ -189,6 +197,11 @@ def count_restored() -> None:
 def count_tuned() -> None:
     """The tiles of a kernel were chosen by measuring."""
     _totals.tuned += 1
+
+
+def count_product(is_ours: bool) -> None:
+    """A product of matrices was left to the library, or given to a kernel of ours."""
+    _totals.products["tiles" if is_ours else "library"] += 1
 
 
 def count_recorded() -> None:

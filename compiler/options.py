@@ -86,8 +86,8 @@ class Options:
     """Whether a graph of a GPU's is recorded and replayed as a CUDA graph: True wherever that is exact, None where
     calls also wait for the host, False nowhere."""
     tune: bool = False
-    """Whether each kernel of a GPU's is compiled with several sizes of tiles, of which the fastest is kept; the cache
-    remembers which."""
+    """Whether each kernel of a GPU's is compiled with several sizes of tiles, of which the fastest is kept, and each
+    product of matrices with the pointwise work around it as one kernel too; the cache remembers which."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 

@@ -57,12 +57,13 @@ from compiler.passes import DRAWN, FUNCTIONAL, MERGED, PASSES, Pass
 from compiler.runtime.build import find_compiler
 from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
 from compiler.runtime.kept import Host, Linked
-from compiler.runtime.load import load_kernels
+from compiler.runtime.load import choose_products, load_kernels
 from compiler.runtime.partial_backward import PartialBackward
 from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse
 from compiler.schedule.memory import live_bytes
 from compiler.schedule.order import plan
+from compiler.schedule.products import Choose
 from compiler.torch_compat import Decompositions
 
 LoadKernels = Callable[[Sequence[Kernel], Options], Mapping[str, Callable[..., None]]]
@@ -252,14 +253,23 @@ def specialize(
     return compile(call.specialized(leaves, records), compilers, Journal.open(options))
 
 
-def build(program: Program, options: Options, journal: Journal, load_kernels: LoadKernels = load_kernels) -> Host:
-    """A functional graph as one host function over generated kernels and calls to ATen."""
+def build(
+    program: Program,
+    options: Options,
+    journal: Journal,
+    load_kernels: LoadKernels = load_kernels,
+    choose: Choose | None = None,
+) -> Host:
+    """A functional graph as one host function over generated kernels and calls to ATen. `choose` says which products of
+    matrices are kernels of ours; by default it is measured, where the options ask for that."""
+    if choose is None and options.tune and options.numerics != "exact":
+        choose = functools.partial(choose_products, options=options, journal=journal)
     with journal.stage("lower"):
         lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
     with journal.stage("fuse"):
         fused = fuse(lowered, keep_rounding=options.numerics != "fast")
     with journal.stage("plan"):
-        schedule = plan(fused, after_call(program))
+        schedule = plan(fused, after_call(program), choose)
     is_backward = any(isinstance(role, Tangent) for role in program.signature.inputs)
     journal.planned(is_backward, lambda given: live_bytes(schedule.steps, _values(program), given))
     journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))

@@ -25,7 +25,8 @@ import triton
 from torch import fx
 
 from compiler.codegen import triton_math
-from compiler.codegen.triton import Program, emit_programs
+from compiler.codegen.triton import emit_programs
+from compiler.codegen.triton_tiles import Program
 from compiler.errors import BuildError, Unsupported
 from compiler.fx import compile_graph
 from compiler.ir.index import Int
@@ -174,7 +175,7 @@ def _programs(kernel: Kernel, variant: Variant, is_by_row: bool = False) -> tupl
 
 def facts_of(kernel: Kernel, programs: Sequence[Program], variant: Variant) -> list[str]:
     """What machine code depends on beside the text."""
-    each = [repr((p.name, p.warps, p.checks, signature_of(kernel, p, variant.is_wide))) for p in programs]
+    each = [repr((p.name, p.warps, p.stages, p.checks, signature_of(kernel, p, variant.is_wide))) for p in programs]
     return [triton.__version__, str(variant.is_aligned), *each]
 
 

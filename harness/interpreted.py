@@ -111,8 +111,22 @@ def compute_as_a_gpu() -> None:
     )
 
 
+def multiply_bfloat16() -> None:
+    """Has the interpreter multiply matrices of bfloat16, which it takes for the integers that it holds them as."""
+    dot = InterpreterBuilder.create_dot
+
+    def widened(builder: Any, a: Any, b: Any, *more: Any) -> Any:
+        return dot(builder, *(builder.cast_impl(operand, tl.float32) for operand in (a, b)), *more)
+
+    def dot_of_halves(builder: Any, a: Any, b: Any, *more: Any) -> Any:
+        return (widened if a.dtype.scalar == tl.bfloat16 else dot)(builder, a, b, *more)
+
+    InterpreterBuilder.create_dot = dot_of_halves
+
+
 if triton.knobs.runtime.interpret:
     round_to_bfloat16()
+    multiply_bfloat16()
     compute_as_a_gpu()
 
 

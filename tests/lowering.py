@@ -17,6 +17,7 @@ from compiler.ops import lower
 from compiler.ops.lower import ON_CPU
 from compiler.schedule.fuse import fuse
 from compiler.schedule.order import plan
+from compiler.schedule.products import Choose
 from reference.loops import as_function
 
 
@@ -28,9 +29,11 @@ def traced(function: Callable[..., Any], *args: Any, mode: str = "fake") -> Prog
     return Program(module, Signature(inputs, tuple(UserOutput(k) for k in range(len(outputs)))))
 
 
-def planned(program: Program, generate: bool = True, keep_rounding: bool = False) -> Schedule:
+def planned(
+    program: Program, generate: bool = True, keep_rounding: bool = False, choose: Choose | None = None
+) -> Schedule:
     """The verified schedule of a program, whose kernels print and parse."""
-    schedule = plan(fuse(lower(program, ON_CPU if generate else {}), keep_rounding))
+    schedule = plan(fuse(lower(program, ON_CPU if generate else {}), keep_rounding), choose=choose)
     verify_schedule(schedule)
     for kernel in schedule.kernels:
         assert parse(show(kernel)) == kernel, show(kernel)

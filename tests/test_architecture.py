@@ -45,6 +45,7 @@ BORROWED = (
 LAZY: dict[tuple[str, str], str] = {
     ("compiler.runtime.load", "compiler.runtime.triton_launch.load_triton"): "Triton need not be there",
     ("compiler.runtime.load", "compiler.runtime.triton_launch.Variants"): "Triton need not be there",
+    ("compiler.runtime.load", "compiler.runtime.tune_products.choose"): "Triton need not be there",
     ("compiler.runtime.triton_build", "triton"): "it need not be there",
     ("compiler.runtime.triton_build", "triton.backends.compiler.GPUTarget"): "it need not be there",
     ("compiler.runtime.triton_build", "triton.compiler.ASTSource"): "it need not be there",

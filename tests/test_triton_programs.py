@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from compiler.codegen.tile import SPACE, Blocks, split_of
-from compiler.codegen.triton import Program, emit_programs, takes
+from compiler.codegen.triton import emit_programs, takes
+from compiler.codegen.triton_tiles import Program
 from compiler.ir.index import Int, Symbol
 from compiler.ir.loops import Cast, Check, Expr
 from compiler.runtime import triton_build

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from compiler.ir.index import Index, Int
+from compiler.ir.loops import Tiles
 
 ELEMENTS = 1024
 """Elements of a tile of pointwise work: 8 a thread of 4 warps."""
@@ -107,6 +108,28 @@ SPACE = (
     *(Change(step=1), Change(step=1, warps=1), Change(step=-1), Change(step=-1, warps=-1)),
 )
 """What measuring chooses from. Changes that come to the same text are one."""
+
+PRODUCTS = (
+    *(Tiles(128, 256, 64, 8, 3), Tiles(256, 128, 64, 8, 3)),
+    *(Tiles(128, 128, 64, 8, 3), Tiles(128, 128, 64, 4, 3), Tiles(128, 128, 64, 8, 4)),
+    *(Tiles(64, 256, 64, 4, 4), Tiles(64, 128, 64, 4, 4), Tiles(128, 64, 64, 4, 4)),
+    *(Tiles(64, 64, 64, 4, 4), Tiles(64, 32, 128, 4, 4)),
+    *(Tiles(32, 128, 64, 4, 4), Tiles(32, 64, 128, 4, 4), Tiles(32, 32, 128, 4, 4)),
+    *(Tiles(16, 128, 64, 4, 5), Tiles(16, 64, 128, 4, 5), Tiles(16, 32, 256, 4, 4), Tiles(16, 16, 256, 4, 4)),
+)
+"""What measuring chooses from for a product of matrices. Tensor cores take 64 rows at once, with fewer 16 of older
+kinds; tiles of few rows are for products of few."""
+LEAST_SIDE = 16
+"""What tensor cores multiply at least."""
+FEW_ROWS = 64
+"""Rows of a product up to which tiles of less than `FEW_ROWS` are worth a try."""
+
+
+def tiles_of_product(rows: int, columns: int) -> tuple[Tiles, ...]:
+    """Those of `PRODUCTS` that a product of so many rows and columns may want: none of twice its own or more."""
+    most = [max(LEAST_SIDE, power_above(size)) for size in (rows, columns)]
+    least = LEAST_SIDE if rows <= FEW_ROWS else FEW_ROWS
+    return tuple(t for t in PRODUCTS if least <= t.rows <= most[0] and t.columns <= most[1]) or PRODUCTS[-1:]
 
 
 def _scaled(number: int, power: int, least: int, most: int) -> int:

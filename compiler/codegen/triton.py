@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.codegen import affine, triton_expr
+from compiler.codegen import affine, triton_expr, triton_index
 from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_up
 from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
@@ -42,9 +42,11 @@ from compiler.codegen.tile import (
     split_of,
     whole_rows,
 )
+from compiler.codegen.triton_products import product_program
 from compiler.codegen.triton_tiles import (
     Parts,
     Place,
+    Program,
     Tile,
     contiguous_across,
     identity_of,
@@ -61,7 +63,7 @@ from compiler.codegen.twins import Twins, launcher_text, twins_of
 from compiler.errors import Unsupported
 from compiler.ir.devices import LEAST, LEAST_OF_BFLOAT16, least_capability
 from compiler.ir.failures import FAILURES
-from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, product
+from compiler.ir.index import Index, Int, Symbol, product
 from compiler.ir.loops import (
     AsValue,
     Bind,
@@ -101,20 +103,6 @@ _OURS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """One launch. `text` defines the function `name` of the buffers and then the symbols of the kernel; `grid` is how
-    many instances run, with `warps` warps each; `checks` says whether it stops the device where a check fails.
-    `workspace` are further arguments between the buffers and the symbols: memory that the kernel's launches share."""
-
-    name: str
-    text: str
-    grid: Index
-    warps: int
-    checks: bool
-    workspace: tuple[Buffer, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Manner:
     """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; with
     tiles changed so; as functions that another program calls, with the number of the instance first."""
@@ -140,10 +128,13 @@ def emit_programs(
 ) -> tuple[Program, ...]:
     """The programs of a kernel, in an order in which they may run. With `is_wide` indices have 64 bits; `is_by_row`
     makes each tile one row, whose own values are scalars; with `is_aligned` addresses are multiples of 16, and rows are
-    read 16 bytes at a time. `change` is how tiles differ from those that the sizes give.
+    read 16 bytes at a time. `change` is how tiles differ from those that the sizes give. A kernel that says its tiles
+    itself is one program, whatever these are.
 
     Raises: Unsupported for an operator that Triton has no text for.
     """
+    if kernel.tiles is not None:
+        return (product_program(kernel, kernel.tiles, is_wide),)
     manner = Manner(is_wide, is_by_row, is_aligned, change)
     return _for_each(kernel, twins_of(kernel), manner) or _emitted(kernel, manner)
 
@@ -852,31 +843,7 @@ class _Emitter:
         return self._text_of(index, place), self._axes_of(names, place)
 
     def _text_of(self, index: Index, place: Place) -> str:
-        match index:
-            case Int(value):
-                return str(value)
-            case Symbol(name):
-                return self._variable(name, place)
-            case Sum(terms):
-                return " + ".join(self._factor(term, place) for term in terms).replace("+ -", "- ")
-            case Product(factors):
-                return " * ".join(self._factor(factor, place) for factor in factors)
-            case Min(a, b):
-                return f"tl.minimum({self._text_of(a, place)}, {self._text_of(b, place)})"
-            case Max(a, b):
-                return f"tl.maximum({self._text_of(a, place)}, {self._text_of(b, place)})"
-            case FloorDiv(a, b) | Mod(a, b):
-                return self._division(index, self._factor(a, place), self._factor(b, place))
-        raise AssertionError(index)
-
-    def _factor(self, index: Index, place: Place) -> str:
-        text = self._text_of(index, place)
-        return f"({text})" if isinstance(index, Sum | Product | FloorDiv | Mod) else text
-
-    def _division(self, index: FloorDiv | Mod, a: str, b: str) -> str:
-        if affine.interval(index.a, self.extents)[0] >= 0:
-            return f"({a} {'//' if isinstance(index, FloorDiv) else '%'} {b})"
-        return f"m.{'floordiv_int' if isinstance(index, FloorDiv) else 'mod_int'}({a}, {b})"
+        return triton_index.text_of(index, lambda name: self._variable(name, place), self.extents)
 
     def _variable(self, name: str, place: Place) -> str:
         """The text of a variable: a loop's, one that data gives, or a size."""
@@ -931,7 +898,7 @@ class _Emitter:
 
     def _size(self, index: Index) -> str:
         """The text of a number that depends on sizes alone, as an operand."""
-        return self._factor(index, Place([], 0, None, frozenset(), None))
+        return triton_index.factor_of(index, lambda name: name, self.extents)
 
     # ---- the whole
 

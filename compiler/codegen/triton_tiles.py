@@ -15,6 +15,22 @@ from compiler.ir.index import Index, Int, Symbol, product
 from compiler.ir.loops import Bind, Buffer, Call, Cast, Check, Expr, Load, Loop, Reduce, Store
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One launch. `text` defines the function `name` of the buffers and then the symbols of the kernel; `grid` is how
+    many instances run, with `warps` warps each; `checks` says whether it stops the device where a check fails.
+    `workspace` are further arguments between the buffers and the symbols: memory that the kernel's launches share.
+    `stages` is how many steps of its loops have their loads under way, 0 as many as Triton wants."""
+
+    name: str
+    text: str
+    grid: Index
+    warps: int
+    checks: bool
+    workspace: tuple[Buffer, ...] = ()
+    stages: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Tile:
     """What one `y` of a program runs over: the loops, outermost first, and how it does.

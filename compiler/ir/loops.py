@@ -1,6 +1,7 @@
 """The loop IR: kernels as loops over stores of expressions.
 
     Kernel := name, loops: (Loop, ...), stores: (Store, ...), buffers: (Buffer, ...), symbols: (name, ...), origins
+              [, tiles: by which tiles a GPU computes a product of matrices]
     Loop   := var in [0, extent)
     Store  := buffer[index] (= | += | *= | max= | min=) expr    once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
@@ -185,10 +186,23 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Tiles:
+    """How a GPU computes a product of matrices: `rows` by `columns` of the result in an instance of so many `warps`,
+    summed over `depth` terms at a time, of which those of `stages` steps are under way at once."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """`buffers` are the arguments in order (read before written is not implied); `symbols` the int64 size arguments.
 
     `origins` are the graph nodes that it computes, for the reader of generated code. All buffers are on `device`.
+    With `tiles` a GPU computes the one sum of products in it by its tensor cores (`codegen/triton_products.py`).
     """
 
     name: str
@@ -198,6 +212,7 @@ class Kernel:
     symbols: tuple[str, ...]
     origins: tuple[str, ...]
     device: torch.device = CPU
+    tiles: Tiles | None = None
 
 
 # ---- schedules: what the generated host function does, step by step --------------------------------------------------

@@ -1,6 +1,7 @@
 """Kernels as text, and back: what a reader sees, what diffs, and what a cache can key on.
 
     kernel <name>(<buffer>: <dtype>[<numel>], ...; <symbol>, ...)[ on <device>]  # <origin>, ...
+      tiles <rows> <columns> <depth>, <number> warps, <number> stages       where it is a product by tiles
       for <var> in <extent>
       <buffer>[<index>] = <expr>          or += *= max= min=
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
@@ -40,6 +41,7 @@ from compiler.ir.loops import (
     Reduce,
     Scan,
     Store,
+    Tiles,
 )
 from compiler.ir.rewrite import children, nodes
 
@@ -135,6 +137,9 @@ def show(kernel: Kernel) -> str:
     buffers = ", ".join(f"{b.name}: {show_dtype(b.dtype)}[{show_index(b.numel)}]" for b in kernel.buffers)
     place = "" if kernel.device == CPU else f" on {kernel.device}"
     lines = [f"kernel {kernel.name}({buffers}; {', '.join(kernel.symbols)}){place}  # {', '.join(kernel.origins)}"]
+    if (tiles := kernel.tiles) is not None:
+        sizes = f"{tiles.rows} {tiles.columns} {tiles.depth}"
+        lines.append(f"  tiles {sizes}, {tiles.warps} warps, {tiles.stages} stages")
     lines += [f"  for {loop.var} in {show_index(loop.extent)}" for loop in kernel.loops]
     printer = _Printer([store.expr for store in kernel.stores])
     lines += [f"  {definition}" for definition in printer.definitions()]
@@ -307,8 +312,11 @@ def parse(text: str) -> Kernel:
     buffers = tuple(_buffer(part) for part in split(match[2]))
     loops, stores = [], []
     names: dict[str, Expr] = {}
+    tiles = None
     for line in (line.strip() for line in lines):
-        if line.startswith("for "):
+        if line.startswith("tiles "):
+            tiles = Tiles(*map(int, re.findall(r"\d+", line)))
+        elif line.startswith("for "):
             loops.append(_parse_loop(line.removeprefix("for ")))
         elif line.startswith("%"):
             name, expr = line.split(" = ", 1)
@@ -316,7 +324,7 @@ def parse(text: str) -> Kernel:
         else:
             stores.append(_store(line, names))
     symbols, device, origins = tuple(split(match[3])), torch.device(match[4] or "cpu"), tuple(split(match[5]))
-    return Kernel(match[1], tuple(loops), tuple(stores), buffers, symbols, origins, device)
+    return Kernel(match[1], tuple(loops), tuple(stores), buffers, symbols, origins, device, tiles)
 
 
 def _buffer(text: str) -> Buffer:

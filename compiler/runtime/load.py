@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler.ir.loops import Kernel
+from compiler.ir.loops import Kernel, Tiles
 from compiler.ir.text import parse
+from compiler.journal import Journal
 from compiler.options import Options
 from compiler.runtime import launch, launched
 from compiler.runtime.launch import Loaded, load_cpp
 from compiler.runtime.launched import Launched, Launcher
+from compiler.schedule.products import Region
 
 
 def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
@@ -26,6 +28,15 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
 
     rest = [kernel for kernel in kernels if kernel.device.type != "cuda"]
     return load_cpp(rest, options).beside(load_triton(on_gpu, options))
+
+
+def choose_products(regions: Sequence[Region], options: Options, journal: Journal) -> Sequence[Tiles | None]:
+    """By which tiles of ours each product is computed, as measuring tells; None where the library computes it."""
+    if not any(region.kernel.device.type == "cuda" for region in regions):
+        return [None] * len(regions)
+    from compiler.runtime.tune_products import choose  # an optional toolchain
+
+    return choose(regions, options, journal, load_kernels)
 
 
 def load_again(places: Mapping[str, Any], options: Options) -> Loaded | None:

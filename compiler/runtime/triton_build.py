@@ -29,7 +29,8 @@ _U64 = struct.Struct("<Q")
 class Wanted:
     """A program to compile: the function of a module's file, the types of its arguments as Triton names them, whether
     addresses are multiples of 16, the numbers of warps to try one after the other, the device's capability (as 90),
-    and whether it stops the device where a check fails."""
+    whether it stops the device where a check fails, and how many steps of a loop have their loads under way; 0 leaves
+    that to Triton."""
 
     path: str
     function: str
@@ -38,6 +39,7 @@ class Wanted:
     warps: tuple[int, ...]
     capability: int
     checks: bool
+    stages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def triton_code(wanted: Wanted) -> Any:
 
     def compiled(warps: int) -> Any:
         options = {"num_warps": warps, "enable_fp_fusion": False, "debug": wanted.checks, "sanitize_overflow": False}
+        options |= {"num_stages": wanted.stages} if wanted.stages else {}
         return triton.compile(source, target=target, options=options)
 
     return _with_fewest_spills(compiled, *_first_that_compiles(compiled, wanted.warps))

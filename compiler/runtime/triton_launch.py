@@ -23,8 +23,9 @@ import torch
 
 from compiler.codegen.host import index_text
 from compiler.codegen.tile import SPACE, USUAL, Change
-from compiler.codegen.triton import HEADER, Program, emit_programs
+from compiler.codegen.triton import HEADER, emit_programs
 from compiler.codegen.triton_expr import memory_type
+from compiler.codegen.triton_tiles import Program
 from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
@@ -66,6 +67,22 @@ def load_triton(kernels: Sequence[Kernel], options: Options) -> Loaded:
     for name, variants in made.items():
         first = variants.first()
         found.add(name, variants.place(first), variants.start(first))
+    return found
+
+
+def load_fitting(kernels: Sequence[Kernel], options: Options) -> list[Launcher | None]:
+    """For each kernel a callable of its buffers' addresses, at multiples of 16; None where Triton fails on it, or it
+    takes more shared memory than there is. They are compiled side by side."""
+    made = [Variants(kernel, options.cache) for kernel in kernels]
+    plans = [variants.planned(variants.usual) for variants in made]
+    answers = iter(workers().build_all([each for plan in plans for each in plan.wanted]))
+    found: list[Launcher | None] = []
+    for variants, plan in zip(made, plans, strict=True):
+        own = list(itertools.islice(answers, len(plan.wanted)))
+        is_fitting = all(isinstance(each, Built) and each.shared <= MOST_SHARED for each in own)
+        if is_fitting:
+            variants.take(variants.usual, plan, own)
+        found.append(variants.first().launch if is_fitting else None)
     return found
 
 
@@ -280,7 +297,8 @@ def wanted_of(kernel: Kernel, program: Program, path: str, is_wide: bool, is_ali
     """What is to be compiled of the file that a program is in."""
     warps = tuple(dict.fromkeys((program.warps, *OTHER_WARPS)))
     kinds = tuple(signature_of(kernel, program, is_wide))
-    return Wanted(path, program.name, kinds, is_aligned, warps, _capability(kernel.device), program.checks)
+    capability = _capability(kernel.device)
+    return Wanted(path, program.name, kinds, is_aligned, warps, capability, program.checks, program.stages)
 
 
 def compiled(kernel: Kernel, program: Program, module: ModuleType, is_wide: bool, is_aligned: bool) -> Any:

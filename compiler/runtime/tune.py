@@ -83,16 +83,17 @@ def times_on_device(kernel: Kernel, launches: Sequence[Callable[..., None]]) -> 
             launch(*addresses)
         for _ in range(ROUNDS):
             for launch, taken in zip(launches, found, strict=True):
-                taken.append(_seconds(launch, addresses, flushed))
+                taken.append(seconds_of(lambda launch=launch: launch(*addresses), flushed))  # type: ignore[misc]
     return [statistics.median(taken) for taken in found]
 
 
-def _seconds(launch: Callable[..., None], addresses: Sequence[int], flushed: torch.Tensor) -> float:
-    """While the device is writing, its host is done with the launch, which so adds nothing to the time."""
+def seconds_of(run: Callable[[], object], flushed: torch.Tensor) -> float:
+    """What a run takes on the device. While that is writing, its host is done with the launch, which so adds nothing to
+    the time."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     flushed.zero_()
     begin.record()
-    launch(*addresses)
+    run()
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) / 1e3
@@ -105,11 +106,11 @@ def filled(buffers: Iterable[Buffer], device: torch.device) -> list[torch.Tensor
         free, _ = torch.cuda.mem_get_info(device)
         if sum(count * dtype.itemsize for count, dtype in sizes) > MOST_OF_FREE * free:
             return None
-    return [_random(max(1, count), dtype, device) for count, dtype in sizes]
+    return [random_numbers(max(1, count), dtype, device) for count, dtype in sizes]
 
 
-def _random(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Numbers from a generator of their own, so that the program's draws are what they were."""
+def random_numbers(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Random ones from a generator of their own, so that the program's draws are what they were."""
     generator = torch.Generator(device).manual_seed(0)
     made = torch.empty(count, dtype=dtype, device=device)
     if dtype.is_floating_point:

@@ -107,13 +107,14 @@ class Scattering:
 @dataclass(frozen=True, slots=True)
 class Fused:
     """A lowered graph and the groups that compute its stored values, which are `needed`; `axes` are the dimensions of
-    each of them in the order of its group's loops."""
+    each of them in the order of its group's loops. `keep_rounding`: values are rounded as eager rounds them."""
 
     lowered: Lowered
     groups: tuple[Group, ...]
     scatterings: tuple[Scattering, ...]
     needed: frozenset[str]
     axes: Mapping[str, tuple[int, ...]]
+    keep_rounding: bool
 
 
 def axes_of(tensor: Tensor, outer: frozenset[str], cost: Cost) -> tuple[int, ...]:
@@ -625,7 +626,7 @@ class _Fusion:
                 needed.update(element.tensor for element in elements(*stored.values()))
                 kept.append(group)
         scatterings = tuple(self.scatterings)
-        return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes)
+        return Fused(self.lowered, tuple(reversed(kept)), scatterings, frozenset(needed), self.axes, self.keep_rounding)
 
 
 def _lane_of(tensor: Tensor) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def span_of(tensor: Tensor) -> Index:
 def lay_out(group: Group, fused: Fused, origins: dict[str, str]) -> Bound:
     """The kernel of a group, not yet named."""
     loops, stores = _laid_out(group, fused)
-    return _canonical(loops, stores, fused.lowered.tensors, tuple(origins[name] for name in group.expansions))
+    return canonical(loops, stores, fused.lowered.tensors, tuple(origins[name] for name in group.expansions))
 
 
 def lay_out_both(rows: Group, columns: Group, fused: Fused, origins: dict[str, str]) -> Bound:
@@ -72,7 +72,7 @@ def lay_out_both(rows: Group, columns: Group, fused: Fused, origins: dict[str, s
     own = Substitution(values, {loop.var: loop.extent for loop in loops})
     stores += [dataclasses.replace(s, index=substitute(s.index, values), expr=own(s.expr)) for s in others]
     names = (*rows.expansions, *columns.expansions)
-    return _canonical(loops, stores, fused.lowered.tensors, tuple(origins[name] for name in names))
+    return canonical(loops, stores, fused.lowered.tensors, tuple(origins[name] for name in names))
 
 
 def _laid_out(group: Group, fused: Fused) -> tuple[tuple[Loop, ...], list[Store]]:
@@ -110,7 +110,7 @@ def lay_out_scattering(scattering: Scattering, fused: Fused) -> Bound:
     place = substitute(offset_of(definition.tensor, definition.at), values)
     flat = _map_exprs([Store(definition.tensor.name, place, update, definition.mode)], _Flatten(tensors, loops))
     merged_loops, merged = _merge_loops(loops, flat)
-    return _canonical(merged_loops, merged, tensors, (definition.origin,))
+    return canonical(merged_loops, merged, tensors, (definition.origin,))
 
 
 def _map_exprs(stores: list[Store], function: Callable[[Expr], Expr]) -> list[Store]:
@@ -292,9 +292,10 @@ class _Rename(_Rewriter):
         return map_children(expr, self)
 
 
-def _canonical(
+def canonical(
     loops: tuple[Loop, ...], stores: list[Store], tensors: Mapping[str, Tensor], origins: tuple[str, ...]
 ) -> Bound:
+    """The kernel of stores by the names of their tensors, under names of its own."""
     writes = list(dict.fromkeys(store.buffer for store in stores))
     loads = [node for node in nodes(*(store.expr for store in stores)) if isinstance(node, Load)]
     reads = [name for name in dict.fromkeys(node.buffer for node in loads) if name not in writes]

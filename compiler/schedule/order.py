@@ -29,6 +29,7 @@ from compiler.schedule.crossed import pairs_of
 from compiler.schedule.fuse import Fused, Group, references
 from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
 from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
+from compiler.schedule.products import Choose, with_products
 from compiler.schedule.side_by_side import is_small, most_sets, shared_by, together
 
 NEAR = 32
@@ -49,9 +50,9 @@ class _Unit:
     steps: tuple[Step, ...]
 
 
-def plan(fused: Fused, after_call: Mapping[str, str] | None = None) -> Schedule:
+def plan(fused: Fused, after_call: Mapping[str, str] | None = None, choose: Choose | None = None) -> Schedule:
     """The schedule of a fused graph: ordered, allocated, freed. `after_call` names the values that inputs hold after
-    the call, and the inputs.
+    the call, and the inputs; `choose` says which products of matrices are kernels of ours, without it none.
 
     The order is that of the program. One that takes the step that leaves least memory in use, as measured, has the same
     peak in forward and 7 to 21 % more in backward (BERT and GPT-2, size `small`). There is no arena: a view of one
@@ -62,6 +63,9 @@ def plan(fused: Fused, after_call: Mapping[str, str] | None = None) -> Schedule:
     planner = _Planner(fused)
     outputs = tuple(planner.argument(output) for output in fused.lowered.outputs)
     steps = planner.ordered()
+    if choose is not None:
+        returned = frozenset(references(outputs))
+        steps = with_products(steps, fused.lowered.tensors, returned, choose, fused.keep_rounding)
     steps = overwrite_inputs(steps, after_call or {}, planner.layouts(outputs))
     steps = reuse(steps, frozenset(references(outputs)), planner.shareable())
     inputs = fused.lowered.inputs

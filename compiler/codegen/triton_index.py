@@ -1,0 +1,42 @@
+"""Indices as Triton text, whatever the names of their variables stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compiler.codegen import affine
+from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol
+
+Variable = Callable[[str], str]
+"""The text of a variable, as an operand."""
+
+
+def text_of(index: Index, variable: Variable, extents: Mapping[str, Index]) -> str:
+    match index:
+        case Int(value):
+            return str(value)
+        case Symbol(name):
+            return variable(name)
+        case Sum(terms):
+            return " + ".join(factor_of(term, variable, extents) for term in terms).replace("+ -", "- ")
+        case Product(factors):
+            return " * ".join(factor_of(factor, variable, extents) for factor in factors)
+        case Min(a, b):
+            return f"tl.minimum({text_of(a, variable, extents)}, {text_of(b, variable, extents)})"
+        case Max(a, b):
+            return f"tl.maximum({text_of(a, variable, extents)}, {text_of(b, variable, extents)})"
+        case FloorDiv(a, b) | Mod(a, b):
+            return _division(index, factor_of(a, variable, extents), factor_of(b, variable, extents), extents)
+    raise AssertionError(index)
+
+
+def factor_of(index: Index, variable: Variable, extents: Mapping[str, Index]) -> str:
+    """The text of an index as an operand."""
+    text = text_of(index, variable, extents)
+    return f"({text})" if isinstance(index, Sum | Product | FloorDiv | Mod) else text
+
+
+def _division(index: FloorDiv | Mod, a: str, b: str, extents: Mapping[str, Index]) -> str:
+    if affine.interval(index.a, extents)[0] >= 0:
+        return f"({a} {'//' if isinstance(index, FloorDiv) else '%'} {b})"
+    return f"m.{'floordiv_int' if isinstance(index, FloorDiv) else 'mod_int'}({a}, {b})"
