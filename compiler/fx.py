@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,11 @@ from compiler.autograd.saved_hooks import GraphHooks
 from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
-from compiler.capture.inputs import Call, check_inputs, fake_leaf, held
+from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf, held
 from compiler.capture.lists import has_lists, without_lists
 from compiler.capture.masks import has_true_mask, without_mask
 from compiler.errors import Unsupported
+from compiler.ir.devices import current_if_asked
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
 from compiler.ir.trace import with_text
 from compiler.journal import Journal, count_eager
@@ -38,7 +39,7 @@ from compiler.runtime import load
 from compiler.runtime.cudagraphs import Recordable
 from compiler.runtime.kept import Linked
 from compiler.runtime.load import load_kernels
-from compiler.torch_compat import Decompositions
+from compiler.torch_compat import Decompositions, is_flag_guarded
 
 Compiled = Callable[..., Any]
 
@@ -230,7 +231,15 @@ def _call(
         spec[:] = [structure]
         return results
 
-    return Call(run, leaves, fake_mode), spec
+    return Call(run, leaves, fake_mode, frozen=tuple(_frozen(leaves, placeholders)), current=current_if_asked(gm)), spec
+
+
+def _frozen(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> Iterator[int]:
+    """The positions of tensors that require no grad now, of which Dynamo does not notice that they do later."""
+    for position, (leaf, node) in enumerate(zip(leaves, placeholders, strict=False)):
+        can = isinstance(leaf.fake, torch.Tensor) and (leaf.fake.is_floating_point() or leaf.fake.is_complex())
+        if can and not leaf.requires_grad and not is_flag_guarded(getattr(node, "_dynamo_source", None)):
+            yield position
 
 
 class _Recorded(fx.Interpreter):

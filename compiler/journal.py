@@ -35,6 +35,7 @@ class Totals:
     eager_graphs: int = 0
     restored: int = 0
     recorded: int = 0
+    apart: int = 0
     tuned: int = 0
     products: Counter[str] = field(default_factory=Counter)
     unrecorded: Counter[str] = field(default_factory=Counter)
@@ -54,7 +55,8 @@ def totals() -> dict[str, object]:
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
     their reasons. `tuned` are the kernels whose tiles were chosen by measuring, `products` the products of matrices
     with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `recorded` are the
-    graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by their reasons.
+    graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by their reasons; `apart` counts those
+    that could not share their memory with others, for what was held of them.
     """
     return {
         "compiles": _totals.compiles,
@@ -64,6 +66,7 @@ def totals() -> dict[str, object]:
         "eager_graphs": _totals.eager_graphs,
         "restored": _totals.restored,
         "recorded": _totals.recorded,
+        "apart": _totals.apart,
         "tuned": _totals.tuned,
         "products": dict(_totals.products),
         "unrecorded": dict(_totals.unrecorded),
@@ -204,6 +207,11 @@ def count_product(is_ours: bool) -> None:
 def count_recorded() -> None:
     """A graph's launches were recorded as a CUDA graph."""
     _totals.recorded += 1
+
+
+def count_apart() -> None:
+    """A graph is to be recorded in memory of its own."""
+    _totals.apart += 1
 
 
 def count_unrecorded(reason: str, is_wanted: bool) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from compiler.autograd.higher import as_recorded, gradients_again
@@ -155,7 +156,8 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
     higher = higher_order(roots, call, compilers, lambda: forward, journal)
     higher.unpack = unpack
     recorded = recorded_backward(call, compilers, journal, hooks)
-    linked = _link_differentiable(split, partial, higher, call, hooks_off=hooks is not None)
+    needs = replace(_needs(call, split.forward.signature), hooks_off=hooks is not None)
+    linked = _link_differentiable(split, partial, higher, call, needs)
     return Halves(split, partial, higher, recorded, linked)
 
 
@@ -246,8 +248,9 @@ def specialized(call: Call, compilers: Compilers, versions: bool, options: Optio
 def specialize(
     call: Call, compilers: Compilers, options: Options, versions: bool, leaves: Sequence[object]
 ) -> GraphCall:
-    """The call, compiled for these very layouts and overlaps of its inputs."""
-    return compile(call.specialized(leaves, versions), compilers, Journal.open(options))
+    """The call, compiled for these very layouts and overlaps of its inputs, and for which of them require grad."""
+    records = versions or any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+    return compile(call.specialized(leaves, records), compilers, Journal.open(options))
 
 
 def build(
@@ -362,14 +365,13 @@ def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[...,
 
 
 def _link_differentiable(
-    split: Split, partial: PartialBackward, higher: HigherOrder, call: Call, *, hooks_off: bool = False
+    split: Split, partial: PartialBackward, higher: HigherOrder, call: Call, needs: AmbientNeeds
 ) -> Linked:
     """The text of the calling convention around a forward, a backward, and the backwards without some tangents."""
     signature = split.forward.signature
     reached = {role.of for role in split.backward.signature.outputs if isinstance(role, Gradient)}
     apart = {leaf.role for leaf in call.leaves if leaf.requires_grad and leaf.role in signature.inputs} - reached
-    needs, apart = replace(_needs(call, signature), hooks_off=hooks_off), apart if reached else set()
-    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart)
+    source = emit_differentiable_call(split.forward, split.backward, needs, higher.roots, apart if reached else set())
     return Linked(source.text, source.namespace, written_positions(signature), True, partial, higher)
 
 
@@ -394,5 +396,7 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         is_grad_off=not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
+        frozen=call.frozen if ambient.grad else (),
+        current=call.current,
         is_inference=ambient.inference,
     )

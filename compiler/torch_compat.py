@@ -5,13 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+from torch._dynamo.source import LocalSource
+from torch._guards import Source
 from torch._library import simple_registry
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
 Decompositions = Mapping[torch._ops.OpOverload, Callable[..., object]]
+
+BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
 _MODE_TAKES_TABLE = "decomposition_table" in inspect.signature(ProxyTorchDispatchMode.__init__).parameters
 
@@ -35,3 +40,21 @@ def has_registered_effect(target: torch._ops.OpOverload) -> bool:
     entry = simple_registry.singleton.find(target._name)
     found = getattr(entry, "effect", None)
     return found is not None and found.effect is not None
+
+
+def is_flag_guarded(source: Source | None) -> bool:
+    """Whether Dynamo compiles again where a tensor that came from there requires grad and did not when it was compiled.
+    Before 2.13 it looks so at arguments alone: what a module or the globals hold may be unfrozen unnoticed."""
+    return not BEFORE_2_13 or source is None or isinstance(source, LocalSource)
+
+
+def unpacked(saved: Any) -> torch.Tensor:
+    """One of the tensors that a node saved, without a look at the others; before 2.13 nor at its version."""
+    if hasattr(saved, "unpack"):
+        return saved.unpack()  # type: ignore[no-any-return]
+    return unchecked(saved)
+
+
+def unchecked(saved: Any) -> torch.Tensor:
+    """One of the tensors that a node saved, whatever its version."""
+    return saved.data if saved.unpack_hook is None else saved.unpack_hook(saved.data)  # type: ignore[no-any-return]

@@ -139,7 +139,7 @@ HUNT_STORE = Path(".assay/programs")
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 @click.option("--kernels", "kernels_path", type=click.Path(path_type=Path), metavar="PATH",
-              help="assay-sm90: write what each kernel takes of a GPU, a line of JSON each.")  # fmt: skip
+              help="assay-sm90: write what each kernel, in each variant, takes of a GPU, as JSON.")  # fmt: skip
 @HUNTING
 @BATCHES
 @drive.OPTIONS
@@ -456,7 +456,11 @@ def memory(
 @commands.command("kernels")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def sum_up_kernels(files: tuple[Path, ...]) -> None:
-    """What kernels take of a GPU, summed up over files that `run --kernels` wrote."""
+    """What kernels take of a GPU, summed up over files that `run --kernels` wrote.
+
+    Each kernel is there as it is mostly called, and for sizes beyond 32 bits and
+    addresses at any place where its calls may need that.
+    """
     show_kernels(progress.terminal(), *files)
 
 

@@ -2,7 +2,8 @@
 
 No GPU is there: what is found out is that each kernel compiles for sm_90, and what its machine code takes of one
 (`harness/resources.py`), which is kept in the cache by the content of the programs, so that a second run is quick. A
-kernel that Triton has no text for is recorded as such; one that Triton fails on is an error of its case.
+kernel is compiled as it is mostly called, then for sizes beyond 32 bits and for addresses at any place, where its calls
+may need that. One that Triton has no text for is recorded as such; one that Triton fails on is an error of its case.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +38,15 @@ from compiler.runtime.cache import DIGEST_BYTES, fetch, key_of
 from compiler.runtime.launch import Loaded, load_cpp
 from compiler.runtime.triton_launch import WIDE, compiled, module_of, signature_of, text_of
 from harness import resources
-from harness.resources import COMPILED, FAILED, NO_TEXT, Record, Resources
+from harness.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
 
 KIND = "resources"
 """The kind of a file in the cache."""
 ANY = "kernel_of_any_name"
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 SPILLS = re.compile(r"(\d+) bytes spill stores")
+_every = 1
+"""Of the kernels one in so many is compiled in all its variants, the others as they are mostly called."""
 
 
 def assay_sm90(
@@ -82,13 +86,51 @@ def compile_all(kernels: Sequence[Kernel], options: Options) -> Loaded:
 
     Raises: BuildError for the first that Triton fails on.
     """
-    ends = [end_of(kernel, options) for kernel in kernels]  # Python 3.11 lets no two threads make syntax trees at once
-    for kernel, end in zip(kernels, ends, strict=True):
-        resources.write(Record(resources.current_case(), kernel.name, end.digest, end.how, end.reason, end.programs))
-    if failed := [(kernel, end.reason) for kernel, end in zip(kernels, ends, strict=True) if end.how == FAILED]:
-        kernel, reason = failed[0]
-        raise BuildError(f"assay: kernel {kernel.name} ({', '.join(kernel.origins)}) for sm_90: {reason}")
+    ends = []  # one after the other: Python 3.11 lets no two threads make syntax trees at once
+    for kernel in kernels:
+        usual, *others = variants_of(kernel)
+        ends.append((kernel, usual, end_of(kernel, options)))
+        if ends[-1][2].how == COMPILED and is_compiled_in_all(kernel):
+            ends += [(kernel, variant, end_of(kernel, options, variant)) for variant in others]
+    for kernel, variant, end in ends:
+        case = resources.current_case()
+        resources.write(Record(case, kernel.name, end.digest, end.how, end.reason, end.programs, variant.name))
+    if failed := [(kernel, variant, end.reason) for kernel, variant, end in ends if end.how == FAILED]:
+        kernel, variant, reason = failed[0]
+        what = f"kernel {kernel.name} ({', '.join(kernel.origins)})"
+        raise BuildError(f"assay: {what} for sm_90, {variant.name}: {reason}")
     return load_cpp(kernels, options)
+
+
+def compile_variants_of(one_in: int) -> None:
+    """From now on only one kernel in so many, by its content, is compiled in all its variants."""
+    global _every
+    _every = one_in
+
+
+def is_compiled_in_all(kernel: Kernel) -> bool:
+    return zlib.crc32(show(replace(kernel, name=ANY, origins=())).encode()) % _every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a kernel's code counts on, as `triton_launch` has it, and what that is called."""
+
+    name: str
+    is_wide: bool
+    is_aligned: bool
+
+
+def variants_of(kernel: Kernel) -> list[Variant]:
+    """The kernel as it is mostly called first, then what other calls of it may need: sizes that are constants are known
+    to fit into 32 bits or not to."""
+    is_wide = is_surely_wide(kernel)
+    found = [Variant(USUAL, is_wide, True)]
+    if not is_wide and not all(isinstance(buffer.numel, Int) for buffer in kernel.buffers):
+        found.append(Variant(WIDE_INDEX, True, True))
+    if kernel.buffers:
+        found.append(Variant(UNALIGNED, is_wide, False))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +143,11 @@ class End:
     programs: tuple[Resources, ...]
 
 
-def end_of(kernel: Kernel, options: Options) -> End:
-    """A kernel compiled, whatever its name and origins, for addresses at multiples of 16."""
+def end_of(kernel: Kernel, options: Options, variant: Variant | None = None) -> End:
+    """A kernel compiled, whatever its name and origins; as it is mostly called, or in another variant."""
     kernel = replace(kernel, name=ANY, origins=())
     try:
-        return _compiled(kernel, options.cache)
+        return _compiled(kernel, variant or variants_of(kernel)[0], options.cache)
     except Unsupported as error:
         return End(key_of([show(kernel)]), NO_TEXT, str(error), ())
     except Exception as error:  # Triton's passes and the assembler raise errors of many classes
@@ -113,11 +155,11 @@ def end_of(kernel: Kernel, options: Options) -> End:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _compiled(kernel: Kernel, cache: str) -> End:
-    programs = emit_programs(kernel, is_surely_wide(kernel))
+def _compiled(kernel: Kernel, variant: Variant, cache: str) -> End:
+    programs = _programs(kernel, variant)
     sources = [Path(str(module.__file__)).read_text() for module in (triton_math, triton_build)]
-    digest = key_of([text_of(programs), *sources], *facts_of(kernel, programs))
-    path = fetch(cache, digest, lambda fresh: fresh.write_text(_measured(kernel, programs, cache)), KIND)
+    digest = key_of([text_of(programs), *sources], *facts_of(kernel, programs, variant))
+    path = fetch(cache, digest, lambda fresh: fresh.write_text(_measured(kernel, programs, variant, cache)), KIND)
     known = json.loads(path.read_bytes()[:-DIGEST_BYTES])
     return End(digest, COMPILED, "", tuple(Resources(**program) for program in known))
 
@@ -127,29 +169,32 @@ def is_surely_wide(kernel: Kernel) -> bool:
     return any(isinstance(buffer.numel, Int) and buffer.numel.value >= WIDE for buffer in kernel.buffers)
 
 
-def facts_of(kernel: Kernel, programs: Sequence[Program]) -> list[str]:
+def _programs(kernel: Kernel, variant: Variant, is_by_row: bool = False) -> tuple[Program, ...]:
+    return emit_programs(kernel, variant.is_wide, is_by_row, variant.is_aligned)
+
+
+def facts_of(kernel: Kernel, programs: Sequence[Program], variant: Variant) -> list[str]:
     """What machine code depends on beside the text."""
-    wide = is_surely_wide(kernel)
-    each = [repr((p.name, p.warps, p.stages, p.checks, signature_of(kernel, p, wide))) for p in programs]
-    return [triton.__version__, *each]
+    each = [repr((p.name, p.warps, p.stages, p.checks, signature_of(kernel, p, variant.is_wide))) for p in programs]
+    return [triton.__version__, str(variant.is_aligned), *each]
 
 
-def _measured(kernel: Kernel, programs: Sequence[Program], cache: str) -> str:
+def _measured(kernel: Kernel, programs: Sequence[Program], variant: Variant, cache: str) -> str:
     """What the programs take, as JSON; where Triton fails on them, those with one row a tile, as on a GPU."""
     try:
-        found = measure(kernel, programs, cache)
+        found = measure(kernel, programs, variant, cache)
     except BuildError:
-        found = measure(kernel, emit_programs(kernel, is_surely_wide(kernel), is_by_row=True), cache)
+        found = measure(kernel, _programs(kernel, variant, is_by_row=True), variant, cache)
     return json.dumps([dataclasses.asdict(each) for each in found])
 
 
-def measure(kernel: Kernel, programs: Sequence[Program], cache: str) -> list[Resources]:
+def measure(kernel: Kernel, programs: Sequence[Program], variant: Variant, cache: str) -> list[Resources]:
     """What the machine code of each program takes.
 
     Raises: BuildError where Triton fails.
     """
     module = module_of(programs, cache)
-    codes = [compiled(kernel, program, module, is_surely_wide(kernel), True) for program in programs]
+    codes = [compiled(kernel, program, module, variant.is_wide, variant.is_aligned) for program in programs]
     return [resources_of(code, program.warps) for code, program in zip(codes, programs, strict=True)]
 
 

@@ -8,11 +8,14 @@ field = "stride"             # the field of a difference; the verdict itself (cr
 reason = "one sentence, with the upstream issue where there is one"
 owner = "who mends it"
 expires = 2027-01-31         # from this day on the entry excuses nothing, and says so
+torch = "<2.13"              # may be left out: the versions of torch that it holds for, as "<2.13" or ">=2.12,<2.13"
 """
 
 from __future__ import annotations
 
 import datetime
+import operator
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +23,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from harness.outcome import Result
 
+COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
+BOUND = re.compile(r"(<=|>=|==|<|>)(\d+)\.(\d+)")
+"""A bound on the version of torch, of which the first two numbers count."""
 PATH = Path(__file__).parent.parent / "suites" / "ledger.toml"
 
 
@@ -40,6 +48,7 @@ class Known:
     reason: str
     owner: str
     expires: datetime.date
+    torch: str = ""
 
     def covers(self, result: Result, field: str) -> bool:
         """Whether this entry is about that field of that result, expired or not."""
@@ -48,6 +57,7 @@ class Known:
             and self.mode in ("*", result.mode)
             and fnmatchcase(result.backend, self.backend)
             and self.field == field
+            and is_among(torch.__version__, self.torch)
         )
 
 
@@ -95,6 +105,21 @@ def judge(result: Result, ledger: Sequence[Known], today: datetime.date) -> Judg
     return Judgement(passes, tuple(notes))
 
 
+def is_among(version: str, bounds: str) -> bool:
+    """Whether a version is within all of the bounds, as "<2.13" or ">=2.12,<2.13"; any is within none.
+
+    Raises: ValueError for what is no bound.
+    """
+    own = tuple(map(int, version.split(".")[:2]))
+    are_within = []
+    for bound in filter(None, bounds.split(",")):
+        found = BOUND.fullmatch(bound)
+        if found is None:
+            raise ValueError(f"{bound!r} is no bound on a version, as <2.13 is one")
+        are_within.append(COMPARED[found[1]](own, (int(found[2]), int(found[3]))))
+    return all(are_within)
+
+
 def _failing_fields(result: Result) -> tuple[str, ...]:
     """The fields that differ, each once; the verdict itself where there are none."""
     return tuple(dict.fromkeys(difference.field for difference in result.differences)) or (result.verdict,)
@@ -106,9 +131,14 @@ def _entry(path: Path, number: int, entry: dict[str, Any]) -> Known:
     where = f"{path}: entry {number}"
     if missing := [name for name in kinds if name not in entry]:
         raise LedgerError(f"{where} has no {', '.join(missing)}")
+    kinds["torch"] = str
     if unknown := [name for name in entry if name not in kinds]:
         raise LedgerError(f"{where} has {', '.join(unknown)}, which no entry takes; it takes {', '.join(kinds)}")
     for name, kind in kinds.items():
-        if not isinstance(entry[name], kind):
+        if not isinstance(entry.get(name, ""), kind):
             raise LedgerError(f"{where}: {name} is {entry[name]!r}, and must be a {kind.__name__}")
+    try:
+        is_among(torch.__version__, entry.get("torch", ""))
+    except ValueError as error:
+        raise LedgerError(f"{where}: torch: {error}") from error
     return Known(**entry)

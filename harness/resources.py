@@ -5,7 +5,7 @@ JSON a kernel as it is compiled, so that what a crash ends has its records too:
 
     {"case": "zoo.bert train assay-sm90", "kernel": "kernel_3", "digest": "5f1c...", "end": "compiled", "reason": "",
      "programs": [{"registers": 40, "shared_bytes": 1024, "stack_bytes": 0, "spill_bytes": 0,
-                   "warps": 4, "wanted_warps": 4}]}
+                   "warps": 4, "wanted_warps": 4}], "variant": "usual"}
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from compiler.runtime.triton_build import KEPT_OVER_A_CALL, THREADS_OF_A_WARP
 FILE = "ASSAY_KERNELS"
 COMPILED, NO_TEXT, FAILED = "compiled", "no text", "failed"
 """How a kernel ends: as machine code; Triton has no text for what it does; Triton, or the assembler, fails on it."""
+USUAL, WIDE_INDEX, UNALIGNED = "usual", "64-bit indices", "any address"
+"""What a kernel is compiled for: as it is mostly called, with addresses at multiples of 16 and indices of as many bits
+as its sizes surely take; for sizes that take more; for addresses at any place."""
 REGISTERS = (32, 64, 96, 128, 168, 254, 255)
 """Bounds of the ranges that registers a thread are counted in; 255 is the most there are."""
 MOST_REGISTERS, BLOCK_REGISTERS = 255, 1 << 16
@@ -60,7 +63,8 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A kernel of a case. Kernels with one digest are the same; `reason` is of one that was not compiled."""
+    """A kernel of a case, in one of its variants. Kernels with one digest are the same; `reason` is of one that was not
+    compiled."""
 
     case: str
     kernel: str
@@ -68,6 +72,7 @@ class Record:
     end: str
     reason: str
     programs: tuple[Resources, ...]
+    variant: str = USUAL
 
     @property
     def spill_bytes(self) -> int:
@@ -136,11 +141,13 @@ def recording(path: Path | None) -> Iterator[Path]:
 def summary(records: Sequence[Record]) -> list[str]:
     """What the records come to, in lines: how many kernels, their registers, which spill, which are not compiled."""
     distinct = {record.digest: record for record in records}.values()
-    programs = [program for record in distinct for program in record.programs]
-    ends = Counter(record.end for record in distinct)
+    usual = [record for record in distinct if record.variant == USUAL]
+    programs = [program for record in usual for program in record.programs]
+    ends = Counter(record.end for record in usual)
+    count = sum(record.variant == USUAL for record in records)
     lines = [
-        f"{len(records)} kernels, {len(distinct)} distinct: {ends[COMPILED]} compiled for sm_90 as {len(programs)} "
-        f"programs, {ends[NO_TEXT]} with no text in Triton, {ends[FAILED]} failed"
+        f"{count} kernels, {len(usual)} distinct: {ends[COMPILED]} compiled for sm_90 as {len(programs)} programs, "
+        f"{ends[NO_TEXT]} with no text in Triton, {ends[FAILED]} failed"
     ]
     if programs:
         most = max(programs, key=lambda program: program.registers)
@@ -151,8 +158,18 @@ def summary(records: Sequence[Record]) -> list[str]:
             f"stack a thread: at most {max(program.stack_bytes for program in programs)} bytes; "
             f"{others} programs with other warps than wanted",
         ]
+    lines += [_of_variant(name, distinct) for name in (WIDE_INDEX, UNALIGNED)]
     lines += _spills(distinct)
     return [*lines, *_reasons(distinct)]
+
+
+def _of_variant(name: str, distinct: Iterable[Record]) -> str:
+    """How many of the kernels were compiled in a variant as well, and what it takes."""
+    own = [record for record in distinct if record.variant == name]
+    programs = [program for record in own for program in record.programs]
+    compiled = sum(record.end == COMPILED for record in own)
+    took = f"; at most {max(program.registers for program in programs)} registers a thread" if programs else ""
+    return f"for {name}: {compiled} compiled as {len(programs)} programs, {len(own) - compiled} failed{took}"
 
 
 def _ranges(registers: Sequence[int]) -> str:
@@ -168,11 +185,15 @@ def _ranges(registers: Sequence[int]) -> str:
 def _spills(records: Iterable[Record]) -> list[str]:
     spilled = sorted((r for r in records if r.spill_bytes), key=lambda record: -record.spill_bytes)
     short = [record for record in spilled if record.is_short_of_registers]
-    told = [f"  {r.kernel} of {r.case} ({r.digest[:8]}): {r.spill_bytes} bytes" for r in short[:SHOWN]]
+    told = [f"  {_named(r)} of {r.case} ({r.digest[:8]}): {r.spill_bytes} bytes" for r in short[:SHOWN]]
     rest = [f"  and {len(short) - SHOWN} others"] if len(short) > SHOWN else []
     others = [record.spill_bytes for record in spilled if not record.is_short_of_registers]
     around = f"; {len(others)} more store registers around a call, at most {max(others)} bytes" if others else ""
     return [f"{len(short)} spill{around}", *told, *rest]
+
+
+def _named(record: Record) -> str:
+    return record.kernel if record.variant == USUAL else f"{record.kernel} for {record.variant}"
 
 
 def _reasons(records: Iterable[Record]) -> list[str]:
@@ -181,6 +202,6 @@ def _reasons(records: Iterable[Record]) -> list[str]:
     first = {(record.end, record.reason): record for record in reversed(missed)}
     counts = Counter((record.end, record.reason) for record in missed)
     return [
-        f"{end}, {count} kernels, as {first[end, reason].kernel} of {first[end, reason].case}: {reason}"
+        f"{end}, {count} kernels, as {_named(first[end, reason])} of {first[end, reason].case}: {reason}"
         for (end, reason), count in counts.most_common()
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.resources import Record, record_of
+from harness.resources import UNALIGNED, USUAL, WIDE_INDEX, Record, record_of
 from suites.triton_slice import EVERY, has_models, programs
 
 pytest.importorskip("triton")
@@ -71,6 +71,11 @@ def test_kernels_compile_for_sm_90_and_do_not_spill(name: str, answers: dict[str
     assert not answer["failures"], f"python -m suites.triton_slice {COMPILED}: {answer['failures']}"
     spilling = [record for record in records_of(answer) if record.is_short_of_registers]
     assert not spilling, spilling
+
+
+def test_kernels_of_a_slice_are_compiled_in_every_variant(answers: dict[str, Answers]) -> None:
+    found = {record.variant for name in NAMES for record in records_of(answers[COMPILED][name])}
+    assert found == {USUAL, WIDE_INDEX, UNALIGNED}
 
 
 def test_kernels_of_a_slice_are_of_every_suite(answers: dict[str, Answers]) -> None:

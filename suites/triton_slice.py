@@ -5,13 +5,15 @@ Run in a process of its own, as Triton either interprets, with TRITON_INTERPRET=
     python -m suites.triton_slice BACKEND
 
 It says a line of JSON a program: `{"program": "zoo.vit infer", "failures": [row, ...], "kernels": [record, ...]}` with
-the rows that do not pass, and what kernels were recorded. The whole of a suite is `assay run SUITE --backend BACKEND`.
+the rows that do not pass, and what kernels were recorded. Of the kernels that are compiled one in VARIANTS_OF is in all
+its variants. The whole of a suite, with all variants of all kernels, is `assay run SUITE --backend BACKEND`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -21,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from harness import ledger, resources
+from harness.backends import FOR_GPU
 from harness.batch import How, run_batch
 from harness.batch_report import judged
 from harness.batch_run import Shard, Unit, plan
@@ -37,6 +40,7 @@ EVERY = {"semantics": 32, "ops": 1200, "zoo": 29}
 """One program of a suite in so many."""
 SEED = "triton"
 DRAWN = 8
+VARIANTS_OF = 4
 MOST = 6
 """How many samples of a batch."""
 
@@ -106,6 +110,8 @@ def main(backend: str) -> None:
     """Runs the slice; whatever a program prints goes to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    if backend == FOR_GPU:
+        importlib.import_module("harness.for_gpu").compile_variants_of(VARIANTS_OF)
     known = ledger.read()
     for name, program in programs().items():
         say(output, {"program": name, **told(program, backend, known)})

@@ -1,11 +1,10 @@
 """Recordings of CUDA graphs: who owns what a replay overwrites.
 
-On the CPU, where a tape runs the graph again and writes its results over those of the recording, as CUDA graphs do.
+On the CPU, with tapes that stand for CUDA graphs (`tests.taped`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import threading
 import weakref
@@ -16,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, UntypedStorage, fx
+from torch import Tensor, fx
 
 from compiler.capture.functionalize import capture
 from compiler.errors import OptionError
@@ -25,7 +24,6 @@ from compiler.ir.roles import (
     Buffer,
     Gradient,
     GraphCall,
-    InputRole,
     Parameter,
     Program,
     Saved,
@@ -38,87 +36,15 @@ from compiler.journal import reset, totals
 from compiler.options import Options
 from compiler.runtime import cudagraphs
 from compiler.runtime.cudagraphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
-from compiler.runtime.recording import record
-
-WEIGHT = Parameter(0, "weight")
-
-
-def _at(value: Tensor) -> Tensor:
-    """A tensor where another one lies, that holds no reference to its memory."""
-    if not value.numel():
-        return value
-    last = sum((size - 1) * stride for size, stride in zip(value.size(), value.stride(), strict=True))
-    memory = (ctypes.c_ubyte * ((last + 1) * value.itemsize)).from_address(value.data_ptr())
-    return torch.frombuffer(memory, dtype=value.dtype).as_strided(value.size(), value.stride(), 0)
-
-
-class Tape:
-    """Does what a CUDA graph does: the same memory is read and written at each replay. One that lies beside another
-    writes that one's memory, too: what it was lent, and what is used on the way, in which its own results lie."""
-
-    made: list[Tape] = []  # noqa: RUF012
-
-    def __init__(self, device: int = 0, beside: Tape | None = None) -> None:
-        self.replays, self.beside = 0, beside
-        self.lent: list[UntypedStorage] = []
-        self.others: list[Tensor] = []
-        Tape.made.append(self)
-
-    def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
-        self.run, self.inputs = run, [_at(v) if isinstance(v, Tensor) else v for v in inputs]
-        memory = {value.untyped_storage()._cdata for value in inputs if isinstance(value, Tensor)}
-        results = list(run(inputs))
-        self.own = dict[int, Tensor]()
-        for index, value in enumerate(results):
-            if isinstance(value, Tensor) and value.untyped_storage()._cdata not in memory:
-                self.own[index] = value.data.fill_(-77)  # nothing is computed yet
-        if self.beside is not None:
-            self.beside.others = [_at(value) for value in self.own.values()]
-        return results
-
-    def replay(self) -> None:
-        self.replays += 1
-        fresh = self.run(list(self.inputs))
-        for storage in self.beside.lent if self.beside is not None else ():
-            torch.empty(0, dtype=torch.uint8).set_(storage).fill_(0x3C)
-        for other in self.others:
-            other.fill_(-66)
-        for index, own in self.own.items():
-            own.copy_(fresh[index])
-
-    def lend(self, storage: UntypedStorage) -> UntypedStorage:
-        self.lent.append(storage)  # which stays where it is
-        memory = (ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())
-        memory.tape = self  # type: ignore[attr-defined]
-        return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+from compiler.runtime.recording import Pool, record
+from tests.taped import WEIGHT, Step, Tape, made, plain, replays
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     Tape.made.clear()
+    gc.collect()
     reset()
-
-
-def plain(function: Callable[..., Sequence[Any]]) -> GraphCall:
-    """A function as graphs are called: with one list, which it empties."""
-
-    def run(args: list[Any]) -> tuple[Any, ...]:
-        given = tuple(args)
-        args.clear()
-        return tuple(function(*given))
-
-    return run
-
-
-def made(
-    function: Callable[..., Sequence[Any]], inputs: Sequence[InputRole], outputs: int = 1, **kwargs: Any
-) -> Replayed:
-    roles = kwargs.pop("roles", [UserOutput(index) for index in range(outputs)])
-    return Replayed(plain(function), inputs, roles, 0, wanted=True, tape=Tape, here=lambda device: 0, **kwargs)
-
-
-def replays() -> int:
-    return sum(tape.replays for tape in Tape.made)
 
 
 def test_a_graph_is_replayed_from_its_second_call_on() -> None:
@@ -393,9 +319,10 @@ def test_threads_do_not_share_results() -> None:
 
 
 def test_what_is_held_when_a_recording_is_made_counts() -> None:
-    recording = record(plain(lambda x: (x * 2,)), [torch.ones(2)], Tape())
+    pool = Pool(0, 0)
+    recording = record(plain(lambda x: (x * 2,)), [torch.ones(2)], Tape(pool), pool)
     assert recording.is_free()
-    (held,) = recording.held
+    (held,) = recording.holding.held
     (result,) = recording.run([torch.ones(2)])
     assert held.is_alive()
     del result
@@ -469,51 +396,6 @@ def test_buffers_lie_still() -> None:
 # ---- forward and backward in one memory ------------------------------------------------------------------------------
 
 
-class Step:
-    """A forward and a backward that are recorded, as one node of autograd, as calls with gradients are emitted."""
-
-    def __init__(self) -> None:
-        saved = [Saved("a"), Saved("b"), Saved("c")]
-        self.forward = made(self._forward, [WEIGHT, UserInput(1)], roles=[UserOutput(0), *saved])
-        self.backward = made(self._backward, [*saved, Tangent(UserOutput(0))], roles=[Gradient(WEIGHT)])
-        self.node = self._node()
-
-    @staticmethod
-    def _forward(w: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        both = torch.stack([w, x])
-        return (w * x).sin(), both, both[1], (w * x).cos()
-
-    @staticmethod
-    def _backward(both: Tensor, x: Tensor, cos: Tensor, tangent: Tensor) -> tuple[Tensor, ...]:
-        return (tangent * cos * x + 0 * both[0],)
-
-    def _node(self) -> type[torch.autograd.Function]:
-        step = self
-
-        class Node(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, w: Tensor, x: Tensor) -> Tensor:
-                result, *saved = step.forward([w.detach(), x])
-                ctx.save_for_backward(*saved)
-                return result  # type: ignore[no-any-return]
-
-            @staticmethod
-            def backward(ctx: Any, tangent: Tensor) -> Any:
-                given = [*ctx.saved_tensors, tangent]
-                ctx.maybe_clear_saved_tensors()
-                return step.backward(given)[0], None
-
-        return Node
-
-    def __call__(self, w: Tensor, x: Tensor) -> Tensor:
-        return self.node.apply(w, x)  # type: ignore[no-any-return, no-untyped-call]
-
-    @property
-    def sharing(self) -> int:
-        """The recordings that lie beside another one."""
-        return sum(tape.beside is not None for tape in Tape.made)
-
-
 def test_a_backward_lies_in_the_memory_of_its_forward() -> None:
     step, w = Step(), torch.randn(4, requires_grad=True)
     for _ in range(8):
@@ -522,7 +404,7 @@ def test_a_backward_lies_in_the_memory_of_its_forward() -> None:
         step(w, x).sum().backward()
         assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
     forward, backward = Tape.made
-    assert backward.beside is forward and len(forward.lent) == 2
+    assert backward.pool is forward.pool and len(forward.lent) == 2
     assert forward.replays == 7 and backward.replays == 6 and totals()["recorded"] == 2
 
 

@@ -72,6 +72,25 @@ def test_ledger_knows_patterns() -> None:
     assert judge(diverged("stride"), (known(case="zoo.*", mode="*", backend="*"),), TODAY).passes
 
 
+@pytest.mark.parametrize(
+    ("version", "bounds", "is_within"),
+    [
+        ("2.11.0+cu130", "<2.13", True),
+        ("2.13.0", "<2.13", False),
+        ("2.9.1", "<2.13", True),
+        ("2.12.1", ">=2.12,<2.13", True),
+        ("2.11.0", ">=2.12,<2.13", False),
+        ("2.13.1", "==2.13", True),
+        ("2.13.1", ">2.13", False),
+        ("2.13.1", "<=2.13", True),
+        ("3.0.0", "", True),
+    ],
+)
+def test_ledger_knows_versions(version: str, bounds: str, is_within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.__version__", version)
+    assert judge(diverged("stride"), (known(torch=bounds),), TODAY).passes is is_within
+
+
 def test_ledger_knows_verdicts_without_differences() -> None:
     crash = Result("zoo.bert", "train", "inductor", "crash")
     assert judge(crash, (known(field="crash"),), TODAY).passes
@@ -97,6 +116,8 @@ def test_ledger_prefers_an_entry_that_has_not_expired() -> None:
         ("[[known]\n", "ledger.toml"),
         ("known = 3\n", "list of tables"),
         (ENTRY.replace("known", "knwon"), "knwon"),
+        (ENTRY + 'torch = "<2.13, or so"\n', "' or so' is no bound"),
+        (ENTRY + "torch = 2.13\n", "torch is 2.13, and must be a str"),
     ],
 )
 def test_ledger_says_what_is_wrong_with_an_entry(tmp_path: Path, text: str, said: str) -> None:

@@ -173,3 +173,28 @@ def test_a_step_over_many_small_tensors(kind: type[torch.optim.Optimizer], sched
     last = schedules[-1]
     over = [step for step in last.steps if isinstance(step, Reuse) and step.of in last.inputs]
     assert len(over) >= 12
+
+
+def test_counters_of_an_optimizer_are_copied_back_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read by each element of a step, so no kernel writes over them; on a GPU each call is a launch."""
+    copies: list[int] = []
+    copy = torch._foreach_copy_
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda to, of: (copies.append(len(to)), copy(to, of)))
+
+    def stepped(backend: str) -> tuple[list[Tensor], list[int]]:
+        torch._dynamo.reset()
+        generator = torch.Generator().manual_seed(1)
+        params = [torch.randn(5, generator=generator).requires_grad_() for _ in range(3)]
+        for p in params:
+            p.grad = torch.randn(5, generator=generator)
+        optimizer = torch.optim.Adam(params, foreach=True, capturable=True)
+        step = torch.compile(optimizer.step, backend=backend)
+        versions = [p._version for p in params]
+        for _ in range(3):
+            step()
+        return [p.detach() for p in params], [p._version - v for p, v in zip(params, versions, strict=True)]
+
+    (got, grown), (expected, grown_in_eager) = stepped("assay"), stepped("eager")
+    assert copies and set(copies) == {3}
+    assert grown == grown_in_eager
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-7)

@@ -238,7 +238,7 @@ def large() -> Kernel:
 @pytest.mark.parametrize("tiles", PRODUCTS)
 def test_products_compile_for_sm_90_without_spills(large: Kernel, tiles: Tiles, tmp_path: Path) -> None:
     kernel = replace(large, tiles=tiles)
-    (found,) = for_gpu.measure(kernel, emit_programs(kernel), str(tmp_path))
+    (found,) = for_gpu.measure(kernel, emit_programs(kernel), for_gpu.variants_of(kernel)[0], str(tmp_path))
     assert found.spill_bytes == 0 and found.warps == found.wanted_warps == tiles.warps
 
 

@@ -216,6 +216,21 @@ def test_multiply_matrices_leaves_products_that_may_be_shortened() -> None:
         torch.backends.mkldnn.matmul.fp32_precision = before  # type: ignore[attr-defined]
 
 
+def test_multiply_is_the_librarys_where_operands_may_be_shortened_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(products, "_mm", lambda x, w: asked.append("mm") or torch.mm(x, w))
+    monkeypatch.setattr(products, "_bmm", lambda x, w: asked.append("bmm") or torch.bmm(x, w))
+    x, w = torch.randn(64, 64), torch.randn(64, 64)
+    before = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    try:
+        for precision, expected in (("ieee", 0), ("bf16", 2), ("ieee", 2)):
+            torch.backends.mkldnn.matmul.fp32_precision = precision  # type: ignore[attr-defined]
+            products.multiply(x, w, None), products.multiply_batch(x[None], w[None])
+            assert len(asked) == expected
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_multiply_trains_as_eager(dynamic: bool) -> None:
     torch.manual_seed(0)

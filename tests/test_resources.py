@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 from click.testing import CliRunner
 
 from compiler.errors import BuildError
+from compiler.ir.index import Int
+from compiler.ir.loops import Buffer
 from compiler.options import Options
 from harness import resources
 from harness.cli import commands
-from harness.resources import COMPILED, FAILED, NO_TEXT, Record, Resources
+from harness.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
 from tests import kernel_ir as ir
-from tests.kernel_ir import call, i, load, loops, store
+from tests.kernel_ir import call, i, load, loops, n, store
 
 for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
 
@@ -79,6 +82,69 @@ def test_a_kernel_that_triton_fails_on_is_recorded_and_an_error(
     assert ends == [("a case", FAILED), ("a case", NO_TEXT)]
 
 
+def measured(kernel: Any, variant: Any, options: Options) -> str:
+    """The code of a kernel's one program before it is assembled."""
+    (program,) = for_gpu._programs(kernel, variant)
+    module = for_gpu.module_of([program], options.cache)
+    return str(for_gpu.compiled(kernel, program, module, variant.is_wide, variant.is_aligned).asm["ptx"])
+
+
+def symbolic() -> Any:
+    buffers = [Buffer(name, torch.float32, n) for name in "xy"]
+    return ir.kernel(loops(i=n), [store("y", i, call("exp", load("x", i)))], buffers, ["n"])
+
+
+def test_variants_of_a_kernel_are_those_that_its_calls_may_need() -> None:
+    assert [variant.name for variant in for_gpu.variants_of(kernel_of("exp"))] == [USUAL, UNALIGNED]
+    assert [variant.name for variant in for_gpu.variants_of(symbolic())] == [USUAL, WIDE_INDEX, UNALIGNED]
+    many = tuple(replace(buffer, numel=Int(for_gpu.WIDE)) for buffer in symbolic().buffers)
+    (usual, other) = for_gpu.variants_of(replace(symbolic(), buffers=many))
+    assert usual.is_wide and other.is_wide and other.name == UNALIGNED
+
+
+def test_variants_of_a_kernel_count_on_what_they_say(options: Options) -> None:
+    usual, wide, unaligned = (measured(symbolic(), each, options) for each in for_gpu.variants_of(symbolic()))
+    assert [".v4." in text for text in (usual, wide, unaligned)] == [True, True, False]
+    sizes = [re.findall(r"\.param \.[ub](\d+) \w+_param_2\b", text) for text in (usual, wide, unaligned)]
+    assert sizes == [["32"], ["64"], ["32"]]
+
+
+def test_variants_of_a_kernel_are_recorded(options: Options, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(for_gpu, "load_cpp", lambda kernels, options: {})
+    for_gpu.compile_all([symbolic()], options)
+    found = resources.read(file)
+    assert [(record.variant, record.end) for record in found] == [
+        (USUAL, COMPILED), (WIDE_INDEX, COMPILED), (UNALIGNED, COMPILED),
+    ]  # fmt: skip
+    assert len({record.digest for record in found}) == 3
+    text = "\n".join(resources.summary(found))
+    assert (
+        "1 kernels, 1 distinct: 1 compiled" in text and "for 64-bit indices: 1 compiled as 1 programs, 0 failed" in text
+    )
+
+
+def test_variants_of_a_part_of_the_kernels_are_compiled(
+    options: Options, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(for_gpu, "load_cpp", lambda kernels, options: {})
+    monkeypatch.setattr(for_gpu, "_every", 1 << 32)
+    for_gpu.compile_all([symbolic()], options)
+    assert [record.variant for record in resources.read(file)] == [USUAL]
+
+
+def test_a_variant_that_triton_fails_on_is_an_error(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = for_gpu.measure
+
+    def fail(kernel: Any, programs: Any, variant: Any, cache: str) -> Any:
+        if variant.name == UNALIGNED:
+            raise BuildError("no layout")
+        return whole(kernel, programs, variant, cache)
+
+    monkeypatch.setattr(for_gpu, "measure", fail)
+    with pytest.raises(BuildError, match=r"for sm_90, any address: .*no layout"):
+        for_gpu.compile_all([symbolic()], options)
+
+
 def test_records_are_read_as_they_were_written_and_once(file: Path) -> None:
     record = Record("zoo.bert infer assay-sm90", "kernel_0", "d1", COMPILED, "", (SMALL, replace(SMALL, warps=8)))
     resources.write(record)
@@ -114,7 +180,8 @@ def test_run_records_kernels_of_processes_of_their_own(tmp_path: Path) -> None:
     assert {record.case for record in found} == {"mine.powers infer assay-sm90"}
     assert {record.end for record in found} == {COMPILED, NO_TEXT}
     again = CliRunner().invoke(commands, ["kernels", str(file), str(file)])
-    assert again.exit_code == 0 and f"{2 * len(found)} kernels, {len(found)} distinct" in again.output
+    assert again.exit_code == 0 and "4 kernels, 2 distinct" in again.output
+    assert [record.variant for record in found if record.end == COMPILED] == [USUAL, UNALIGNED]
 
 
 def test_run_of_another_backend_records_no_kernels(tmp_path: Path) -> None:

@@ -154,6 +154,23 @@ def test_warm_start_tells_modes_apart(start: Start, around: Callable[[], Abstrac
         )
 
 
+@pytest.mark.parametrize(
+    "library",
+    [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.mkldnn.matmul],  # type: ignore[attr-defined]
+    ids=["cuda", "cudnn", "mkldnn"],
+)
+def test_warm_start_tells_precisions_of_float32_apart(start: Start, library: Any) -> None:
+    """Set library by library, where torch no longer says one precision of all."""
+    before = library.fp32_precision
+    try:
+        for precision, expected in (("ieee", 0), ("tf32", 0), ("ieee", 1), ("tf32", 2)):
+            library.fp32_precision = precision
+            assert torch.equal(start(program, X), program(X))
+            assert restored() == expected
+    finally:
+        library.fp32_precision = before
+
+
 @pytest.mark.parametrize("name", ["__version__", "sources", "default dtype"])
 def test_warm_start_tells_versions_apart(
     start: Start, name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

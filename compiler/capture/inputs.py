@@ -40,6 +40,9 @@ class Call:
 
     `overlaps` are groups of leaves (by position) that overlap in memory and are recorded as views of what they share:
     a call that is specialised to them is compiled for no other.
+
+    `frozen` are the positions of tensors that require no grad, where whoever calls may not notice that they do later;
+    `current` is the GPU that is the current one, where the call makes something there.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -48,6 +51,8 @@ class Call:
     overlaps: tuple[tuple[int, ...], ...] = ()
     is_specialized: bool = False
     constants: tuple[object, ...] | None = None
+    frozen: tuple[int, ...] = ()
+    current: int | None = None
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""
@@ -79,7 +84,8 @@ class Call:
         fake_mode = FakeTensorMode()
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)  # type: ignore[arg-type]
-        return Call(self.function, leaves, fake_mode, overlaps(values, versions), True, self.constants)
+        groups = overlaps(values, versions)
+        return Call(self.function, leaves, fake_mode, groups, True, self.constants, current=self.current)
 
 
 def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:

@@ -71,6 +71,7 @@ from compiler.runtime.call import (
 )
 from compiler.runtime.higher_order import Roots, new_anchor
 from compiler.runtime.partial_backward import Part, PartialBackward
+from compiler.torch_compat import BEFORE_2_13
 
 aten = torch.ops.aten
 
@@ -101,6 +102,7 @@ WATCHED = "the gradient of an input that it writes is kept or has a hook"
 MOST_INLINE = 4
 """Written inputs up to which each has a line that asks whether it is an inference tensor: beyond, they share one."""
 INFERENCE = "it writes an inference tensor outside of inference mode"
+CURRENT = "another GPU is the current one than when it was compiled"
 ANOMALY = "anomaly mode is on, and names the line of each operation"
 LITERALS = (int, float, bool, str, type(None))
 
@@ -147,7 +149,9 @@ class AmbientNeeds:
     `hooks_off`: hooks on saved tensors are parts of the graphs.
 
     `is_inference`: the call is made in inference mode. `is_grad_off`: gradients are off wherever the call is made.
-    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do.
+    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do. `frozen`: as is a
+    call where an input at these positions, which required no grad, does. `current`: the GPU that has to be the current
+    one, as what is made there was recorded to be on it.
     """
 
     grad_off: bool
@@ -158,6 +162,8 @@ class AmbientNeeds:
     is_guarded: bool = True
     is_inference: bool = False
     hooks_off: bool = False
+    frozen: tuple[int, ...] = ()
+    current: int | None = None
 
 
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:
@@ -233,6 +239,13 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     source.line(0, "def call(args):")
     if needs.is_guarded:
         _emit_overlap(source, program)
+    if needs.current is not None:
+        test = f"{source.bind('device_now', current_device)}() != {needs.current}"
+        source.line(1, f"if {test}: return eager(args, {CURRENT!r})")
+    if needs.frozen:
+        given = "".join(f"args[{position}], " for position in needs.frozen)
+        test = f"True in map({source.bind('requires_grad', requires_grad)}, ({given}))"
+        source.line(1, f"if {test}: return elsewhere(args)")
     written = {role.of for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written)}
     is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()" if needs.is_inference else ""
     positions = sorted(role.index for role in written if isinstance(role, UserInput))  # no guard of Dynamo's tells
@@ -263,6 +276,15 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
             _emit_view(source, index, view, {})
     if not any(map(_is_behind, signature.results)):
         _emit_bumps(source, signature)
+
+
+def current_device() -> int:
+    """The current GPU. Cost: 0.1 us."""
+    return torch._C._cuda_getDevice()
+
+
+def requires_grad(value: torch.Tensor) -> bool:
+    return value.requires_grad
 
 
 def _is_ahead(result: Result) -> TypeGuard[View]:
@@ -458,15 +480,17 @@ def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
 def _emit_writes(source: Source, signature: Signature) -> None:
     """The values of inputs after the call, several at once where autograd has no part in it."""
     writes = [role for role in signature.outputs if isinstance(role, Mutation)]
-    plain = [role for role in writes if role.kind == "seen"]
-    if signature.differentiable or len(plain) < 2:
-        plain = []
-    if plain:
-        texts = ((f"keep_{role.of.index}", name_of(role), str(role.writes)) for role in plain)
+    together: set[Mutation] = set()
+    for kind, guard in (("seen", ""), ("no_grad", source.unrecorded())):
+        alike = [role for role in writes if role.kind == kind]
+        if signature.differentiable or len(alike) < 2:
+            continue
+        texts = ((f"keep_{role.of.index}", name_of(role), str(role.writes)) for role in alike)
         kept, new, times = (", ".join(parts) for parts in zip(*texts, strict=True))
-        source.line(1, f"{source.bind('write_back', write_back)}(({kept}), ({new}), ({times}))")
+        source.line(1, f"{guard}{source.bind('write_back', write_back)}(({kept}), ({new}), ({times}))")
+        together.update(alike)
     for role in writes:
-        if role not in plain:
+        if role not in together:
             _emit_write(source, role)
 
 
@@ -474,11 +498,17 @@ def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times:
     """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already. The
     version of each grows by as many `times` as eager writes it."""
     grown: list[torch.Tensor] = []
+    stale, fresh = list[torch.Tensor](), list[torch.Tensor]()
     for old, value, count in zip(kept, new, times, strict=True):
         if old is not value:
-            old.copy_(value)
+            stale.append(old)
+            fresh.append(value)
             count -= 1
         grown += [old] * count
+    if len(stale) > 1:
+        torch._foreach_copy_(stale, fresh)  # on a GPU one launch, not one each
+    elif stale:
+        stale[0].copy_(fresh[0])
     increment_version(grown)
 
 
@@ -591,8 +621,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     shapes = [name_of(role) + ".shape, " for role in _tangents(backward)]
     if len(shapes) > 1:
         source.line(2, f"ctx.shapes = ({''.join(shapes)})")
-        if results := _saved_results(forward):
-            source.line(2, f"ctx.versions = ({''.join(tensors[index] + '._version, ' for index in results)})")
+        if noted := _saved_noted(forward):
+            source.line(2, f"ctx.versions = ({''.join(tensors[index] + '._version, ' for index in noted)})")
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
@@ -778,16 +808,22 @@ def partial_backward(
 
     examples = [node.meta["val"] for node in tangents.values()]
     layouts, zeros = [laid_out_as(value) for value in examples], [zeros_like(value) for value in examples]
-    results = {index: position for position, index in enumerate(_saved_results(forward))}
-    return PartialBackward(make, layouts, zeros, check_versions, results)
+    noted = {index: position for position, index in enumerate(_saved_noted(forward))}
+    return PartialBackward(make, layouts, zeros, check_versions, noted)
 
 
-def _saved_results(forward: Program) -> list[int]:
-    """The positions of those saved tensors that the autograd function returns as well."""
+def _saved_noted(forward: Program) -> list[int]:
+    """The positions of those saved tensors that the autograd function returns as well; of all that are no copies where
+    torch cannot unpack one of them by itself, and so looks at no version of it."""
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    copied = _saved_and_written(forward)
     visible = {node for role, node in pairs if not isinstance(role, Saved)}
-    saved = [node for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)]
-    return [index for index, node in enumerate(saved) if node in visible and UNCHECKED not in node.meta]  # type: ignore[union-attr]
+    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)]
+    return [
+        index
+        for index, (name, node) in enumerate(saved)
+        if UNCHECKED not in node.meta and (node in visible or (BEFORE_2_13 and name not in copied))  # type: ignore[union-attr]
+    ]
 
 
 def _place(role: object, tensors: list[str], sizes: list[str], tangents: list[OutputRole]) -> tuple[str, int]:

@@ -902,6 +902,11 @@ class _Emitter:
 
     # ---- the whole
 
+    def _count(self, blocks: Index) -> str:
+        """The text of what the number of an instance is divided by: of no instances too one that is not 0, at which
+        the compiler of the text would stop."""
+        return "1" if blocks == Int(0) else self._size(blocks)
+
     def _grid(self, store_tile: Tile | None) -> Index:
         grid = product(tuple(loop.extent for loop in self.z_loops)) * self._blocks_of(self._x_total(), self.blocks.x)
         if store_tile is not None and store_tile.way == "grid":
@@ -923,14 +928,14 @@ class _Emitter:
             head.line(f"pid = {self.manner.number}")
         rest = "pid"
         if store_tile is not None and store_tile.way == "grid":
-            count = self._size(self._blocks_of(store_tile.lanes, store_tile.block))
+            count = self._count(self._blocks_of(store_tile.lanes, store_tile.block))
             head.line(f"y{store_tile.number} = ({rest} % {count}) * {store_tile.block}")
             rest = f"({rest} // {count})"
         if parts is not None:
             head.line(f"z = {rest} % {parts.count}")
             rest = f"({rest} // {parts.count})"
         if self.z_loops:
-            count = self._size(self._blocks_of(self._x_total(), self.blocks.x))
+            count = self._count(self._blocks_of(self._x_total(), self.blocks.x))
             head.line(f"z = {rest} // {count}")
             rest = f"({rest} % {count})"
         if self.x_loops and self.blocks.x == 1:

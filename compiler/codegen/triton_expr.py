@@ -177,6 +177,10 @@ def _float_text(value: float, dtype: torch.dtype) -> str:
     return repr(rounded) if math.isfinite(rounded) else f'float("{rounded}")'
 
 
+ROUNDED = (torch.int32, torch.int64)
+"""Integers of which float32 does not hold each."""
+
+
 def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     """The value `text` of type `source` as `target`, as eager converts it."""
     if source == target:
@@ -184,7 +188,9 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     if target == torch.bool:
         return f"({text} != 0)"
     if target in HALVES and (source is torch.float64 or not source.is_floating_point):
-        return f"{text}.to(tl.float32).to({TYPES[target]})"
+        return f"{cast(text, source, torch.float32)}.to({TYPES[target]})"
+    if target is torch.float32 and source in ROUNDED:
+        return f"m.rounded({text})"
     if target == torch.uint8 and source.is_floating_point:
         return f"{text}.to(tl.int64).to(tl.uint8)"
     return f"{text}.to({TYPES[target]})"

@@ -43,6 +43,13 @@ def rsqrt(x):
 
 
 @triton.jit
+def rounded(x):
+    """An integer as a float32. One that is rounded again must be so twice, where Triton makes one conversion of two:
+    it does not see through a choice."""
+    return tl.where(x == 0, 0.0, x.to(tl.float32))
+
+
+@triton.jit
 def sign(x):
     """1, 0 or -1; of NaN 0, as in eager."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)

@@ -6,6 +6,30 @@ import functools
 import importlib.util
 
 import torch
+from torch import fx
+
+
+def asks_for_current(module: fx.GraphModule) -> bool:
+    """Whether a graph, or one within it, makes or moves a tensor on the GPU that is the current one when it runs."""
+    graphs = (each.graph for each in module.modules() if isinstance(each, fx.GraphModule))
+    return any(_is_on_current(node) for graph in graphs for node in graph.nodes)
+
+
+def current_if_asked(module: fx.GraphModule) -> int | None:
+    """The GPU that is the current one, where a graph asks for that; None where none does, or there is none."""
+    return torch.cuda.current_device() if asks_for_current(module) and torch.cuda.is_available() else None
+
+
+def _is_on_current(node: fx.Node) -> bool:
+    if node.op == "call_method" and node.target == "cuda":
+        return len(node.args) == 1 and not node.kwargs.get("device")
+    if node.op == "call_method" and node.target == "to":
+        return any(_is_current(value) for value in (*node.args[1:], node.kwargs.get("device")))
+    return _is_current(node.kwargs.get("device"))
+
+
+def _is_current(value: object) -> bool:
+    return value == "cuda" or (isinstance(value, torch.device) and value.type == "cuda" and value.index is None)
 
 
 def has_kernels(device: torch.device) -> bool:

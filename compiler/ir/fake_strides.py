@@ -66,6 +66,11 @@ def _unpooled(x: torch.Tensor, _places: torch.Tensor, size: Sequence[int | torch
     return torch.empty((*x.shape[:-2], *size), dtype=x.dtype, device=x.device, memory_format=chosen)
 
 
+def _resized(x: torch.Tensor, size: Sequence[int | torch.SymInt], *_: object) -> torch.Tensor:
+    """In the image's format of memory, however few channels it has: a fake one of a GPU with few is in rows."""
+    return torch.empty((*x.shape[:2], *size), dtype=x.dtype, device=x.device, memory_format=suggest_memory_format(x))
+
+
 def _padded(x: torch.Tensor, padding: Sequence[int | torch.SymInt]) -> torch.Tensor:
     """In eager's format of memory; a volume without a batch is taken for images."""
     sizes = [size + padding[2 * k] + padding[2 * k + 1] for k, size in enumerate(reversed(x.shape[-3:]))]
@@ -133,6 +138,8 @@ WRONG: dict[object, Callable[..., object]] = {
     aten.pow.Scalar: _in_rows,
     aten.ldexp.Tensor: _times_power,
     aten.max_unpool2d.default: _unpooled,
+    **dict.fromkeys((aten.upsample_nearest2d.default, aten._upsample_nearest_exact2d.default), _resized),
+    **dict.fromkeys((aten.upsample_bilinear2d.default, aten.upsample_bicubic2d.default), _resized),
     **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default), _padded),
     **dict.fromkeys((aten.reflection_pad2d_backward.default, aten.reflection_pad3d_backward.default), _like_padded),
     **dict.fromkeys((aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default), _like_padded),

@@ -642,9 +642,12 @@ def mish(operation: Operation, x: Formula) -> Formula:
 
 @formula("grad_output", "mask", targets=("native_dropout_backward",))
 def native_dropout_backward(operation: Operation, gradient: Formula, mask: Formula) -> Formula:
-    """A masked fraction is a zero of its sign, a masked integer one without."""
+    """A masked fraction is a zero of its sign, a masked integer one without, which no GPU of eager's takes."""
+    is_fraction = operation.tensor("grad_output").dtype.is_floating_point
+    if not is_fraction and operation.output.device.type != "cpu":
+        raise Declined("eager has none of integers there, and says so")
     masked = gradient * mask
-    kept = masked if operation.tensor("grad_output").dtype.is_floating_point else masked + 0.0
+    kept = masked if is_fraction else masked + 0.0
     return kept * _number(operation, "scale")
 
 

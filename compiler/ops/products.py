@@ -32,6 +32,7 @@ _LIBRARY.impl("multiply_batch", _multiply_batch, "Meta")
 multiply = torch.ops.assay.multiply.default
 multiply_batch = torch.ops.assay.multiply_batch.default
 prepare_multiply = products.prepare
+may_be_shortened = products.may_be_shortened
 has_wide_vectors = tiles.has_wide_vectors
 
 record(Kind.contraction, None, "assay.multiply", "assay.multiply_batch")

@@ -24,7 +24,7 @@ from torch import fx
 from compiler.ir.calls import call_for, put_in_place
 from compiler.ir.roles import Program
 from compiler.ir.strides import hint, hints, is_known
-from compiler.ops.products import has_wide_vectors, multiply, multiply_batch, prepare_multiply
+from compiler.ops.products import has_wide_vectors, may_be_shortened, multiply, multiply_batch, prepare_multiply
 from compiler.passes.products import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
@@ -36,7 +36,7 @@ LEAST_ROWS = 2
 
 def multiply_matrices(program: Program) -> int:
     """Returns the number of products that changed hands."""
-    if not has_wide_vectors() or _may_be_shortened():
+    if not has_wide_vectors() or may_be_shortened():
         return 0
     products = [node for node in program.module.graph.nodes if node.target in PRODUCTS]
     chosen = [node for node in products if _is_taken(node) and _is_faster(node)]
@@ -45,11 +45,6 @@ def multiply_matrices(program: Program) -> int:
     if chosen:
         prepare_multiply()
     return len(chosen)
-
-
-def _may_be_shortened() -> bool:
-    """Whether the user lets the library round operands to fewer bits."""
-    return str(torch.backends.mkldnn.matmul.fp32_precision) in ("tf32", "bf16")  # type: ignore[attr-defined]
 
 
 def _is_taken(node: fx.Node) -> bool:

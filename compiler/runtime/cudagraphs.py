@@ -3,12 +3,15 @@
     plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
 
 Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
-where they lay. While anything still holds a result (a gradient that is accumulated into, the last call's loss) nothing
-is replayed: that call runs plainly, and from then on this result is copied out. On another stream than that of the
-recording calls run plainly.
+where they lay. While anything still holds a result that a replay would overwrite (a gradient that is accumulated into,
+the last call's loss) nothing is replayed: that call runs plainly, and from then on this result is copied out. On
+another stream than that of the recording calls run plainly.
 
-A backward is recorded in the memory of its forward, and frees what was saved as it goes. Programs that keep gradients
-over forward, or walk a graph twice, have each recorded apart, from the second call on that cannot be replayed for it.
+All recordings that are replayed on one stream have one pool of memory, for all graphs and all sizes: what one needs on
+its way others use too, and what a forward saved is free again when its backward has run. A graph whose results are
+held time and again while others are to be replayed (gradients that are kept over forward), that walks what was saved
+twice, or that cannot be replayed for what others hold, is recorded again in another pool, and that is counted:
+backwards in one for such backwards, and what cannot stay there either, and all else, in a pool of its own.
 
 What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before it is
 recorded (`reason_against`), and the graph never is; nor is one that CUDA refuses to record. The reasons are counted,
@@ -30,10 +33,32 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from compiler.ir.roles import Buffer, GraphCall, InputRole, Mutation, OutputRole, Parameter, Program, Saved, Written
+from compiler.ir.roles import (
+    Buffer,
+    Gradient,
+    GraphCall,
+    InputRole,
+    Mutation,
+    OutputRole,
+    Parameter,
+    Program,
+    Saved,
+    Written,
+)
 from compiler.ir.watch import LAUNCHES
-from compiler.journal import count_recorded, count_unrecorded
-from compiler.runtime.recording import CudaTape, Recording, Tape, is_lazy, lender_of, record, recorded_bytes
+from compiler.journal import count_apart, count_recorded, count_unrecorded
+from compiler.runtime.recording import (
+    CudaTape,
+    Pool,
+    Recording,
+    Tape,
+    free_bytes,
+    is_lazy,
+    lender_of,
+    pool_of,
+    record,
+    recorded_bytes,
+)
 
 PLAIN_CALLS = 1
 """Calls before any is timed or recorded: libraries choose their kernels and take their workspace in the first."""
@@ -43,7 +68,7 @@ HOST_BOUND = 1.25
 MOST_MISSES = 3
 """Calls in a row that cannot be replayed before the graph is recorded anew."""
 MOST_CLASHES = 2
-"""Calls that cannot be replayed for the memory that forward and backward share before each has its own."""
+"""Calls that cannot be replayed for what is held of a graph before that has another pool."""
 MOST_RECORDINGS = 4
 """Recordings of a graph for inputs of the same sizes."""
 MOST_SIZES = 8
@@ -59,7 +84,8 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class _Sizes:
-    """The calls of a graph with inputs of certain sizes."""
+    """The calls of a graph with inputs of certain sizes. `apart` counts how often a recording could not stay where it
+    was for what somebody held."""
 
     calls: int = 0
     recording: Recording | None = None
@@ -70,7 +96,7 @@ class _Sizes:
     copies: set[int] = field(default_factory=set)
     timed: list[tuple[Any, Any, float]] = field(default_factory=list)
     is_plain: bool = False
-    is_apart: bool = False
+    apart: int = 0
 
 
 class Replayed:
@@ -88,15 +114,15 @@ class Replayed:
         *,
         wanted: bool,
         is_symbolic: bool = False,
-        tape: Callable[[int, Any], Tape] = CudaTape,
+        tape: Callable[[Pool], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
         self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
+        self.is_backward = any(type(role) is Gradient for role in outputs)
         self.is_symbolic, self.tape = is_symbolic, tape
         self.here = here or _stream_of
-        self.stream: object = None
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
         self.in_use = threading.Lock()
@@ -122,33 +148,57 @@ class Replayed:
         if here is None:  # somebody else records
             return self.plain(args)
         recording = state.recording
-        if recording is not None and recording.clashes >= MOST_CLASHES:
-            recording = state.recording = None
-            state.is_apart = True
         if recording is not None:
-            if here == self.stream and recording.fits(args) and recording.is_free() and recording.may_take(args):
-                recording.misses = 0
-                return recording.run(args)
-            if here == self.stream:
+            if recording.holding.clashes < MOST_CLASHES:
+                if here != recording.stream:
+                    return self.plain(args)
+                results = recording.replayed(args)
+                if results is not None:
+                    return results
                 self._missed(state, recording, args)
-            return self.plain(args)
+                return self.plain(args)
+            self._keep_apart(state)
+            if state.is_plain:
+                return self.plain(args)
         return self._prepared(state, here, args)
 
     def _missed(self, state: _Sizes, recording: Recording, args: list[Any]) -> None:
         """After some calls whose inputs lay elsewhere, or while results were held, there is a recording that copies
-        them; the memory of the old one is left to who holds it."""
+        them; after some while others' results were held, one in another pool. The memory of the old one is left
+        to who holds it."""
         recording.misses += 1
+        if recording.misses < MOST_MISSES:
+            return
         pairs = zip(recording.fixed, recording.pointers, strict=True)
         moved = {position for position, pointer in pairs if args[position].data_ptr() != pointer}
-        if recording.misses >= MOST_MISSES and (moved or recording.copies() != state.copies):
+        if not moved and recording.is_blocked:
+            self._keep_apart(state)
+        elif moved or recording.copies() != state.copies or recording.is_stale():
             state.moved |= moved.difference(self.saved)
-            state.copies |= recording.copies()
-            state.recording = None
             if not moved.isdisjoint(self.saved):  # forward has been recorded anew: what it saves will lie still again
                 state.calls = PLAIN_CALLS
-            state.is_plain = state.recordings == MOST_RECORDINGS
-            if state.is_plain:
-                count_unrecorded("its inputs move, or its results are held, time and again", self.wanted)
+            self._drop(state, recording)
+
+    def _keep_apart(self, state: _Sizes) -> None:
+        """The next recording is to have another pool."""
+        if state.recording is not None:
+            state.apart += 1
+            count_apart()
+            self._drop(state, state.recording)
+
+    def _drop(self, state: _Sizes, recording: Recording) -> None:
+        state.copies |= recording.copies()
+        state.recording = None
+        if state.recordings >= MOST_RECORDINGS:
+            state.is_plain = True
+            count_unrecorded("its inputs move, or its results are held, time and again", self.wanted)
+
+    def _pool(self, state: _Sizes, here: object) -> Pool:
+        """The memory for a recording that nobody lends any. Gradients that are held over other graphs have a pool for
+        such; what is held, or has to wait, all the same has one of its own."""
+        if state.apart > self.is_backward or not (self.wanted or self._has_room()):
+            return Pool(self.device, here)
+        return pool_of(self.device, here, state.apart > 0)
 
     def _prepared(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
         """A call before the recording, or the recording itself."""
@@ -174,9 +224,11 @@ class Replayed:
         if not _lock.acquire(blocking=False):
             return self.plain(args)
         try:
-            return self._recorded(state, here, args)
+            recording = self._recorded(state, here, args)
         finally:
             _lock.release()
+        results = None if recording is None else recording.replayed(args)
+        return self.plain(args) if results is None else results
 
     def _timed(self, state: _Sizes, args: list[Any]) -> Sequence[Any]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -188,25 +240,46 @@ class Replayed:
         state.timed.append((start, end, took))
         return results
 
-    def _recorded(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
+    def _recorded(self, state: _Sizes, here: object, args: list[Any]) -> Recording | None:
+        """The recording; None where there is none, or only from a later call on."""
+        stays = self._lie_still(state)
+        is_apart = self.is_backward and state.apart > 0
+        lender = None if is_apart else lender_of(args, stays.intersection(self.saved), here)
+        pool = self._pool(state, here) if lender is None else lender.pool
+        if any(pool.has_lent(args[k]) for k in stays if isinstance(args[k], Tensor)):
+            lender, pool = None, Pool(self.device, here)
+        if not pool.in_use.acquire(blocking=False):
+            return None
         state.recordings += 1
         try:
-            stays = self._lie_still(state)
-            lender = None if state.is_apart else lender_of(args, stays.intersection(self.saved))
-            tape = self.tape(self.device, None if lender is None else lender.tape)
-            keeps, copies, lends = self.keeps, state.copies, not state.is_apart
             recording = record(
-                self.plain, args, tape, stays=stays, keeps=keeps, copies=copies, beside=lender, lends=lends
+                self.plain,
+                args,
+                self.tape(pool),
+                pool,
+                stays=stays,
+                keeps=self.keeps,
+                copies=state.copies,
+                lender=lender,
+                yields=not self.is_backward,  # to copy all gradients takes too long
             )
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
-            return self.plain(args)
+            return None
+        finally:
+            pool.in_use.release()
         if not self.wanted and recorded_bytes(self.device) > MOST_OF_MEMORY * _memory_of(self.device):
             self._refuse(f"with it recordings would hold {recorded_bytes(self.device) >> 20} MB of the device")
-            return self.plain(args)
-        state.recording, self.stream = recording, here
+            return None
+        state.recording = recording
         count_recorded()
-        return recording.run(args)
+        return recording
+
+    def _has_room(self) -> bool:
+        """Whether recordings cannot come to hold too much: what plain calls used on their way is what torch keeps."""
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        recorded = recorded_bytes(self.device) - free_bytes(self.device)  # which torch counts to what it keeps
+        return recorded + kept <= MOST_OF_MEMORY * _memory_of(self.device)
 
     def _lie_still(self, state: _Sizes) -> set[int]:
         """The inputs that have to lie where they lie now."""

@@ -18,9 +18,10 @@ import operator
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import fx
@@ -134,17 +135,24 @@ def _ambient() -> Iterator[str]:
     yield from (f"{read.__module__}.{read.__qualname__}={read()!r}" for read in READERS)
     for device in ("cpu", "cuda"):
         yield f"autocast {device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
+    yield from (f"{library} {read().fp32_precision}" for library, read in LIBRARIES.items())
     yield f"mkldnn {torch._C._get_mkldnn_enabled()} einsum {torch.backends.opt_einsum.enabled}"  # type: ignore[attr-defined]
     yield f"einsum {torch.backends.opt_einsum.strategy} engine {torch.backends.quantized.engine}"  # type: ignore[attr-defined]
 
 
+LIBRARIES: dict[str, Callable[[], Any]] = {
+    "products on a GPU": lambda: torch.backends.cuda.matmul,
+    "convolutions on a GPU": lambda: torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+    "products on the CPU": lambda: torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+    "convolutions on the CPU": lambda: torch.backends.mkldnn.conv,  # type: ignore[attr-defined]
+}
+"""Each has a precision of its own: torch does not always say one of all."""
 READERS = (
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
     torch.get_default_dtype,
     torch.are_deterministic_algorithms_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled,
-    torch.get_float32_matmul_precision,
     torch.is_anomaly_enabled,
     torch.backends.cuda.flash_sdp_enabled,
     torch.backends.cuda.mem_efficient_sdp_enabled,

@@ -11,6 +11,7 @@ import torch
 
 from compiler.ir.roles import GraphCall
 from compiler.runtime.unreached import spare_unreached
+from compiler.torch_compat import unchecked, unpacked
 
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
@@ -41,7 +42,8 @@ class PartialBackward:
     zeros: Sequence[Callable[[torch.Size], torch.Tensor]]
     check: Callable[[Any], None]
     results: dict[int, int]
-    """The saved tensors that the call returns, each with the position at which forward noted its version."""
+    """The saved tensors whose versions forward noted, each with its position among these: those that the call returns,
+    and where torch cannot unpack one by itself all that others may write."""
     parts: dict[frozenset[int], Part] = field(default_factory=dict)
     made: Callable[[frozenset[int], Part], None] | None = None
 
@@ -85,14 +87,11 @@ def _saved(ctx: Any, wanted: set[int], results: dict[int, int]) -> dict[int, tor
         return {}
     try:
         return dict(enumerate(ctx.saved_tensors))
-    except RuntimeError as refusal:
+    except RuntimeError:
         packed = ctx._raw_saved_tensors
-        try:
-            found = {index: packed[index].unpack() for index in wanted - results.keys()}
-        except AttributeError:  # torch 2.11 can only have all of them or none
-            raise refusal from None
+        found = {index: unpacked(packed[index]) for index in wanted - results.keys()}
         for index in wanted & results.keys():  # autograd has no way to unpack one result of its own node
-            found[index] = packed[index].data
-            if found[index]._version != ctx.versions[results[index]]:
+            found[index] = unchecked(packed[index])
+            if packed[index].unpack_hook is None and found[index]._version != ctx.versions[results[index]]:
                 raise
         return found

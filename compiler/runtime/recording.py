@@ -9,10 +9,14 @@ A replay reads and writes the very memory of its recording. So
 
 A result that is an input, or lies in the memory of one, is made of the input that a call passes.
 
-A backward is recorded in the memory of the forward whose values it reads, if it can be (`shares`). It then writes what
-forward used on its way, and what forward saved, behind its last use; so forward waits until nobody holds a gradient,
-and backward wants what was saved to be its arguments' alone. Memory that was lent this way is told by its address: who
-holds such a tensor holds the memory, but nothing keeps others from writing it.
+Recordings share a `Pool`: what one needs on its way is free again when it ends, and the next one may take it. So a
+replay may overwrite results of other recordings, those that came to lie where it works. Which ones is known when they
+are recorded (`Pool.add`), and no replay begins while somebody holds one of them.
+
+A backward frees what its forward saved as it goes, and that memory is the pool's then. So forward waits until nobody
+holds what lies there now, backward wants what was saved to be its arguments' alone, and any other recording waits until
+nobody holds what was saved. Memory that was lent this way is told by its address: who holds such a tensor holds the
+pool, but nothing keeps others from writing it.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import threading
 import warnings
 import weakref
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -48,8 +53,8 @@ class Tape(Protocol):
     """The launches of one run, recorded."""
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
-        """What `run` returns for these inputs, which no later recording may overwrite unless it is lent. Nothing need
-        be computed yet.
+        """What `run` returns for these inputs, which no later recording may take unless it is lent. Nothing need be
+        computed yet.
 
         Raises: RuntimeError for what cannot be recorded.
         """
@@ -57,54 +62,67 @@ class Tape(Protocol):
 
     def replay(self) -> None: ...
 
+    def segments(self) -> list[tuple[int, int]]:
+        """The memory of its pool so far, each from an address up to another: all that a replay may write of it."""
+        ...
+
     def lend(self, storage: UntypedStorage) -> UntypedStorage:
-        """The same memory, which a recording that shares it may use again once `storage` is gone. It does not go before
+        """The same memory, which the next recording of the pool may take once `storage` is gone. It does not go before
         who holds it."""
         ...
 
 
-_taken: Counter[int] = Counter()
-
-
-def recorded_bytes(device: int) -> int:
-    """The memory of a device that all recordings take which are still there."""
-    return _taken[device]
-
-
-def _give_back(device: int, taken: int) -> None:
-    _taken[device] -= taken
-
-
 class CudaTape:
-    """A CUDA graph, with memory of its own, or in that of another, `beside` which it is recorded."""
+    """A CUDA graph, with the memory of a pool."""
 
-    def __init__(self, device: int, beside: CudaTape | None = None) -> None:
-        self.device, self.beside = device, beside
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self.device = pool, pool.device
         self.graph = torch.cuda.CUDAGraph()
         self.replay = self.graph.replay
 
     def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+        pool = self.pool
         with torch.cuda.device(self.device):
-            torch.cuda.empty_cache()  # what plain calls have returned is of no use to a memory of its own
-        before = torch.cuda.memory_reserved(self.device)
+            torch.cuda.empty_cache()  # what plain calls have returned is of no use to a pool
         try:
-            pool = None if self.beside is None else self.beside.graph.pool()
-            results = _captured(self.graph, self.device, lambda: run(inputs), pool)
+            if pool.memory is None:  # as long as one graph of a pool is there, the allocator knows it
+                pool.memory = _nothing_recorded(self.device, pool.stream)
+            before = torch.cuda.memory_reserved(self.device)
+            results = _captured(self.graph, self.device, pool.stream, lambda: run(inputs), pool.memory.pool())
         except BaseException:
-            self._record_nothing()  # at whose end the generator of random numbers knows that nobody records
+            pool.is_closed = True
+            self._stop()
+            _nothing_recorded(self.device, pool.stream)  # now the generator of random numbers knows that nobody records
             raise
-        taken = torch.cuda.memory_reserved(self.device) - before
-        _taken[self.device] += taken
-        weakref.finalize(self, _give_back, self.device, taken)
+        pool.taken_bytes += torch.cuda.memory_reserved(self.device) - before
         return results  # type: ignore[no-any-return]
+
+    def _stop(self) -> None:
+        """Tells the allocator that a recording is over, where CUDA has ended it before torch did: else memory of other
+        pools would not be given back any more, and never that of this one."""
+        if self.pool.memory is None:
+            return
+        pool = self.pool.memory.pool()
+        try:
+            torch._C._cuda_endAllocateToPool(self.device, pool)
+        except RuntimeError:  # it knows already
+            return
+        torch._C._cuda_releasePool(self.device, pool)
+        _refused.append(self.graph)
+
+    def segments(self) -> list[tuple[int, int]]:
+        found = torch.cuda.memory_snapshot(self.graph.pool(), include_traces=False)
+        pairs = [(each["address"], each["address"] + each["total_size"]) for each in found]
+        return pairs or EVERYWHERE
 
     def lend(self, storage: UntypedStorage) -> UntypedStorage:
         lent = torch.as_tensor(_Lent(self, storage.data_ptr(), storage.nbytes()), device=f"cuda:{self.device}")
         return lent.untyped_storage()
 
-    def _record_nothing(self) -> None:
-        byte = torch.empty(1, dtype=torch.uint8, device=f"cuda:{self.device}")
-        _captured(torch.cuda.CUDAGraph(), self.device, byte.zero_)
+
+EVERYWHERE = [(0, 1 << 64)]
+_refused: list[torch.cuda.CUDAGraph] = []
+"""The graphs that CUDA did not record, which torch's other allocators may still ask whether memory is for them."""
 
 
 class _Lent:
@@ -115,9 +133,18 @@ class _Lent:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 2}
 
 
-def _captured(graph: torch.cuda.CUDAGraph, device: int, run: Callable[[], Any], pool: Any = None) -> Any:
+def _nothing_recorded(device: int, stream: object) -> torch.cuda.CUDAGraph:
+    byte = torch.empty(1, dtype=torch.uint8, device=f"cuda:{device}")
+    graph = torch.cuda.CUDAGraph()
+    _captured(graph, device, stream, byte.zero_)
+    return graph
+
+
+def _captured(
+    graph: torch.cuda.CUDAGraph, device: int, replayed_on: object, run: Callable[[], Any], pool: Any = None
+) -> Any:
     """What `run` returns, its launches being recorded; in the memory of others, a `pool`."""
-    stream, current = _stream(device), torch.cuda.current_stream(device)
+    stream, current = _stream(device, replayed_on), torch.cuda.current_stream(device)
     stream.wait_stream(current)
     collects = gc.isenabled()
     gc.disable()  # what a collection frees may call what must not be called meanwhile
@@ -136,8 +163,9 @@ def _captured(graph: torch.cuda.CUDAGraph, device: int, run: Callable[[], Any], 
 
 
 @functools.cache
-def _stream(device: int) -> torch.cuda.Stream:
-    """The stream that is recorded: always the same, as libraries keep workspace for each that they have seen."""
+def _stream(device: int, replayed_on: object) -> torch.cuda.Stream:
+    """The stream that is recorded: always the same for graphs that are replayed on one stream, as libraries keep a
+    workspace for each that they have seen, and replays use it."""
     return torch.cuda.Stream(device)
 
 
@@ -159,39 +187,69 @@ class Copied:
 @dataclass(slots=True)
 class Held:
     """A result in memory of the recording, copied out if it was held once too long and may be (`may_copy`). `own` are
-    the recording's references to its storage, by tensors and by Python. What nobody but backward reads `may_lend`."""
+    the recording's references to its storage, by tensors and by Python. What nobody but backward reads `may_lend`.
+
+    When the recording is gone it has no reference: `storage` is then None, and a weak one tells whether it is held.
+    """
 
     value: Tensor
-    storage: UntypedStorage
+    storage: UntypedStorage | None
     may_copy: bool
     may_lend: bool = False
-    own: tuple[int, int] = (0, 0)
+    own: int = 0
+    own_python: int = 0
     is_copied: bool = False
+    is_lent: bool = False
+    key: int = 0
+    place: tuple[int, int] = (0, 0)
+    left: StorageWeakRef | None = None
 
-    def references(self) -> tuple[int, int]:
-        return use_count(self.storage._cdata), sys.getrefcount(self.storage)
+    @staticmethod
+    def of(value: Tensor, may_copy: bool, may_lend: bool) -> Held:
+        """A result in a storage that nobody else has told of: `place` is where that lies, up to an address."""
+        storage = value.untyped_storage()
+        first = storage.data_ptr()
+        place = first, first + storage.nbytes()
+        return Held(value, storage, may_copy, may_lend, key=storage._cdata, place=place)
+
+    def count(self) -> None:
+        """Takes the references that there are for the recording's own."""
+        storage = self.storage
+        self.own, self.own_python = use_count(self.key), sys.getrefcount(storage)
 
     def is_alive(self) -> bool:
-        return self.references() != self.own
+        storage = self.storage
+        if storage is None:
+            return not self.left.expired()  # type: ignore[union-attr]
+        return use_count(self.key) != self.own or sys.getrefcount(storage) != self.own_python
 
     def is_alone_in(self, args: Sequence[Any], positions: Sequence[int]) -> bool:
         """Whether the tensors at these positions are all that holds it."""
-        if use_count(self.storage._cdata) != self.own[0] + len(positions):
+        storage = self.storage
+        if storage is None or use_count(self.key) != self.own + len(positions):
             return False
         return all(args[k]._use_count() == 1 and _references_in(args, k) == ALONE for k in positions)
 
     def lend(self, tape: Tape, args: list[Any], positions: Sequence[int]) -> None:
-        """Gives its memory to who records beside `tape`: it goes with the tensors at these positions, in whose places
-        there are others then. At no moment does it look as if nobody held it."""
+        """Gives its memory to who records in the pool of `tape`: it goes with the tensors at these positions, in whose
+        places there are others then. At no moment does it look as if nobody held it."""
+        assert self.storage is not None
         storage = tape.lend(self.storage)
         value, held = _over(storage, self.value), [_over(storage, args[k]) for k in positions]
-        self.own, self.may_lend = (-1, -1), False
-        self.storage, self.value = storage, value
+        self.own, self.own_python, self.may_lend, self.is_lent = -1, -1, False, True
+        self.storage, self.value, self.key = storage, value, storage._cdata
         del storage, value
-        count, python = self.references()
-        self.own = count - len(held), python
+        self.count()
+        self.own -= len(held)
         for k in positions:
             args[k] = held.pop(0)
+
+    def leave(self) -> None:
+        """The recording is gone; who holds the result goes on doing so."""
+        assert self.storage is not None
+        self.left = StorageWeakRef(self.storage)
+        del self.value
+        self.storage = None
 
     def handed(self) -> Tensor:
         """The result as a tensor of its own, which knows nothing of those before it."""
@@ -250,46 +308,106 @@ Borrowed = dict[int, tuple[Held, tuple[int, ...]]]
 """What a recording was lent, each with the positions of the inputs that lie in it."""
 
 
+@dataclass(slots=True)
+class Holding:
+    """The results of a recording that lie in its pool, where other recordings may write. `is_out` unless it is known
+    that nobody holds any.
+
+    `clashes` counts the calls of other recordings, and of its own, that could not be replayed for what was held. Where
+    it `yields`, its results are copied out once one has been held too long.
+    """
+
+    held: list[Held]
+    yields: bool
+    is_out: bool = False
+    clashes: int = 0
+
+    def is_in_the_way(self, within: list[Held]) -> bool:
+        """Whether somebody holds any of these results."""
+        alive = [held for held in within if held.is_alive()]
+        if not alive:
+            self.is_out = len(within) != len(self.held)
+            return False
+        if self.yields:
+            for held in alive:
+                held.is_copied = held.may_copy
+        if not all(held.is_copied for held in alive):
+            self.clashes += 1
+        return True
+
+    def is_dead(self) -> bool:
+        """Whether there is nothing left of it."""
+        return all(held.storage is None and not held.is_alive() for held in self.held)
+
+    def leave(self) -> None:
+        for held in self.held:
+            held.leave()
+
+
 @dataclass(slots=True, weakref_slot=True)
 class Recording:
     """One recording: where its inputs have to lie or are copied to, and how its results are handed out.
 
-    `shared` are the results of the one that was recorded in its memory, `borrowed` what this one was lent by the one
-    that it lies `beside`; `clashes` counts the calls that could not be replayed for that.
+    `rivals` are other recordings of the pool with those of their results that a replay of this one may overwrite,
+    `borrowed` what it was lent by the one whose values it reads.
     """
 
     tape: Tape
+    pool: Pool
     fixed: list[int]
     pointers: list[int]
     copied: list[Copied]
     results: list[Result]
-    held: list[Held] = field(default_factory=list)
-    misses: int = 0
-    beside: Recording | None = None
+    holding: Holding
     borrowed: Borrowed = field(default_factory=dict)
-    shared: list[Held] | None = None
-    clashes: int = 0
+    rivals: list[tuple[Holding, list[Held]]] = field(default_factory=list)
+    misses: int = 0
+    is_blocked: bool = False
+    has_lent: bool = False
+    stream: object = field(init=False)
 
-    def fits(self, args: Sequence[Any]) -> bool:
-        """Whether the inputs lie where they lay."""
-        return [args[position].data_ptr() for position in self.fixed] == self.pointers
+    def __post_init__(self) -> None:
+        self.stream = self.pool.stream
+
+    def replayed(self, args: list[Any]) -> tuple[Any, ...] | None:
+        """What a call returns; None if it cannot be replayed."""
+        if [args[position].data_ptr() for position in self.fixed] != self.pointers:
+            return None
+        in_use = self.pool.in_use
+        if not in_use.acquire(blocking=False):  # another thread may be about to take the results of a recording
+            return None
+        try:
+            if self.is_free() and (not self.borrowed or self.may_take(args)):
+                self.misses = 0
+                return self.run(args)
+        finally:
+            in_use.release()
+        return None
 
     def is_free(self) -> bool:
         """Whether nobody holds what a replay would overwrite. What is held is copied out from now on, if it may be."""
-        alive = [held for held in self.held if held.is_alive()]
-        for held in alive:
-            held.is_copied = held.may_copy
-        if self.shared is not None and any(held.is_alive() for held in self.shared):
-            self.clashes += 1
-            return False
-        return not alive
+        holding = self.holding
+        self.is_blocked = False
+        if holding.is_out:
+            if alive := [held for held in holding.held if held.is_alive()]:
+                for held in alive:
+                    held.is_copied = held.may_copy
+                return False
+            holding.is_out = False
+        for rival, within in self.rivals:
+            if rival.is_out and rival.is_in_the_way(within):
+                self.is_blocked = True  # the others are to know of it, too
+        return not self.is_blocked
+
+    def is_stale(self) -> bool:
+        """Whether what it was lent is no recording's any more."""
+        return any(held.storage is None for held, _ in self.borrowed.values())
 
     def may_take(self, args: Sequence[Any]) -> bool:
         """Whether what it was lent is its arguments' alone."""
         if all(held.is_alone_in(args, positions) for held, positions in self.borrowed.values()):
             return True
-        assert self.beside is not None
-        self.beside.clashes += 1
+        self.holding.clashes += not self.is_stale()
         return False
 
     def copies(self) -> set[int]:
@@ -299,6 +417,7 @@ class Recording:
     def run(self, args: list[Any]) -> tuple[Any, ...]:
         if self.copied:
             _copy([one.to for one in self.copied], [one.source(args[one.position]) for one in self.copied])
+        self.holding.is_out = True
         self.tape.replay()
         handed: list[Any] = []
         for result in self.results:
@@ -321,22 +440,113 @@ def _copy(into: list[Tensor], values: list[Tensor]) -> None:
         torch._foreach_copy_(into, values)
 
 
+class Pool:
+    """Memory for recordings that are replayed on one stream of a device, one after the other.
+
+    The allocator gives a recording any memory of the pool that is free by then; what it takes on its way is free again
+    when it ends. So a replay may write all memory that the pool had when its recording was made but what a result of
+    another one kept from it all that while.
+
+    No recording is added to a pool that `is_closed`. `memory` is what the tapes have of it.
+    """
+
+    def __init__(self, device: int, stream: object) -> None:
+        self.device, self.stream = device, stream
+        self.in_use = threading.Lock()
+        self.is_closed = False
+        self.taken_bytes = 0
+        self.memory: Any = None
+        self.holdings: list[Holding] = []
+        self.recordings: list[tuple[weakref.ref[Recording], list[tuple[int, int]]]] = []
+        _pools.add(self)
+
+    def has_lent(self, value: Tensor) -> bool:
+        """Whether the memory of a tensor may be taken, though somebody holds it."""
+        key = value.untyped_storage()._cdata
+        lent = (held for holding in self.holdings for held in holding.held if held.is_lent and held.key == key)
+        return any(held.is_alive() for held in lent)
+
+    def add(self, recording: Recording) -> None:
+        """Makes the recordings that are there and a new one respect each other's results."""
+        self._forget()
+        mine = {id(held) for held, _ in recording.borrowed.values()}
+        for holding in self.holdings:
+            lent = [held for held in holding.held if held.is_lent and id(held) not in mine]
+            if lent:
+                recording.rivals.append((holding, lent))
+        for reference, segments in self.recordings:
+            other = reference()
+            within = [held for held in recording.holding.held if _is_within(segments, held.place)]
+            if other is not None and within:
+                other.rivals.append((recording.holding, within))
+        self.holdings.append(recording.holding)
+        self.recordings.append((weakref.ref(recording), sorted(recording.tape.segments())))
+        weakref.finalize(recording, recording.holding.leave).atexit = False
+
+    def free_bytes(self) -> int:
+        """The memory in which no result of a recording lies."""
+        each = (held for holding in self.holdings for held in holding.held if held.storage is not None)
+        return max(0, self.taken_bytes - sum(held.place[1] - held.place[0] for held in each if not held.is_lent))
+
+    def _forget(self) -> None:
+        """Leaves out what nothing is left of."""
+        self.holdings = [holding for holding in self.holdings if not holding.is_dead()]
+        self.recordings = [(reference, at) for reference, at in self.recordings if reference() is not None]
+        left = {id(holding) for holding in self.holdings}
+        for reference, _ in self.recordings:
+            if (recording := reference()) is not None:
+                recording.rivals = [pair for pair in recording.rivals if id(pair[0]) in left]
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_shared: weakref.WeakValueDictionary[tuple[int, object, bool], Pool] = weakref.WeakValueDictionary()
+"""The pools that all may use, by device, stream, and whether they are for what is held long."""
+
+
+def pool_of(device: int, stream: object, is_held: bool = False) -> Pool:
+    """The pool of the recordings that are replayed on a stream, or of those whose results are held over others; it is
+    there as long as one of them is."""
+    pool = _shared.get((device, stream, is_held))
+    if pool is None or pool.is_closed:
+        pool = _shared[device, stream, is_held] = Pool(device, stream)
+    return pool
+
+
+def recorded_bytes(device: int) -> int:
+    """The memory of a device that the pools of recordings take which are still there."""
+    return sum(pool.taken_bytes for pool in list(_pools) if pool.device == device)
+
+
+def free_bytes(device: int) -> int:
+    """What of that another recording could take."""
+    return sum(pool.free_bytes() for pool in list(_pools) if pool.device == device)
+
+
+def _is_within(segments: Sequence[tuple[int, int]], place: tuple[int, int]) -> bool:
+    """Whether a place lies in one of these, which are sorted, in part."""
+    first, last = place
+    at = bisect_right(segments, (first, 1 << 65))
+    return (at > 0 and segments[at - 1][1] > first) or (at < len(segments) and segments[at][0] < last)
+
+
 _lenders: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
 """The recordings that have something to lend, by the storages of that."""
 
 
-def lender_of(args: Sequence[Any], positions: Collection[int]) -> Recording | None:
-    """The recording whose memory a backward may share that takes what was saved at these positions; None if there is
-    none, or another one shares it already."""
+def lender_of(args: Sequence[Any], positions: Collection[int], stream: object) -> Recording | None:
+    """The recording that may lend a backward what was saved at these positions, in whose pool this is recorded then;
+    None if there is none, or it has lent that already."""
     storages = (args[k].untyped_storage()._cdata for k in positions if isinstance(args[k], Tensor))
     found = {id(lender): lender for storage in storages if (lender := _lenders.get(storage)) is not None}
     lender = found.popitem()[1] if len(found) == 1 else None
-    return lender if lender is not None and lender.shared is None else None
+    if lender is None or lender.has_lent or lender.pool.is_closed or lender.pool.stream != stream:
+        return None
+    return lender
 
 
 def _lent_by(lender: Recording, args: Sequence[Any], positions: Collection[int]) -> Borrowed:
     """What a recording can lend: what the inputs at these positions hold alone."""
-    helds = {held.storage._cdata: held for held in lender.held if held.may_lend}
+    helds = {held.key: held for held in lender.holding.held if held.may_lend}
     within: dict[int, list[int]] = {}
     for k in positions:
         if isinstance(args[k], Tensor) and (storage := args[k].untyped_storage()._cdata) in helds:
@@ -348,21 +558,21 @@ def record(
     plain: GraphCall,
     args: list[Any],
     tape: Tape,
+    pool: Pool,
     *,
     stays: Collection[int] = (),
     keeps: Collection[int] = (),
     copies: Collection[int] = (),
-    beside: Recording | None = None,
-    lends: bool = True,
+    lender: Recording | None = None,
+    yields: bool = True,
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
-    It shares the memory of the recording `beside`, beside whose tape that of this one lies; `args` are then tensors at
-    the same places that own nothing. With `lends` another recording may share its own.
+    A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
 
     Raises: RuntimeError for what cannot be recorded.
     """
-    borrowed = {} if beside is None else _lent_by(beside, args, stays)
+    borrowed = {} if lender is None else _lent_by(lender, args, stays)
     fixed = [position for position in sorted(stays) if isinstance(args[position], Tensor)]
     pointers = [args[position].data_ptr() for position in fixed]
     copied, inputs = list[Copied](), list(args)
@@ -372,19 +582,21 @@ def record(
             copied.append(made)
     placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
     for held, positions in borrowed.values():
-        held.lend(beside.tape, args, positions)  # type: ignore[union-attr]
+        _lenders.pop(held.key, None)
+        held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
     placing.place(tape.record(plain, inputs))
     for held in placing.held:  # now that no view of the recorded run is left
-        held.own = held.references()
+        held.count()
     for index in copies:
         result = placing.results[index]
         if type(result) is Held:
             result.is_copied = result.may_copy
-    recording = Recording(tape, fixed, pointers, copied, placing.results, placing.held, 0, beside, borrowed)
-    if beside is not None:
-        beside.shared = placing.held
-    elif lends:
-        _lenders.update({held.storage._cdata: recording for held in placing.held if held.may_lend})
+    holding = Holding(placing.held, yields)
+    recording = Recording(tape, pool, fixed, pointers, copied, placing.results, holding, borrowed)
+    pool.add(recording)
+    if lender is not None:
+        lender.has_lent = True
+    _lenders.update({held.key: recording for held in placing.held if held.may_lend})
     return recording
 
 
@@ -469,7 +681,7 @@ class _Placing:
             return Part(of, False, size, stride, at, leader.may_lend)
         is_kept = index in self.keeps
         may_copy = not is_kept and torch._debug_has_internal_overlap(value) == 0
-        held = Held(value, value.untyped_storage(), may_copy, is_kept and value.numel() > 0)
+        held = Held.of(value, may_copy, is_kept and value.numel() > 0)
         self.leaders[storage] = index, held
         self.held.append(held)
         return held

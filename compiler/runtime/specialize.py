@@ -1,4 +1,5 @@
-"""A program compiled again for inputs that overlap in memory: once for each way in which they do, up to a limit."""
+"""A program compiled again for inputs that overlap in memory, or that require grad where none did: once for each way in
+which they do, up to a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ LIMIT = 8
 
 
 class Specialized:
-    """Takes the calls whose written inputs overlap. `compile` makes a specialisation for the given leaves.
+    """Takes the calls whose written inputs overlap, or whose frozen ones are so no more. `compile` makes a
+    specialisation for the given leaves.
 
     Called with the leaves of a call as one list; each specialisation serves the calls whose leaves have its layouts.
     `versions`: whether views of one tensor count as overlapping, because backward looks at versions.
@@ -35,7 +37,7 @@ class Specialized:
 
     def _specialize(self, args: list[object]) -> GraphCall:
         if len(self._made) >= LIMIT:
-            return self._counted(f"its inputs overlap in more than {LIMIT} ways")
+            return self._counted(f"its inputs overlap, or require grad, in more than {LIMIT} ways")
         try:
             return self._compile(args)
         except Unsupported as reason:

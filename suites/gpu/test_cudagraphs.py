@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compiler.journal import reset, totals
+from compiler.runtime.recording import CudaTape, Pool, recorded_bytes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -260,11 +262,23 @@ def trained(net: nn.Module, fast: Any, x: Tensor) -> None:
         close(a.grad, b.grad)  # type: ignore[arg-type]
 
 
-def test_backward_lies_in_the_memory_of_its_forward() -> None:
-    first = model()
-    for _ in range(4):  # the first recording of a process takes the workspace of libraries too, 32 MB on an H200
-        trained(first, compiled(first), torch.randn(8, 16, device="cuda"))
+def warm_up() -> None:
+    """The first recording of a process takes the workspace of libraries too, 32 MB on an H200; its pool is given up."""
+    net = model()
+    for _ in range(4):
+        trained(net, compiled(net), torch.randn(8, 16, device="cuda"))
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
     reset()
+
+
+def added_since(before: dict[tuple[int, ...], int]) -> dict[tuple[int, ...], int]:
+    return {pool: size for pool, size in pools().items() if pool not in before}
+
+
+def test_backward_lies_in_the_memory_of_its_forward() -> None:
+    warm_up()
     net = deep()
     fast = compiled(net)
     x = torch.randn(4096, 256, device="cuda")
@@ -273,7 +287,7 @@ def test_backward_lies_in_the_memory_of_its_forward() -> None:
         trained(net, fast, x)
     net.zero_grad()
     gc.collect()
-    added = {pool: size for pool, size in pools().items() if pool not in before}
+    added = added_since(before)
     assert totals()["recorded"] == 2 and len(added) == 1
     assert sum(added.values()) < 1.25 * 8 * 3 * x.nbytes  # what layers keep of their products and norms, at most
 
@@ -298,3 +312,223 @@ def test_saved_values_outlive_the_call_that_recorded_them() -> None:
     for a, b in zip(net.parameters(), other.parameters(), strict=True):
         close(a.grad, b.grad)  # type: ignore[arg-type]
     del filled
+
+
+# ---- one pool for all recordings -------------------------------------------------------------------------------------
+
+
+def test_memory_for_many_sizes_grows_by_results() -> None:
+    """The largest first. What 4096 rows need on their way are 128 MB, what they return is 256 KB."""
+    warm_up()
+    net = nn.Sequential(nn.Linear(64, 4096), nn.GELU(), nn.LayerNorm(4096), nn.Linear(4096, 16)).cuda()
+    fast = compiled(net, dynamic=True)
+    before, sizes = pools(), []
+    with torch.no_grad():
+        for rows in range(4096, 2048, -256):
+            x = torch.randn(rows, 64, device="cuda")
+            for _ in range(3):
+                close(fast(x), net(x))
+            sizes.append(sum(added_since(before).values()))
+    assert totals()["recorded"] == 8 and len(added_since(before)) == 1
+    assert sizes[-1] < 1.3 * sizes[0]
+
+
+def test_memory_of_training_for_many_sizes_is_that_of_the_largest() -> None:
+    warm_up()
+    net = deep()
+    fast = compiled(net, dynamic=True)
+    before, sizes = pools(), []
+    for rows in (4096, 3584, 3072, 2560):
+        x = torch.randn(rows, 256, device="cuda")
+        for _ in range(5):
+            trained(net, fast, x)
+        net.zero_grad()
+        sizes.append(sum(added_since(before).values()))
+    gradients = sum(p.numel() * p.element_size() for p in net.parameters())
+    assert totals()["recorded"] == 8 and totals()["apart"] == 0 and len(added_since(before)) == 1
+    assert sizes[-1] < 1.3 * sizes[0] + 4 * gradients
+
+
+class Broken(nn.Module):
+    """A model with a graph break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(x)  # type: ignore[no-any-return]
+
+
+class Beside:
+    """A compiled model beside an eager one that has seen the same calls."""
+
+    def __init__(self) -> None:
+        self.net = Broken().cuda()
+        self.other = copy.deepcopy(self.net)
+        self.fast = compiled(self.net, dynamic=False)
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.waiting: list[tuple[Tensor, Tensor]] = []
+
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.fast(x), self.other(x)
+        close(*found)
+        return found
+
+    def backward(self, pair: tuple[Tensor, Tensor], **kwargs: Any) -> None:
+        for result in pair:
+            result.square().sum().backward(**kwargs)
+        for a, b in zip(self.net.parameters(), self.other.parameters(), strict=True):
+            assert a.grad is not None and b.grad is not None
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-3)
+
+    def zero(self) -> None:
+        self.net.zero_grad()
+        self.other.zero_grad()
+
+    def do(self, what: str, rows: int) -> None:
+        x = torch.randn(rows, 32, device="cuda")
+        if what == "infer":
+            with torch.no_grad():
+                self.both(x)
+        elif what == "infer and keep":
+            with torch.no_grad():
+                self.kept.append(self.both(x))
+        elif what == "train":
+            self.zero()
+            self.backward(self.both(x))
+            self.zero()
+        elif what == "train, gradients held":
+            pair = self.both(x)
+            self.zero()
+            self.backward(pair)
+        elif what == "add up":
+            self.backward(self.both(x))
+        elif what == "forward":
+            self.waiting.append(self.both(x))
+        elif what == "first backward" and self.waiting:
+            self.backward(self.waiting.pop(0))
+        elif what == "last backward" and self.waiting:
+            self.backward(self.waiting.pop())
+        elif what == "twice":
+            pair = self.both(x)
+            self.backward(pair, retain_graph=True)
+            self.backward(pair)
+        elif what == "drop":
+            self.kept.clear()
+            self.waiting.clear()
+        for pair in (*self.kept, *self.waiting):
+            close(*pair)
+
+
+ORDERS = ["infer", "infer and keep", "train", "train, gradients held", "add up", "forward", "first backward"]
+ORDERS += ["last backward", "twice", "drop"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_model_with_a_graph_break_is_as_eager_in_all_orders(seed: int) -> None:
+    draw, beside = random.Random(seed), Beside()
+    for number in range(16):  # until all is recorded
+        beside.do(("train", "infer")[number % 2], (8, 24)[number // 2 % 2])
+    assert totals()["recorded"] == 12 and totals()["apart"] == 0
+    for _ in range(120):
+        beside.do(draw.choice(ORDERS), draw.choice((8, 24)))
+
+
+def test_two_streams() -> None:
+    """Functions that are called side by side on two streams, each with results of the other's in flight."""
+
+    w = torch.linalg.qr(torch.randn(512, 512))[0].cuda()
+
+    def heavy(x: Tensor) -> Tensor:
+        for _ in range(8):
+            x = (x @ w).sin()
+        return x
+
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    nets = [compiled(lambda x, k=k: heavy(x) + k) for k in range(2)]  # type: ignore[misc]
+    xs = [torch.randn(512, 512, device="cuda") for _ in range(2)]
+    expected = [heavy(x) + k for k, x in enumerate(xs)]
+    torch.cuda.synchronize()
+    kept = list[tuple[Tensor, Tensor]]()
+    for number in range(40):
+        for net, x, stream, right in zip(nets, xs, streams, expected, strict=True):
+            with torch.cuda.stream(stream):
+                result = net(x)
+                kept.append((result if number % 3 else result.clone(), right))
+        kept = kept[-(number % 5) :]
+    torch.cuda.synchronize()
+    for result, right in kept:
+        close(result, right)
+    assert totals()["recorded"] in (2, 3, 4)
+
+
+def test_what_was_saved_is_kept_while_another_graph_runs_in_the_memory_of_its_backward() -> None:
+    net = deep()
+    fast, other = compiled(net), compiled(lambda x: (x @ x.t()).tanh().sum(0))
+    x = torch.randn(2048, 256, device="cuda")
+    for _ in range(5):
+        trained(net, fast, x)
+    net.zero_grad()
+    with torch.no_grad():
+        for _ in range(3):
+            expected = other(x).clone()
+        eager = twin(net)  # type: ignore[arg-type]
+        eager.zero_grad()
+    eager(x).square().mean().backward()
+    for _ in range(6):
+        net.zero_grad()
+        loss = fast(x).square().mean()
+        with torch.no_grad():
+            close(other(x), expected)
+        loss.backward()
+        for a, b in zip(net.parameters(), eager.parameters(), strict=True):
+            close(a.grad, b.grad)  # type: ignore[arg-type]
+
+
+def test_the_memory_of_a_pool_comes_back_with_its_last_recording() -> None:
+    warm_up()
+    before = sum(pools().values())
+    net = deep()
+    fast, other = compiled(net), compiled(lambda x: x.square().sum(0))
+    x = torch.randn(4096, 256, device="cuda")
+    for _ in range(5):
+        trained(net, fast, x)
+        other(x)
+    assert sum(pools().values()) > before + x.nbytes and recorded_bytes(0) > x.nbytes
+    net.zero_grad()
+    del fast, other, net
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert sum(pools().values()) <= before and recorded_bytes(0) == 0
+
+
+def test_a_recording_that_cuda_refuses_closes_its_pool_and_no_other_graph() -> None:
+    pool = Pool(torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
+    tape, x = CudaTape(pool), torch.ones(4, device="cuda")
+
+    def doubles(args: list[Any]) -> list[Any]:
+        return [args[0] * 2]
+
+    def waits(args: list[Any]) -> list[Any]:
+        return [args[0] * args[0].sum().item()]
+
+    first: Any = tape.record(doubles, [x])
+
+    with pytest.raises(RuntimeError):
+        CudaTape(pool).record(waits, [x])
+    assert pool.is_closed
+    reserved = torch.cuda.memory_reserved()
+    large = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    del large
+    torch.cuda.empty_cache()  # which does nothing while the allocator believes that somebody records
+    assert torch.cuda.memory_reserved() <= reserved
+    tape.replay()
+    assert first[0].tolist() == [2.0] * 4
+    fast = compiled(lambda x: x * 3)
+    for _ in range(4):
+        close(fast(x), x * 3)
+    assert totals()["recorded"] == 1

@@ -24,12 +24,14 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, torch.Tensor]]:
     device = torch.device("cuda", 0)
-    kernels = [replace(run.kernel, device=device) for run in KERNELS.values()]
-    functions = load_triton(kernels, Options.of(None, None))
+    kernels = {
+        name: replace(run.kernel, device=device, name=f"own_{n}") for n, (name, run) in enumerate(KERNELS.items())
+    }
+    functions = load_triton(list(kernels.values()), Options.of(None, None))
     found = {}
     for name, run in KERNELS.items():
         tensors = {buffer: tensor.to(device) for buffer, tensor in run.tensors.items()}
-        functions[run.kernel.name](*(tensor.data_ptr() for tensor in tensors.values()), *run.symbols)
+        functions[kernels[name].name](*(tensor.data_ptr() for tensor in tensors.values()), *run.symbols)
         found[name] = {buffer: tensors[buffer].cpu() for buffer in run.expected}
     return found
 

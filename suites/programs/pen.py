@@ -76,9 +76,9 @@ class Pen:
         return dim - self[name].dim() if self.choices.chance(20) else dim
 
     def indices(self, size: int, count: int) -> str:
-        """Indices below `size`, with duplicates, as the text of a tensor."""
+        """Indices below `size`, with duplicates, as the text of a tensor where the first operand is."""
         found = [self.choices.below(size) for _ in range(count)]
-        return f"torch.tensor({found}, dtype=torch.int64)"
+        return f"torch.tensor({found}, dtype=torch.int64, device={{0}}.device)"
 
 
 def is_expandable(shape: torch.Size, target: torch.Size) -> bool:

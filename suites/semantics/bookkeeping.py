@@ -623,7 +623,7 @@ class Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> Tensor:
         (indices,) = ctx.saved_tensors
-        return torch.zeros(ctx.shape).scatter(0, indices[None], given[0][None])
+        return given[0].new_zeros(ctx.shape).scatter(0, indices[None], given[0][None])
 
 
 @program(functions)

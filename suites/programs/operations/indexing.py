@@ -76,7 +76,7 @@ def _distinct(pen: Pen, target: str, dim: int) -> str:
     """Indices without duplicates, where with them the result depends on the order of the writes."""
     size = pen[target].shape[dim]
     first = pen.choices.below(size)
-    return f"torch.tensor({sorted({first, (first + 1) % size})}, dtype=torch.int64)"
+    return f"torch.tensor({sorted({first, (first + 1) % size})}, dtype=torch.int64, device={{0}}.device)"
 
 
 def _index_put(pen: Pen) -> Drawn:
