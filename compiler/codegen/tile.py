@@ -38,8 +38,8 @@ ACROSS = (32, 64)
 """Elements that are reduced at a time where rows are neighbours in memory, and rows of a tile then."""
 ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""
-LEAST_SPLIT = 1 << 13
-"""Elements that an instance reads in less time than another launch takes."""
+LEAST_SPLIT, LEAST_GATHERED = 1 << 13, 1 << 11
+"""Elements that an instance reads in less time than another launch takes; of those that data says the places of."""
 INSTANCES = 1056
 """How many a split makes: as many as run at a time."""
 DIVIDED, LEAST_DIVIDED = 0.55, 1024
@@ -208,8 +208,9 @@ def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
     if instances >= ENOUGH or rows == 0:
         return 1, length
     each = blocks.step if blocks.step <= GATHERED else 2 * blocks.step
+    least = LEAST_GATHERED if blocks.step <= GATHERED else LEAST_SPLIT
     wanted = min(-(-INSTANCES // instances), length // each)
-    if wanted < 2 or rows * length <= LEAST_SPLIT * instances:
+    if wanted < 2 or rows * length <= least * instances:
         return 1, length
     steps = -(-length // (wanted * blocks.step))
     part = steps * blocks.step
