@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.backends import resolve
 from harness.discover import discover
-from suites.gpu import figures
+from harness.steps import make_step
+from suites.gpu import correct, figures
 from suites.gpu.figures import FIGURES, MODELS, Part, Row, counted, go_on, main, parts, read, run
 
 ZOO_ROW = {"ms": 2.0, "eager_ms": 8.0, "speed_ratio": 1.25}
@@ -34,6 +36,47 @@ def test_figures_below_their_bars_are_missed() -> None:
     found = lines(rows)
     assert "0.710  at least 0.9: MISSED, of 2 rows" in found["kernels: share of a copy's rate"]
     assert "0.530  at least 0.75: MISSED" in found["kernels: the least share"]
+
+
+def test_figures_name_what_is_not_same() -> None:
+    verdicts = {"correct infer bert": "same", "correct train gpt2": "diverged"}
+    rows: list[Row] = [{"part": part, "commit": "a", "verdict": verdict} for part, verdict in verdicts.items()]
+    name = "zoo at full that is not same"
+    assert "0.000  at most 0: met, of 1 rows" in lines(rows[:1])[name]
+    assert "1.000  at most 0: MISSED, of 2 rows (correct train gpt2 diverged)" in lines(rows)[name]
+    failed: Row = {"part": "correct train vit", "commit": "a", "error": "it took longer than 240 s"}
+    assert "2.000  at most 0: MISSED, of 3 rows" in lines([*rows, failed])[name]
+    assert "correct train vit failed" in lines([*rows, failed])[name] and "not measured" in lines([])[name]
+
+
+def test_figures_of_tiny_calls_tell_dynamos_share() -> None:
+    rows = [{"part": "overhead infer", "commit": "a", "ms": 0.02, "against_ms": 0.025, "speed_ratio": 1.25}]
+    name = "a tiny call, no gradients: ours over Inductor's"
+    assert lines(rows)[name].endswith("0.800  at most 0.85: met, of 1 rows")
+    told = lines([{**rows[0], "dynamo_own_ms": 0.0075}])[name]
+    assert told.endswith("of 1 rows; Dynamo's own: 7.5 of 20.0 and 25.0 us")
+
+
+def test_dynamo_takes_its_share_of_a_tiny_call() -> None:
+    from suites.gpu.zoo import behind_dynamo
+
+    (case,) = [case for case in discover(("overhead",)) if case.name == "overhead.tiny_function"]
+    steps = [make_step(case, "infer", resolve(name).wrap, size="tiny", seed=0, device="cpu")
+             for name in ("eager", "eager-none")]  # fmt: skip
+    found = behind_dynamo(steps[0], steps[1], 5, "cpu")
+    assert 0 < found["dynamo_own_ms"] < found["dynamo_ms"] < 10
+
+
+@pytest.mark.parametrize("backend", ["assay", "tests.faulty_backends:loses_a_rounding"])
+def test_models_are_judged_where_they_are_made(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the zoo needs it")
+    path = tmp_path / "rows.json"
+    correct.main(
+        ["--device", "cpu", "--size", "tiny", "--mode", "train", "--backend", backend, "--json", str(path), "vit"]
+    )
+    (row,) = json.loads(path.read_text())["rows"]
+    assert (row["model"], row["precision"], row["size"]) == ("zoo.vit", "float32", "tiny")
+    assert (row["verdict"] == "same") is (backend == "assay") and bool(row["differences"]) is (backend != "assay")
 
 
 def test_what_was_measured_at_this_commit_is_measured_no_more(tmp_path: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from compiler import journal
+from compiler.ir.index import Symbol
 from compiler.ops import OPERATORS, Kind, kind_of
+from compiler.ops.registry import element
 from tests.lowering import assert_same, executable, planned, traced
 
 aten = torch.ops.aten
@@ -426,3 +429,27 @@ def test_a_product_and_a_sum_as_dynamo_writes_them(dtype: torch.dtype) -> None:
     found = torch.compile(program, backend="assay", options={"fallback": "error"})(x, a, b)
     assert journal.totals()["fallbacks"] == before
     torch.testing.assert_close(found, program(x, a, b))
+
+
+def test_layer_norm_of_halves_has_gradients_of_its_float32_weights() -> None:
+    """As under autocast on the CPU, where what is stored in another dtype than its memory's is no number."""
+
+    def gradients(g: torch.Tensor, x: torch.Tensor, *stored: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean, rstd, w, b = stored
+        return torch.ops.aten.native_layer_norm_backward(g, x, [16], mean, rstd, w, b, [True, True, True])
+
+    x, g = (torch.randn(8, 16).bfloat16() for _ in range(2))
+    w, b = torch.randn(16), torch.randn(16)
+    _, mean, rstd = torch.native_layer_norm(x, [16], w, b, 1e-5)
+    schedule = planned(traced(gradients, g, x, mean, rstd, w, b))
+    found = executable(schedule)([g, x, mean, rstd, w, b])
+    assert not schedule.counts.fallbacks
+    for ours, eagers in zip(found, gradients(g, x, mean, rstd, w, b), strict=True):
+        assert_same(ours, eagers, "gradient", rtol=2e-2, atol=2e-2)
+
+
+def test_a_rule_whose_result_is_in_another_dtype_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = OPERATORS["aten.relu"]
+    wrong = replace(known, rule=lambda operation: (element(operation.tensor("self"), (Symbol("d0"),), torch.float64),))
+    monkeypatch.setitem(OPERATORS, "aten.relu", wrong)
+    assert planned(traced(lambda x: (torch.relu(x),), torch.ones(8))).counts.fallbacks == {"aten.relu": 1}

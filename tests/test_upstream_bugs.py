@@ -18,8 +18,9 @@ import torch
 from harness.ledger import is_among
 
 FOLDER = Path(__file__).parent.parent / "suites" / "upstream_bugs"
+ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"))
 REPROS = [
-    pytest.param(path, marks=pytest.mark.gpu if "NVIDIA GPU" in path.read_text().split('"""')[1] else (), id=path.stem)
+    pytest.param(path, marks=ON_GPU if "NVIDIA GPU" in path.read_text().split('"""')[1] else (), id=path.stem)
     for path in sorted(FOLDER.glob("*.py"))
     if not path.name.startswith("_")
 ]
@@ -43,3 +44,25 @@ def test_upstream_bug_shows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         with torch.enable_grad():  # and back: a repro may turn them off
             found = runpy.run_path(str(path))["main"]()
         assert found == expected, f"the difference of {path.name} {'shows' if expected else 'no longer shows'}"
+
+
+NEGATED = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def negated(x, y):
+    at = tl.arange(0, 128)
+    tl.store(y + at, -tl.load(x + at))
+"""
+
+
+def test_negation_in_triton_subtracts_from_zero(tmp_path: Path) -> None:
+    """Which is what the repro for a GPU is about: compiled for sm_90, without one."""
+    pytest.importorskip("triton")
+    from compiler.runtime.triton_build import Wanted, triton_code
+
+    (path := tmp_path / "negated.py").write_text(NEGATED)
+    text = triton_code(Wanted(str(path), "negated", ("*fp32", "*fp32"), True, (4,), 90, False)).asm["ptx"]
+    assert "0f00000000" in text and re.search(r"sub\.(rn\.)?f32", text) and "neg." not in text, text

@@ -122,12 +122,13 @@ def layer_norm_backward(operation: Operation) -> Result:
     rank, inner = len(source.shape), len(operation["normalized_shape"])
     at = coordinates(rank)
     dtype = widened(source.dtype)
-    to_input = convert(_gradient_of_input(operation, at, dtype), source.dtype)
+    dtypes = [output.dtype if output else source.dtype for output in operation.outputs]
+    to_input = convert(_gradient_of_input(operation, at, dtype), dtypes[0])
     reduced = tuple(Loop(f"{operation.name}_w_{i}", source.shape[i]) for i in range(rank - inner))
     to_weight = Reduce("sum", reduced, call("mul", *_normalized(operation, _outer(reduced, inner), dtype)), dtype)
     reduced = tuple(Loop(f"{operation.name}_b_{i}", source.shape[i]) for i in range(rank - inner))
     to_bias = Reduce("sum", reduced, _normalized(operation, _outer(reduced, inner), dtype)[0], dtype)
-    return to_input, convert(to_weight, source.dtype), convert(to_bias, source.dtype)
+    return to_input, convert(to_weight, dtypes[1]), convert(to_bias, dtypes[2])
 
 
 def _outer(reduced: tuple[Loop, ...], inner: int) -> tuple[Index, ...]:

@@ -349,6 +349,8 @@ class _Lowering:
                 if not takes(made.mode, output.dtype, nodes(made.update)):
                     raise Declined("an update that the target has no text for")
                 made = made.initial
+            if made.dtype is not output.dtype and not output.dtype.is_complex:  # whose parts are numbers of their own
+                raise Declined(f"a result in {made.dtype} where it is stored in {output.dtype}")
             if not takes(None, output.dtype, nodes(made)):
                 raise Declined("an operator that the target has no text for")
 

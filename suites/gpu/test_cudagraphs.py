@@ -329,6 +329,7 @@ def test_memory_for_many_sizes_grows_by_results() -> None:
             for _ in range(3):
                 close(fast(x), net(x))
             sizes.append(sum(added_since(before).values()))
+    assert totals()["unrecorded"] == {}
     assert totals()["recorded"] == 8 and len(added_since(before)) == 1
     assert sizes[-1] < 1.3 * sizes[0]
 
@@ -345,6 +346,7 @@ def test_memory_of_training_for_many_sizes_is_that_of_the_largest() -> None:
         net.zero_grad()
         sizes.append(sum(added_since(before).values()))
     gradients = sum(p.numel() * p.element_size() for p in net.parameters())
+    assert totals()["unrecorded"] == {}
     assert totals()["recorded"] == 8 and totals()["apart"] == 0 and len(added_since(before)) == 1
     assert sizes[-1] < 1.3 * sizes[0] + 4 * gradients
 

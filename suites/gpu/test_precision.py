@@ -165,18 +165,15 @@ def test_convolutions_use_tf32_where_it_is_allowed_at_the_call(by: str, first: b
     w = torch.randn(64, 64, 3, 3, device="cuda", generator=generator) / 24
     exact = convolved(x.double(), w.double())
     run = torch.compile(convolved, backend="assay", options={"fallback": "error"})
-    before = CONVOLUTIONS.allow_tf32
-    try:
-        for allowed in (first, not first, first, not first):
-            if by == "allow_tf32":
-                CONVOLUTIONS.allow_tf32 = allowed
-            else:
-                CONVOLUTIONS.conv.fp32_precision = "tf32" if allowed else "ieee"  # type: ignore[attr-defined]
+    for allowed in (first, not first, first, not first):
+        if by == "allow_tf32":
+            with CONVOLUTIONS.flags(enabled=True, allow_tf32=allowed):  # which tests of torch's own let nobody set
+                for _ in range(CALLS):
+                    check(run, convolved, (x, w), exact, allowed)
+        else:
+            CONVOLUTIONS.conv.fp32_precision = "tf32" if allowed else "ieee"  # type: ignore[attr-defined]
             for _ in range(CALLS):
                 check(run, convolved, (x, w), exact, allowed)
-    finally:
-        if by == "allow_tf32":
-            CONVOLUTIONS.allow_tf32 = before
 
 
 SPLIT = (64, 1 << 15, 64)

@@ -2,7 +2,9 @@
 
 `assay bench zoo --device cuda` gives verdicts and cold starts, from a process each; this takes one for all models,
 makes them on the device, and gives of each the times of alternating rounds, eager's, how long the first call took,
-Dynamo's share of it included, and how far the memory of a step rises above what lies there between steps.
+Dynamo's share of it included, and how far the memory of a step rises above what lies there between steps. Of a suite
+about overhead it gives a call of eager's operators behind Dynamo as `dynamo_ms`, and as `dynamo_own_ms` what of that
+are Dynamo's guards and frames: how much less the same takes without it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 
 from harness.backends import resolve
+from harness.bench_worker import OVERHEAD
 from harness.case import Case
 from harness.discover import discover
 from harness.measure import Step, alternate, geometric_mean, median_ms, peak_bytes, recorded_bytes
@@ -42,9 +45,17 @@ def measured(case: Case, given: argparse.Namespace) -> dict[str, Any]:
         row |= {"ms": rounds.ours_ms, "against_ms": rounds.theirs_ms, "speed_ratio": rounds.ratio}
         row |= {"speed_spread": rounds.spread}
         row["eager_ms"] = median_ms(eager, rounds=given.rounds, device="cuda", sample_s=SAMPLE_S)
+        if OVERHEAD in case.tags:
+            row |= behind_dynamo(_warm(case, given, "eager", row), eager, given.rounds, "cuda")
     except Exception as error:  # the row says so
         row["error"] = f"{type(error).__name__}: {error}"[:500]
     return row
+
+
+def behind_dynamo(step: Step, plain: Step, rounds: int, device: str) -> dict[str, float]:
+    """What a step of eager's operators takes behind Dynamo, and how much longer that is, in alternating rounds."""
+    found = alternate(step, plain, rounds=rounds, device=device, sample_s=SAMPLE_S)
+    return {"dynamo_ms": found.ours_ms, "dynamo_own_ms": found.ours_ms - found.theirs_ms}
 
 
 def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, Any]) -> Step:
