@@ -9,6 +9,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler.capture.functionalize import capture
 from compiler.errors import OptionError
@@ -508,3 +510,38 @@ def test_memory_that_was_lent_outlives_its_recordings() -> None:
     del result
     gc.collect()
     assert tape() is None
+
+
+def test_a_recording_stands_for_the_settings_that_it_was_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library looks at them when it is called, and a replay calls none."""
+    chosen = ["tf32"]
+    monkeypatch.setattr(cudagraphs, "settings", lambda: chosen[0])
+    factor = {"tf32": 2, "ieee": 3}
+    graph = Replayed(
+        plain(lambda x: (x * factor[chosen[0]],)), [UserInput(0)], [UserOutput(0)], 0,
+        wanted=True, is_set=True, tape=Tape, here=lambda d: 0,
+    )  # fmt: skip
+    for precision in ("tf32", "ieee", "tf32", "ieee"):
+        chosen[0] = precision
+        for number in range(3):
+            assert graph([torch.tensor(float(number))])[0].item() == factor[precision] * number
+    assert replays() == 10
+
+
+def test_what_calls_a_library_is_recorded_for_what_the_user_has_set() -> None:
+    def is_set(function: Callable[..., Tensor], *inputs: Tensor) -> bool:
+        gm = make_fx(function)(*inputs)
+        return cudagraphs._is_set(SimpleNamespace(module=gm))  # type: ignore[arg-type]
+
+    x = torch.randn(2, 3, 8, 8)
+    assert is_set(lambda x: torch.conv2d(x, torch.ones(4, 3, 2, 2)), x)
+    assert is_set(lambda x: x[0, 0] @ x[0, 1], x)
+    assert not is_set(lambda x: x.relu(), x)
+
+
+def test_settings_are_read_from_torch() -> None:
+    before = torch.backends.cudnn.allow_tf32
+    first = cudagraphs.settings()
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=not before, deterministic=True):
+        assert cudagraphs.settings() != first
+    assert cudagraphs.settings() == first

@@ -114,6 +114,7 @@ class Replayed:
         *,
         wanted: bool,
         is_symbolic: bool = False,
+        is_set: bool = False,
         tape: Callable[[Pool], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
@@ -121,7 +122,7 @@ class Replayed:
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.is_backward = any(type(role) is Gradient for role in outputs)
-        self.is_symbolic, self.tape = is_symbolic, tape
+        self.is_symbolic, self.is_set, self.tape = is_symbolic, is_set, tape
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
@@ -137,6 +138,8 @@ class Replayed:
 
     def _called(self, args: list[Any]) -> Sequence[Any]:
         key = _sizes_of(args) if self.is_symbolic else None
+        if self.is_set:
+            key = key, settings()
         state = self.sizes.get(key)
         if state is None:
             if len(self.sizes) == MOST_SIZES:
@@ -296,6 +299,14 @@ def _sizes_of(args: Sequence[Any]) -> object:
     return tuple((v.size(), v.stride()) if isinstance(v, Tensor) else v for v in args)
 
 
+def settings() -> object:
+    """What libraries look at when they are called: a recording goes on doing what was set when it was made. Dynamo
+    compiles again where those of products change, and looks at none of cuDNN's."""
+    precision = torch._C._get_fp32_precision_getter  # type: ignore[attr-defined]
+    cudnn = torch._C._get_cudnn_enabled(), torch._C._get_cudnn_deterministic(), torch._C._get_cudnn_benchmark()
+    return precision("cuda", "conv"), precision("cuda", "matmul"), cudnn
+
+
 def _stream_of(device: int) -> object:
     """The stream that work goes to now; None while it is being recorded by somebody else, or on another device."""
     if torch.cuda.is_current_stream_capturing() or torch._C._cuda_getDevice() != device:
@@ -324,6 +335,8 @@ class Recordable:
     device: torch.device
     is_symbolic: bool
     reason: str
+    is_set: bool = False
+    """Whether it calls a library that does what the user has set at each call."""
 
     @staticmethod
     def of(program: Program) -> Recordable | None:
@@ -333,9 +346,8 @@ class Recordable:
         if device is None:
             return None
         signature = program.signature
-        return Recordable(
-            tuple(signature.inputs), tuple(signature.outputs), device, _is_symbolic(program), reason_against(program)
-        )
+        roles = tuple(signature.inputs), tuple(signature.outputs)
+        return Recordable(*roles, device, _is_symbolic(program), reason_against(program), _is_set(program))
 
 
 def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> GraphCall:
@@ -346,7 +358,18 @@ def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> 
         count_unrecorded(what.reason, bool(wanted))
         return plain
     index = torch.cuda.current_device() if what.device.index is None else what.device.index
-    return Replayed(plain, what.inputs, what.outputs, index, wanted=bool(wanted), is_symbolic=what.is_symbolic)
+    symbolic, is_set = what.is_symbolic, what.is_set
+    return Replayed(plain, what.inputs, what.outputs, index, wanted=bool(wanted), is_symbolic=symbolic, is_set=is_set)
+
+
+LIBRARIES = frozenset("convolution convolution_backward cudnn_convolution mm addmm bmm baddbmm".split())
+"""Operators whose precision the user sets, by the names of their packets."""
+
+
+def _is_set(program: Program) -> bool:
+    """Whether the graph calls what reads `settings`."""
+    targets = (node.target for node in program.module.graph.nodes if node.op == "call_function")
+    return any(isinstance(t, torch._ops.OpOverload) and t._schema.name.split("::")[-1] in LIBRARIES for t in targets)
 
 
 def _is_symbolic(program: Program) -> bool:
