@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler.capture.functionalize import capture
@@ -545,3 +546,34 @@ def test_settings_are_read_from_torch() -> None:
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=not before, deterministic=True):
         assert cudagraphs.settings() != first
     assert cudagraphs.settings() == first
+
+
+def test_what_nothing_reads_may_lie_anywhere() -> None:
+    """A number that Dynamo hands over as a tensor of the CPU, and guards on."""
+    graph = Replayed(
+        plain(lambda x, number: (x * 2,)), [UserInput(0), UserInput(1)], [UserOutput(0)], 0,
+        wanted=True, unread={1}, tape=Tape, here=lambda d: 0,
+    )  # fmt: skip
+    for number in range(4):
+        assert graph([torch.tensor(float(number)), torch.full((), 1e-5)])[0].item() == 2 * number
+    (state,) = graph.sizes.values()
+    assert replays() == 3 and state.recording is not None
+    assert [one.position for one in state.recording.copied] == [0] and not state.recording.fixed
+
+
+def test_an_input_on_the_host_that_nothing_reads_is_no_reason() -> None:
+    def graph(reads: bool) -> Program:
+        made = fx.Graph()
+        x, number = made.placeholder("x"), made.placeholder("number")
+        product = made.call_function(torch.ops.aten.mul.Tensor, (x, number if reads else 2))
+        made.output([product])
+        with FakeTensorMode():
+            x.meta["val"] = product.meta["val"] = torch.empty(4, device="cuda")
+            number.meta["val"] = torch.empty(())
+        return Program(fx.GraphModule({}, made), Signature((UserInput(0), UserInput(1)), (UserOutput(0),)))
+
+    assert reason_against(graph(reads=True)) == "a tensor that it is given is on cpu, other tensors are on cuda:0"
+    assert reason_against(graph(reads=False)) == ""
+    for reads, unread in ((True, frozenset[int]()), (False, frozenset({1}))):
+        found = cudagraphs.Recordable.of(graph(reads))
+        assert found is not None and found.unread == unread

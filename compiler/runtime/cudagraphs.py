@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +115,7 @@ class Replayed:
         wanted: bool,
         is_symbolic: bool = False,
         is_set: bool = False,
+        unread: Collection[int] = (),
         tape: Callable[[Pool], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
@@ -122,7 +123,7 @@ class Replayed:
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.is_backward = any(type(role) is Gradient for role in outputs)
-        self.is_symbolic, self.is_set, self.tape = is_symbolic, is_set, tape
+        self.is_symbolic, self.is_set, self.unread, self.tape = is_symbolic, is_set, unread, tape
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
@@ -263,6 +264,7 @@ class Replayed:
                 stays=stays,
                 keeps=self.keeps,
                 copies=state.copies,
+                unread=self.unread,
                 lender=lender,
                 yields=not self.is_backward,  # to copy all gradients takes too long
             )
@@ -287,7 +289,7 @@ class Replayed:
     def _lie_still(self, state: _Sizes) -> set[int]:
         """The inputs that have to lie where they lie now."""
         held = {position for position, role in enumerate(self.roles) if type(role) in (Parameter, Buffer)}
-        return (held | state.stays) - state.moved
+        return (held | state.stays).difference(state.moved, self.unread)
 
     def _refuse(self, reason: str) -> None:
         self.reason = reason
@@ -337,6 +339,8 @@ class Recordable:
     reason: str
     is_set: bool = False
     """Whether it calls a library that does what the user has set at each call."""
+    unread: frozenset[int] = frozenset()
+    """The positions of inputs that nothing reads, as numbers that Dynamo hands over as tensors and guards on."""
 
     @staticmethod
     def of(program: Program) -> Recordable | None:
@@ -347,7 +351,8 @@ class Recordable:
             return None
         signature = program.signature
         roles = tuple(signature.inputs), tuple(signature.outputs)
-        return Recordable(*roles, device, _is_symbolic(program), reason_against(program), _is_set(program))
+        unread = frozenset(position for position, node in enumerate(program.placeholders) if not node.users)
+        return Recordable(*roles, device, _is_symbolic(program), reason_against(program), _is_set(program), unread)
 
 
 def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> GraphCall:
@@ -358,8 +363,16 @@ def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> 
         count_unrecorded(what.reason, bool(wanted))
         return plain
     index = torch.cuda.current_device() if what.device.index is None else what.device.index
-    symbolic, is_set = what.is_symbolic, what.is_set
-    return Replayed(plain, what.inputs, what.outputs, index, wanted=bool(wanted), is_symbolic=symbolic, is_set=is_set)
+    return Replayed(
+        plain,
+        what.inputs,
+        what.outputs,
+        index,
+        wanted=bool(wanted),
+        is_symbolic=what.is_symbolic,
+        is_set=what.is_set,
+        unread=what.unread,
+    )
 
 
 LIBRARIES = frozenset("convolution convolution_backward cudnn_convolution mm addmm bmm baddbmm".split())
@@ -410,7 +423,7 @@ def _apart(program: Program) -> str:
     """What is on another device than the rest; empty if nothing is."""
     device = next((value.device for value in _values(program) if value.device.type == "cuda"), None)
     for node in program.module.graph.nodes:
-        for value in _tensors(node.meta.get("val")):
+        for value in _tensors(node.meta.get("val") if node.op != "placeholder" or node.users else None):
             if device is not None and value.device != device:
                 what = "a tensor that it is given" if node.op == "placeholder" else str(node.target)
                 return f"{what} is on {value.device}, other tensors are on {device}"

@@ -563,11 +563,13 @@ def record(
     stays: Collection[int] = (),
     keeps: Collection[int] = (),
     copies: Collection[int] = (),
+    unread: Collection[int] = (),
     lender: Recording | None = None,
     yields: bool = True,
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
+    Inputs at the positions `unread` may lie anywhere.
     A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
 
     Raises: RuntimeError for what cannot be recorded.
@@ -577,7 +579,7 @@ def record(
     pointers = [args[position].data_ptr() for position in fixed]
     copied, inputs = list[Copied](), list(args)
     for position in range(len(args)):
-        if isinstance(args[position], Tensor) and position not in stays:
+        if isinstance(args[position], Tensor) and position not in stays and position not in unread:
             inputs[position], made = _copied(position, args[position])
             copied.append(made)
     placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
