@@ -44,14 +44,14 @@ def on_device(case: Case, device: str) -> Case:
 
 def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """The row of a model. Without TF32, whose rounding untrained networks make large differences of."""
-    torch.backends.cudnn.allow_tf32 = False
     began = time.perf_counter()
     precision = given.precision or PRECISION[given.mode]
     made = at_precision(on_device(case, given.device), given.mode, precision)
-    found = run_case(
-        made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=STEPS, quick=True,
-        is_poked=False,
-    )  # fmt: skip
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        found = run_case(
+            made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=STEPS,
+            quick=True, is_poked=False,
+        )  # fmt: skip
     row: dict[str, Any] = {"model": case.name, "mode": given.mode, "size": given.size, "precision": precision}
     row |= {"verdict": found.verdict, "detail": found.detail, "seconds": time.perf_counter() - began}
     row["differences"] = [dataclasses.asdict(each) for each in found.differences[:SHOWN]]
