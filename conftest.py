@@ -1,6 +1,8 @@
 """Tests see every compile: nothing is made from what an earlier run kept. Those of warm starts ask for it.
 
 A test that leaves the process another than it found it fails: what comes after it would depend on the order.
+
+Where `CUDA_VISIBLE_DEVICES` names several GPUs, each process of tests begins at another one, and sees all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,17 @@ from torch._dynamo import list_backends, register_backend
 from compiler.fx import assay
 
 os.environ.setdefault("ASSAY_WARM", "0")
+
+
+def begun_at(devices: list[str], worker: str) -> list[str]:
+    """The devices from another one on for each worker, as gw3."""
+    start = int(worker.removeprefix("gw") or 0) % len(devices)
+    return devices[start:] + devices[:start]
+
+
+_VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+if len(_VISIBLE) > 1:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(begun_at(_VISIBLE, os.environ.get("PYTEST_XDIST_WORKER", "")))
 
 if "assay" not in list_backends():  # run from a checkout, with nothing installed
     register_backend(assay, "assay")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -82,7 +84,7 @@ def test_models_are_judged_where_they_are_made(backend: str, tmp_path: Path) -> 
 def test_what_was_measured_at_this_commit_is_measured_no_more(tmp_path: Path) -> None:
     path, asked = tmp_path / "rows.jsonl", list[str]()
 
-    def start(part: Part, limit_s: float) -> list[Row]:
+    def start(part: Part, limit_s: float, devices: str) -> list[Row]:
         asked.append(part.name)
         return [{"speed_ratio": 2.0}, {"speed_ratio": 3.0}]
 
@@ -95,7 +97,47 @@ def test_what_was_measured_at_this_commit_is_measured_no_more(tmp_path: Path) ->
 
 
 def test_nothing_is_begun_without_time(tmp_path: Path) -> None:
-    go_on(parts(), tmp_path / "rows.jsonl", 20, "a", lambda part, limit_s: pytest.fail(part.name))
+    go_on(parts(), tmp_path / "rows.jsonl", 20, "a", lambda part, *given: pytest.fail(part.name))
+
+
+def test_each_gpu_has_a_part_of_its_own_and_tests_have_all_of_them(tmp_path: Path) -> None:
+    path, seen, both = tmp_path / "rows.jsonl", list[tuple[str, str]](), threading.Barrier(2, timeout=60)
+
+    def start(part: Part, limit_s: float, devices: str) -> list[Row]:
+        seen.append((part.name, devices))
+        if not part.needs_all:
+            both.wait()  # raises unless two of them run at once
+        return [{"speed_ratio": 2.0}]
+
+    some = list(parts())[:5]
+    go_on(some, path, 1000, "a", start, ["0", "1"])
+    assert seen[0] == ("tests", "0,1") and {devices for _, devices in seen[1:]} == {"0", "1"}
+    assert sorted(name for name, _ in seen) == sorted(row["part"] for row in read(path)) != []
+    assert len(seen) == len(some)
+
+
+def test_a_part_sees_the_gpus_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+
+    def started(command: list[str], env: dict[str, str], **more: object) -> CompletedProcess[str]:
+        seen.append(env["CUDA_VISIBLE_DEVICES"])
+        return CompletedProcess(command, 1, "", "")
+
+    monkeypatch.setattr(figures.subprocess, "run", started)
+    run(Part("one", "suites.gpu.zoo", (), 60), 60, "3")
+    assert seen == ["3"]
+
+
+def test_the_host_names_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert figures.devices_of_host() == ["2", "3"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(figures.shutil, "which", lambda name: None)
+    assert figures.devices_of_host() == [""]
+    listed = CompletedProcess([], 0, "GPU 0: NVIDIA H100\nGPU 1: NVIDIA H100\n", "")
+    monkeypatch.setattr(figures.shutil, "which", lambda name: name)
+    monkeypatch.setattr(figures.subprocess, "run", lambda *command, **more: listed)
+    assert figures.devices_of_host() == ["0", "1"]
 
 
 def test_a_part_that_fails_or_takes_too_long_says_so() -> None:
@@ -106,7 +148,8 @@ def test_a_part_that_fails_or_takes_too_long_says_so() -> None:
 
 
 def test_tests_are_counted_by_what_pytest_says_last() -> None:
-    assert counted("..F\n1 failed, 170 passed, 2 skipped in 36.76s\n")["failed"] == 1
+    found = counted("..F\nFAILED a.py::b - no\n1 failed, 170 passed, 2 skipped in 36.76s\n")
+    assert found["failed"] == 1 and found["names"] == ["FAILED a.py::b - no"]
     assert counted("171 passed in 36.76s")["passed"] == 171 and counted("")["failed"] == 0
 
 

@@ -5,6 +5,8 @@
 A row is written as soon as its part ends, and parts that have rows at this commit are not run again: whatever is cut
 off goes on where it stopped. Parts that were too slow, or failed, have a row that says so. `--parts` chooses by a part
 of the name, `--list` shows what there is; without time (`--seconds 0`) figures are made of the rows that are there.
+
+On a machine with several GPUs each has a part of its own; tests come before, on all of them.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,8 +36,12 @@ MODELS = (
     "bert distilbert roberta gpt2 llama qwen2 gemma2 mixtral t5 mamba rwkv vit convnext resnet mobilenet_v2 swin "
     "segformer clip whisper minilm"
 ).split()
-TESTERS = 10
-"""Processes that run tests, where pytest knows of such."""
+TESTERS = 14
+"""Processes that run tests on each GPU, where pytest knows of such."""
+CORES = 16
+"""For how many of the host's cores one of them stands."""
+NAMED = 60
+"""Tests that failed, in a row."""
 RESERVED_S = 15.0
 """What is left unused at the end, for what is running to be stopped and written."""
 
@@ -46,13 +55,17 @@ class Part:
     arguments: tuple[str, ...]
     limit_s: float
     writes_rows: bool = True
+    needs_all: bool = False
+    """Whether it takes every GPU there is."""
 
 
 def parts() -> Iterator[Part]:
     """All of them, those first that tell most in least time."""
     tests = ("-q", "-m", "gpu", "suites/gpu", "tests", "--benchmark-disable", "-p", "no:cacheprovider")
-    side_by_side = ("-n", str(min(TESTERS, os.cpu_count() or 1))) if find_spec("xdist") else ()
-    yield Part("tests", "pytest", (*tests, *side_by_side), 400, writes_rows=False)
+    cores = os.cpu_count() or 1
+    testers = min(cores, TESTERS * max(1, cores // CORES))
+    side_by_side = ("-n", str(testers)) if find_spec("xdist") else ()
+    yield Part("tests", "pytest", (*tests, *side_by_side), 400, writes_rows=False, needs_all=True)
     overhead = ("--suite", "overhead", "--precision", "float32", "--rounds", "5", "tiny_function", "two_inputs")
     for mode in ("infer", "train"):
         yield Part(f"overhead {mode}", "suites.gpu.zoo", (*overhead, "--mode", mode), 90)
@@ -174,14 +187,15 @@ FIGURES = (
 # ---- running
 
 
-def run(part: Part, limit_s: float) -> list[Row]:
-    """The rows of a part; one that says why, where there are none."""
+def run(part: Part, limit_s: float, devices: str = "") -> list[Row]:
+    """The rows of a part; one that says why, where there are none. `devices` are those it sees, all if none."""
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": devices} if devices else {})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
         written = ["--json", str(path)] if part.writes_rows else []
         command = [sys.executable, "-m", part.module, *part.arguments, *written]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=environment)
             said, code = done.stdout + done.stderr, done.returncode
         except subprocess.TimeoutExpired:
             said, code = f"it took longer than {limit_s:.0f} s", None
@@ -192,28 +206,55 @@ def run(part: Part, limit_s: float) -> list[Row]:
 
 
 def counted(said: str) -> Row:
-    """The numbers of tests in the last line that pytest prints."""
-    last = said.strip().splitlines()[-1] if said.strip() else ""
+    """The numbers of tests in the last line that pytest prints, and what failed."""
+    lines = said.strip().splitlines() or [""]
+    last = lines[-1]
     words = last.replace(",", "").split()
     found = {word: int(number) for number, word in itertools.pairwise(words) if number.isdigit()}
     failed = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
-    return {"passed": found.get("passed", 0), "failed": failed, "said": last}
+    named = [line[:400] for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return {"passed": found.get("passed", 0), "failed": failed, "said": last, "names": named[:NAMED]}
 
 
 def go_on(
-    chosen: Iterable[Part], path: Path, seconds: float, commit: str, start: Callable[..., list[Row]] = run
-) -> None:
-    """Runs the parts that have no rows at this commit, as long as there is time."""
+    chosen: Iterable[Part], path: Path, seconds: float, commit: str, start: Callable[..., list[Row]] = run,
+    devices: Sequence[str] = ("",),
+) -> None:  # fmt: skip
+    """Runs the parts that have no rows at this commit, as long as there is time, one on each of `devices`."""
     known = {row["part"] for row in read(path) if row["commit"] == commit}
+    waiting = [part for part in chosen if part.name not in known]
     end = time.monotonic() + seconds
-    for part in chosen:
-        left = end - time.monotonic() - RESERVED_S
-        if part.name in known or left < min(part.limit_s, 30):
-            continue
-        rows = start(part, min(part.limit_s, left))
-        with path.open("a") as file:
-            file.writelines(json.dumps({"part": part.name, "commit": commit, **row}) + "\n" for row in rows)
-        print(f"{part.name}: {len(rows)} rows {rows[-1].get('error', '')[-200:]}", flush=True)
+    turn = threading.Lock()
+
+    def work(queue: list[Part], visible: str) -> None:
+        while True:
+            with turn:
+                left = end - time.monotonic() - RESERVED_S
+                part = next((part for part in queue if left >= min(part.limit_s, 30)), None)
+                if part is None:
+                    return
+                queue.remove(part)
+            rows = start(part, min(part.limit_s, left), visible)
+            with turn:
+                with path.open("a") as file:
+                    file.writelines(json.dumps({"part": part.name, "commit": commit, **row}) + "\n" for row in rows)
+                print(f"{part.name}: {len(rows)} rows {rows[-1].get('error', '')[-200:]}", flush=True)
+
+    work([part for part in waiting if part.needs_all], ",".join(devices))
+    shared = [part for part in waiting if not part.needs_all]
+    with ThreadPoolExecutor(len(devices)) as workers:
+        for done in [workers.submit(work, shared, visible) for visible in devices]:
+            done.result()
+
+
+def devices_of_host() -> list[str]:
+    """The GPUs by number, or one name that chooses none, where there are none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible:
+        return visible.split(",")
+    listed = shutil.which("nvidia-smi")
+    found = subprocess.run([listed, "-L"], capture_output=True, text=True).stdout.splitlines() if listed else []
+    return [str(index) for index, line in enumerate(found) if line.startswith("GPU")] or [""]
 
 
 def read(path: Path) -> list[Row]:
@@ -246,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.list:
         print("\n".join(part.name for part in chosen))
         return
-    go_on(chosen, given.rows, given.seconds, given.commit)
+    go_on(chosen, given.rows, given.seconds, given.commit, devices=devices_of_host())
     print("\n".join(figure.line(read(given.rows)) for figure in FIGURES))
 
 
