@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -205,10 +206,15 @@ def run(part: Part, limit_s: float, devices: str = "") -> list[Row]:
     return rows or [{"error": said[-500:] if code != 0 else "it wrote no rows"}]
 
 
+_COUNTS = re.compile(r"\d+ (passed|failed|errors?|skipped|deselected)\b.* in [\d.]+s")
+
+
 def counted(said: str) -> Row:
-    """The numbers of tests in the last line that pytest prints, and what failed."""
-    lines = said.strip().splitlines() or [""]
-    last = lines[-1]
+    """The numbers of tests in the last line that pytest prints, after which there may be others, and what failed."""
+    lines = said.strip().splitlines()
+    last = next((line for line in reversed(lines) if _COUNTS.search(line)), "")
+    if not last:
+        return {"error": "pytest did not say how many tests failed: " + said[-300:]}
     words = last.replace(",", "").split()
     found = {word: int(number) for number, word in itertools.pairwise(words) if number.isdigit()}
     failed = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
