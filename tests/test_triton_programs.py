@@ -63,6 +63,21 @@ def position_in_a_short_row() -> ir.Run:
     return ir.make_run(loops(i=40, j=16), stores, {"x": x}, {"y": x, "at": x.argmax(1)})
 
 
+def rows_and_their_sums(rows: int, width: int) -> ir.Run:
+    """Rows that are written elsewhere as they are, beside what is reduced of them, and what another buffer's elements
+    come to with that: one of as many elements, in whose memory the rows may be written."""
+    x, z = (torch.randn(rows, width, generator=GENERATOR) for _ in range(2))
+    total = reduce("sum", load("x", i * width + k), k=width)
+    place = i * width + j
+    stores = [store("y", place, call("neg", load("x", place))), store("s", i, total)]
+    expected = {"y": -x, "s": x.double().sum(1).float()}
+    if not rows % 2:
+        stores.append(store("w", place, call("mul", load("z", place), total)))
+        expected["w"] = (z.double() * x.double().sum(1, keepdim=True)).float()
+    given = {"x": x} if rows % 2 else {"x": x, "z": z}
+    return ir.make_run(loops(i=rows, j=width), stores, given, expected)
+
+
 def steps_of_several(count: int, numel: int) -> ir.Run:
     """What an optimizer does to some tensors of one size, each with a counter; no tensor is of two steps."""
     stores, tensors, expected = [], dict[str, torch.Tensor](), dict[str, torch.Tensor]()
@@ -166,6 +181,8 @@ OWN = {
     "steps of 32 tensors": steps_of_several(32, 768),
     "powers in steps": powers(300, 17_000),
     "powers in parts": powers(6, 20_001),
+    "rows and their sums": rows_and_their_sums(301, 16_999),
+    "rows, their sums, and what waits for these": rows_and_their_sums(300, 16_999),
     "written over what is read": written_over_what_is_read(),
     "total beside nothing": total_beside_nothing(),
     "norms of symbolic rows": norms_of_symbolic_rows(),
@@ -195,7 +212,7 @@ COMPILED = (
     *("negated zeros", "negated zeros, float64"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
     *("sorted rows of 32", "greatest 2 of 8", "greatest 8 of 300"),
-    "norms of symbolic rows",
+    *("norms of symbolic rows", "rows and their sums"),
 )
 
 
@@ -307,6 +324,17 @@ def test_emit_reads_rows_that_fit_once() -> None:
 def test_emit_walks_long_rows_once_for_a_sum_of_powers() -> None:
     text = text_of(OWN["powers in steps"])
     assert text.count("for y0 in") == 1 and "joined_powers" in text
+
+
+def test_emit_writes_rows_elsewhere_while_they_are_reduced() -> None:
+    text = text_of(OWN["rows and their sums"])
+    assert text.count("for y0 in") == 1 and text.count("tl.load(x_") == 1 and text.count("tl.store(y_") >= 1
+
+
+def test_emit_does_not_write_what_is_still_to_be_read() -> None:
+    first, last = text_of(OWN["rows, their sums, and what waits for these"]).split("for y0 in")[1:]
+    assert "tl.load(z_" not in first and "tl.store(y_" not in first
+    assert "tl.load(z_" in last and "tl.store(y_" in last
 
 
 def test_emit_splits_long_reductions_of_few_rows() -> None:

@@ -251,6 +251,7 @@ class _Emitter:
         self.root = Place([], 1, None, self.x_vars | {loop.var for loop in self.z_loops}, None)
         self.tiles: dict[tuple[Loop, ...], Tile] = {}
         self.whole: dict[Tile, Place] = {}
+        self.early: list[Store] = []
 
     def _reads_halves(self, reductions: Sequence[Reduce]) -> bool:
         """Whether what is reduced is of halves, beside what each row has one of."""
@@ -367,9 +368,10 @@ class _Emitter:
             for reduction in level:
                 tiles.setdefault(self._tile(self._ordered(reduction.loops)), []).append(reduction)
             for tile, members in tiles.items():
-                self._reduce(tile, members)
+                self._reduce(tile, members, self._beside(tile, members) if tile is store_tile else ())
         for along, (_, stores) in zip(tiles_of_stores, self.sections, strict=True):
-            self._store(along, stores)
+            if left := [store for store in stores if not any(store is other for other in self.early)]:
+                self._store(along, left)
         return self._program(self._text(store_tile), self._grid(store_tile))
 
     def _run_parts(self, parts: Parts) -> Program:
@@ -492,8 +494,51 @@ class _Emitter:
         rest = [e for e in self.levels[1] if not any(e is other for other in together)]
         return [[*self.levels[0], *together], *([rest] if rest else []), *self.levels[2:]]
 
-    def _reduce(self, tile: Tile, members: Sequence[Reduce]) -> None:
-        """Computes reductions over one tile; in steps, one loop for all."""
+    def _beside(self, tile: Tile, members: Sequence[Reduce]) -> list[Store]:
+        """The stores that are made while a row is walked for these reductions, as all that they store is read there: a
+        walk of their own would read it again.
+
+        What others store later must not have been overwritten by then. A buffer that a reduction reads lies in no other
+        one's memory (`schedule/dependence.py`), and any may that is read elsewhere and is as large.
+        """
+        if tile.way != "steps":
+            return []
+        reductions = [e for level in self.levels for e in level]
+        reduced = {e.buffer for e in subexpressions(r.body for r in reductions) if isinstance(e, Load)}
+        here = {id(e) for e in subexpressions(r.body for r in members) if isinstance(e, Load)}
+        sizes = {buffer.name: buffer.numel for buffer in self.kernel.buffers}
+        own = frozenset(loop.var for loop in tile.loops)
+
+        def is_early(store: Store) -> bool:
+            found = list(subexpressions([store.expr]))
+            loads = [e for e in found if isinstance(e, Load)]
+            if store.mode != "write" or not loads or not affine.names(store.index) & own:
+                return False
+            return not is_scattered(store) and all(
+                not isinstance(e, Reduce | Scan | Bind | Check) and (not isinstance(e, Load) or id(e) in here)
+                for e in found
+            )
+
+        def is_in_the_way(store: Store, of: Store) -> bool:
+            read = {e.buffer for e in subexpressions([of.expr]) if isinstance(e, Load)} - reduced
+            kinds = {(self.dtypes[name], sizes[name]) for name in read}
+            return (self.dtypes[store.buffer], sizes[store.buffer]) in kinds
+
+        stores = self.nest.stores
+        written = [store.buffer for store in stores]
+        early = [store for store in stores if is_early(store) and not any(store is other for other in self.early)]
+        late = [store for store in stores if not any(store is other for other in early)]
+        loaded = {e.buffer for e in subexpressions(s.expr for s in stores) if isinstance(e, Load)}
+        found = [
+            store for store in early
+            if store.buffer not in loaded and written.count(store.buffer) == 1
+            and not any(is_in_the_way(store, of) for of in late)
+        ]  # fmt: skip
+        self.early += found
+        return found
+
+    def _reduce(self, tile: Tile, members: Sequence[Reduce], stores: Sequence[Store] = ()) -> None:
+        """Computes reductions over one tile; in steps, one loop for all, in which some stores are made as well."""
         place, is_loop = self._place_of(tile)
         if not is_loop:
             for reduction in members:
@@ -510,6 +555,9 @@ class _Emitter:
         peaks = {id(e): peak for e in members if (peak := peak_of(e)) is not None and id(peak) in parts}
         for reduction in sorted(members, key=lambda e: id(e) not in peaks):  # before their peaks, which they read
             self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
+        for where, lines in [self._store_lines(store, place) for store in stores]:
+            for line in lines:
+                where.line(line)
         self._end(tile, place)
         for reduction in members:
             if id(reduction) not in peaks:
@@ -598,7 +646,7 @@ class _Emitter:
         for where, lines in dict.fromkeys(found):  # what is read may be what is written, of the same element
             for line in lines:
                 where.line(line)
-        if tile is not None and is_loop:
+        if tile is not None and is_loop and place.lines:
             self._end(tile, place)
 
     def _store_lines(self, store: Store, place: Place, beside: str = "") -> tuple[Place, tuple[str, ...]]:
