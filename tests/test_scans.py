@@ -88,6 +88,22 @@ def test_scans_along_one_dimension_share_a_kernel() -> None:
     assert len(schedule.kernels) == 1
 
 
+def test_rows_that_a_scan_finds_are_not_read_in_its_order() -> None:
+    """Embeddings by positions that count what is no padding: the rows belong to the norm, the count is a kernel."""
+
+    def embedded(ids: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (torch.nn.functional.layer_norm(table[(ids != 1).cumsum(1)], (table.shape[1],)),)
+
+    given = torch.randint(0, 4, (3, 16)), torch.randn(20, 32)
+    assert len(planned(traced(embedded, *given)).kernels) == 2
+    check(embedded, *given)
+
+
+def test_scans_of_rows_that_are_repeated_share_a_kernel_with_what_reads_them() -> None:
+    schedule = planned(traced(lambda x: (x.expand(8, 16).cumsum(1) * 2,), torch.randn(16)))
+    assert len(schedule.kernels) == 1
+
+
 def test_gradients_of_scans_as_eager() -> None:
     for function in (
         lambda x: x.cumsum(1),

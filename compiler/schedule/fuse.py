@@ -415,7 +415,7 @@ class _Fusion:
                 return None
             joined.expansions.update(group.expansions)
             joined.seen.update(group.seen)
-        return (joined, producers) if _scans_fit(joined, joined.seen) else None
+        return (joined, producers) if self._scans_fit(joined, joined.seen) else None
 
     def _replace(self, joined: Group, parts: list[Group]) -> None:
         """Lets one group stand where several did."""
@@ -453,7 +453,7 @@ class _Fusion:
             return False
         expansion = self._expand(group, wider, placed)
         fresh = self._fresh(group, expansion)
-        if not _scans_fit(wider, (*group.seen, *fresh)) or self._is_crossed(group, fresh):
+        if not self._scans_fit(wider, (*group.seen, *fresh)) or self._is_crossed(group, fresh):
             return False
         if not self._pays(group, wider, placed, expansion, fresh):
             return False
@@ -539,6 +539,24 @@ class _Fusion:
         moved = {loop for loop, place in self._loop_values(element, group).items() if place is not Symbol(loop)}
         sums = [n for n in nodes(group.expansions[name]) if isinstance(n, Reduce | Scan) and n.op not in EXACT]
         return any(self.cost.loops_of(node) & moved for node in sums)
+
+    def _scans_fit(self, group: Group, found: Iterable[Expr]) -> bool:
+        """Whether the scans among some expressions all run along one loop of a group, with no reduction beside them,
+        and vary with all loops within that: what reads them along a row of its own would be walked across its rows."""
+        found = list(found)
+        scans = [node for node in found if isinstance(node, Scan)]
+        if not scans:
+            return True
+        inner = {Symbol(node.loop.var) for node in scans}
+        outer = [node for node in scans if node.last not in inner]
+        if len({node.last for node in outer}) != 1 or any(isinstance(node, Reduce) for node in found):
+            return False
+        names = list(group.ranges)
+        along = next((name for name in names if Symbol(name) is outer[0].last), None)
+        if along is None:
+            return False
+        within = frozenset(names[names.index(along) :])
+        return all(group.ranges[along] is node.loop.extent and within <= self.cost.loops_of(node) for node in outer)
 
     def _is_reduced(self, index: Index) -> bool:
         """Whether an index is the variable of a reduction's loop."""
@@ -650,20 +668,6 @@ def _moves(element: Element, loops: set[str]) -> bool:
 def _moves_beyond(element: Element, loops: set[str]) -> bool:
     """Whether an element is another one as loops that are not in `loops` go on."""
     return any(symbols(at) - loops for at in element.at)
-
-
-def _scans_fit(group: Group, found: Iterable[Expr]) -> bool:
-    """Whether the scans among some expressions all run along one loop of a group, with no reduction beside them."""
-    found = list(found)
-    scans = [node for node in found if isinstance(node, Scan)]
-    if not scans:
-        return True
-    inner = {Symbol(node.loop.var) for node in scans}
-    outer = [node for node in scans if node.last not in inner]
-    if len({node.last for node in outer}) != 1 or any(isinstance(node, Reduce) for node in found):
-        return False
-    whole: dict[Index, Index] = {Symbol(name): extent for name, extent in group.ranges.items()}
-    return all(whole.get(node.last) is node.loop.extent for node in outer)
 
 
 def _digit(index: Index, weight_after: Index, extent: Index) -> Index:
