@@ -36,7 +36,7 @@ from compiler.passes.give_key import give_key
 from compiler.passes.write_in_place import write_in_place
 from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
 from compiler.runtime import load
-from compiler.runtime.cudagraphs import Recordable
+from compiler.runtime.cudagraphs import Recordable, give_up_recordings
 from compiler.runtime.kept import Linked
 from compiler.runtime.load import load_kernels
 from compiler.torch_compat import Decompositions, is_flag_guarded
@@ -56,6 +56,9 @@ def assay(
     Raises: OptionError for an option or a mode that does not exist.
     """
     return compile_graph(gm, example_inputs, Options.of(options, mode))
+
+
+assay.reset = give_up_recordings  # type: ignore[attr-defined]
 
 
 def compile_fx(

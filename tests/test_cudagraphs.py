@@ -292,6 +292,22 @@ def test_without_being_asked_recordings_take_no_more_than_a_share_of_the_memory(
     assert first.reason == "" and second.reason == "with it recordings would hold 200 MB of the device"
 
 
+def test_a_reset_of_dynamo_gives_up_all_recordings() -> None:
+    """Also of functions behind a graph break, which Dynamo keeps; what somebody holds stays as it is."""
+    torch.compile(lambda x: x + 1, backend="assay")(torch.ones(2))
+    graph, w, x = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)]), torch.randn(4), torch.randn(4)
+    for _ in range(3):
+        (held,) = graph([w, x])
+    tapes = [weakref.ref(tape) for tape in Tape.made]
+    Tape.made.clear()
+    torch._dynamo.reset()
+    gc.collect()
+    assert tapes and all(tape() is None for tape in tapes) and torch.equal(held, w * x)
+    for _ in range(3):
+        assert torch.equal(graph([w, x])[0], w * x)
+    assert replays() == 2 and len(Tape.made) == 1
+
+
 def test_another_stream_runs_plainly() -> None:
     here = [0]
     graph = Replayed(

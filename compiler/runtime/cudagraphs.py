@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,6 +129,7 @@ class Replayed:
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
         self.in_use = threading.Lock()
+        _graphs.add(self)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         if self.reason or not self.in_use.acquire(blocking=False):  # another thread may be about to take the results
@@ -295,6 +297,18 @@ class Replayed:
         self.reason = reason
         self.sizes.clear()
         count_unrecorded(reason, self.wanted)
+
+
+_graphs: weakref.WeakSet[Replayed] = weakref.WeakSet()
+
+
+def give_up_recordings() -> None:
+    """Gives back the memory of all recordings that nobody holds a result of; a graph that is called again has others.
+
+    `torch._dynamo.reset()` does this: it leaves the functions behind a graph break where they are, for good.
+    """
+    for graph in list(_graphs):
+        graph.sizes.clear()
 
 
 def _sizes_of(args: Sequence[Any]) -> object:
