@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -37,10 +39,11 @@ def several(tmp_path: Path) -> list[Wanted]:
 def workers() -> Iterator[Workers]:
     made = Workers(2)
     yield made
-    while not made.idle.empty():
-        worker = made.idle.get_nowait()
-        worker.stdin.close()  # type: ignore[union-attr]
-        assert worker.wait(10) == 0
+    idle = [made.idle.get_nowait() for _ in range(made.idle.qsize())]
+    for worker in idle:
+        made.idle.put(worker)
+    made.close()
+    assert [worker.returncode for worker in idle] == [0] * len(idle)
 
 
 def test_workers_answer_what_this_process_would_build(several: list[Wanted], workers: Workers) -> None:
@@ -116,3 +119,38 @@ def test_a_worker_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> No
     assert worker is not None
     began = time.monotonic()
     assert worker.wait(20) == 0 and time.monotonic() - began < 10
+
+
+ENDS = """
+import sys
+from pathlib import Path
+from compiler.runtime.triton_workers import workers
+from tests.test_triton_workers import NAMES, wanted
+workers().count = 2
+workers().build_all([each for name in NAMES for each in wanted(name, Path(sys.argv[1]))])
+assert workers().idle.qsize() == 2
+"""
+
+
+def test_workers_end_with_their_process_and_leave_nothing_open(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", ENDS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    assert done.returncode == 0 and "ResourceWarning" not in done.stderr, done.stderr[-3000:]
+
+
+DEAF = """
+import sys, time
+from compiler.runtime.triton_workers import send
+send(sys.stdout.buffer, None)
+time.sleep(60)
+"""
+
+
+def test_a_worker_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_workers, "END_S", 0.1)
+    made = Workers(2, (sys.executable, "-c", DEAF))
+    worker = made._started()
+    assert worker is not None
+    made.idle.put(worker)
+    made.close()
+    assert worker.returncode == -signal.SIGKILL

@@ -8,6 +8,7 @@ with its parent, or when nothing came for a while. Where none starts, programs a
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import queue
@@ -28,6 +29,8 @@ FEW = 2
 """Programs that are compiled sooner here than by workers that are still to start."""
 IDLE_S = 120.0
 """How long a worker waits for something to do."""
+END_S = 2.0
+"""How long one may take to end, when it has been told to."""
 SOURCE = "import sys; sys.path[:0] = {paths!r}; from {module} import main; main()"
 """What a worker runs: this module, found where the parent finds it."""
 _LENGTH = struct.Struct("<Q")
@@ -92,6 +95,21 @@ class Workers:
             return None
         return worker
 
+    def close(self) -> None:
+        """Ends those that have nothing to do."""
+        ended = []
+        while not self.idle.empty():
+            worker = self.idle.get_nowait()
+            worker.stdin.close()  # type: ignore[union-attr]
+            ended.append(worker)
+        for worker in ended:
+            try:
+                worker.wait(END_S)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            worker.stdout.close()  # type: ignore[union-attr]
+
 
 def _answer(wanted: Wanted) -> Answer:
     try:
@@ -127,8 +145,18 @@ _known: dict[int, Workers] = {}
 
 
 def workers() -> Workers:
-    """Those of this process; a fork of it has its own."""
-    return _known.setdefault(os.getpid(), Workers(min(MOST_WORKERS, os.cpu_count() or 1)))
+    """Those of this process, which end with it; a fork of it has its own."""
+    own = _known.get(os.getpid())
+    if own is None:
+        own = _known.setdefault(os.getpid(), Workers(min(MOST_WORKERS, os.cpu_count() or 1)))
+        atexit.register(_end, os.getpid())
+    return own
+
+
+def _end(process: int) -> None:
+    """At the end of a process, which may be a fork of that whose workers they are."""
+    if process == os.getpid():
+        _known[process].close()
 
 
 def _tasks(stream: IO[bytes], idle_s: float) -> Iterator[Wanted]:
