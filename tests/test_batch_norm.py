@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler import journal
+from compiler.capture.batch_norm import _moments
 from compiler.fx import assay
 
 
@@ -49,3 +52,13 @@ def test_batch_norm_with_update_keeps_the_dtype_of_its_statistics(dtype: torch.d
     states = [[torch.full((2,), value, dtype=dtype) for value in (1.5, 0.5, 0.25, 2.0)] for _ in range(2)]
     got, want = torch.compile(normalized, backend=assay)(x, *states[0]), normalized(x, *states[1])
     torch.testing.assert_close([got, *states[0]], [want, *states[1]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_variance_of_halves_on_a_gpu_is_no_difference_of_squares(dtype: torch.dtype) -> None:
+    """Which float32 could not tell from one another, where a mean is far from zero."""
+    with FakeTensorMode():
+        x = torch.empty(4, 3, 8, 8, dtype=dtype, device="cuda")
+        graph = make_fx(_moments)(x).graph
+    targets = [node.target for node in graph.nodes if node.op == "call_function"]
+    assert torch.ops.aten.var_mean.correction in targets and torch.ops.aten.mul.Tensor not in targets

@@ -63,6 +63,19 @@ def position_in_a_short_row() -> ir.Run:
     return ir.make_run(loops(i=40, j=16), stores, {"x": x}, {"y": x, "at": x.argmax(1)})
 
 
+def moments(rows: int, width: int, dtype: torch.dtype = F32, off: float = 1000.0) -> ir.Run:
+    """The mean and the variance of rows that are far from zero."""
+    x = (torch.randn(rows, width, generator=GENERATOR, dtype=torch.float64) + off).to(dtype)
+    value = load("x", i * width + k, dtype)
+    mean = call("div", reduce("sum", value, dtype, k=width), const(float(width), dtype), dtype=dtype)
+    gap = call("sub", value, mean, dtype=dtype)
+    total = reduce("sum", call("mul", gap, gap, dtype=dtype), dtype, k=width)
+    variance = call("div", total, const(float(width), dtype), dtype=dtype)
+    exact = x.double()
+    expected = {"m": exact.mean(1).to(dtype), "v": exact.var(1, correction=0).to(dtype)}
+    return ir.make_run(loops(i=rows), [store("m", i, mean), store("v", i, variance)], {"x": x}, expected)
+
+
 def rows_and_their_sums(rows: int, width: int) -> ir.Run:
     """Rows that are written elsewhere as they are, beside what is reduced of them, and what another buffer's elements
     come to with that: one of as many elements, in whose memory the rows may be written."""
@@ -181,6 +194,13 @@ OWN = {
     "steps of 32 tensors": steps_of_several(32, 768),
     "powers in steps": powers(300, 17_000),
     "powers in parts": powers(6, 20_001),
+    "moments in long rows": moments(300, 17_000),
+    "moments in long rows off 16 bytes": moments(30, 16_999),
+    "moments in rows that fit": moments(30, 777),
+    "moments of parts": moments(3, 50_001),
+    "moments of parts that are alike": moments(2, 1 << 16),
+    "moments of parts, float64": moments(2, 40_000, torch.float64, 2.0),
+    "moments of one kind": moments(2, 40_000, off=0.0),
     "rows and their sums": rows_and_their_sums(301, 16_999),
     "rows, their sums, and what waits for these": rows_and_their_sums(300, 16_999),
     "written over what is read": written_over_what_is_read(),
@@ -212,7 +232,8 @@ COMPILED = (
     *("negated zeros", "negated zeros, float64"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
     *("sorted rows of 32", "greatest 2 of 8", "greatest 8 of 300"),
-    *("norms of symbolic rows", "rows and their sums"),
+    *("norms of symbolic rows", "rows and their sums", "moments of parts"),
+    *("moments in rows that fit", "moments of parts that are alike", "moments of parts, float64"),
 )
 
 
@@ -324,6 +345,14 @@ def test_emit_reads_rows_that_fit_once() -> None:
 def test_emit_walks_long_rows_once_for_a_sum_of_powers() -> None:
     text = text_of(OWN["powers in steps"])
     assert text.count("for y0 in") == 1 and "joined_powers" in text
+
+
+def test_emit_walks_long_rows_once_for_their_mean_and_variance() -> None:
+    text = text_of(OWN["moments in long rows"])
+    assert text.count("for y0 in") == 1 and text.count("joined_squares") == 1
+    first, *rest = emit_programs(OWN["moments of parts"].kernel)
+    assert first.text.count("for y0 in") == 1 and "joined_squares" in first.text
+    assert not any("tl.load(x_" in program.text for program in rest)
 
 
 def test_emit_writes_rows_elsewhere_while_they_are_reduced() -> None:

@@ -51,11 +51,17 @@ def _count(x: Tensor) -> int:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Variance and mean of each channel in float64; on a GPU by one pass."""
+    """Variance and mean of each channel in float64; on a GPU by one pass.
+
+    There float64 tells the sum of squares from the square of the sum; float32 would not (a mean of 1000, a deviation of
+    1), and is left to what joins variances (`codegen/triton.py`).
+    """
     dims = _reduced(x)
-    if not x.is_cuda:
-        return torch.var_mean(x.double(), dims, correction=0)
-    count, dtype = _count(x), _summed_in(x)
+    dtype = _summed_in(x)
+    if not x.is_cuda or dtype is torch.float32:
+        variance, mean = torch.var_mean(x.to(dtype), dims, correction=0)
+        return variance.double(), mean.double()
+    count = _count(x)
     exact = x.to(dtype)
     mean = _sum(exact, dims, dtype).double() / count
     square = _sum(exact * exact, dims, dtype).double() / count

@@ -58,6 +58,7 @@ from compiler.codegen.triton_tiles import (
     parenthesized,
     peak_of,
     register_type,
+    sum_of_moment,
 )
 from compiler.codegen.twins import Twins, launcher_text, twins_of
 from compiler.errors import Unsupported
@@ -288,6 +289,10 @@ class _Emitter:
         rows, groups = self._x_total(), dict[tuple[Loop, ...], list[Reduce]]()
         for reduction in self.levels[0] if self.levels else ():
             groups.setdefault(self._ordered(reduction.loops), []).append(reduction)
+        for reduction in self.levels[1] if len(self.levels) > 1 else ():
+            first, beside = sum_of_moment(reduction), groups.get(self._ordered(reduction.loops), [])
+            if first is not None and any(first is e for e in beside):
+                beside.append(reduction)
         for loops, members in groups.items():
             total = product(tuple(loop.extent for loop in loops))
             if not isinstance(total, Int) or not isinstance(rows, Int) or any(map(self._has_binding, members)):
@@ -480,17 +485,18 @@ class _Emitter:
     # ---- reductions
 
     def _levels_online(self) -> list[list[Reduce]]:
-        """The levels, but that a sum of powers that waits for the greatest exponent alone, over a row that is walked in
-        steps, comes with it."""
+        """The levels, but that over a row that is walked in steps a sum of powers comes with the greatest exponent, if
+        it waits for that alone, and a sum of squares of distances from the mean with the sum."""
         if len(self.levels) < 2:
             return self.levels
         together: list[Reduce] = []
         for reduction in self.levels[1]:
-            peak = peak_of(reduction)
-            if peak is not None and any(peak is e for e in self.levels[0]):
+            first = peak_of(reduction) or sum_of_moment(reduction)
+            if first is not None and any(first is e for e in self.levels[0]):
                 tile = self._tile(self._ordered(reduction.loops))
-                if tile.way == "steps" and tile is self._tile(self._ordered(peak.loops)):
-                    together.append(reduction)
+                if tile.way == "steps" and tile is self._tile(self._ordered(first.loops)):
+                    if peak_of(reduction) is not None or self._has_whole_steps(tile):
+                        together.append(reduction)
         rest = [e for e in self.levels[1] if not any(e is other for other in together)]
         return [[*self.levels[0], *together], *([rest] if rest else []), *self.levels[2:]]
 
@@ -553,20 +559,30 @@ class _Emitter:
         parts = {id(reduction): f"part_{self.count + n}" for n, reduction in enumerate(members)}
         self.count += len(members)
         peaks = {id(e): peak for e in members if (peak := peak_of(e)) is not None and id(peak) in parts}
-        for reduction in sorted(members, key=lambda e: id(e) not in peaks):  # before their peaks, which they read
-            self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
+        sums = {id(e): total for e in members if (total := sum_of_moment(e)) is not None and id(total) in parts}
+        for reduction in sorted(members, key=lambda e: id(e) not in peaks | sums):  # before those, which they read
+            if id(reduction) in sums:
+                self._square_in_steps(reduction, sums[id(reduction)], place, parts)
+            else:
+                self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
         for where, lines in [self._store_lines(store, place) for store in stores]:
             for line in lines:
                 where.line(line)
         self._end(tile, place)
         for reduction in members:
-            if id(reduction) not in peaks:
+            if id(reduction) not in peaks | sums:
                 self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, parts[id(reduction)]))
         for reduction in members:
+            part = parts[id(reduction)]
             if id(reduction) in peaks:
-                part, peak = parts[id(reduction)], peaks[id(reduction)]
-                scaled = f"{part} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
-                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, scaled))
+                peak = peaks[id(reduction)]
+                part = f"{part} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
+            elif id(reduction) in sums:
+                total = sums[id(reduction)]
+                part = self._squares_of_lanes(reduction, tile, part, parts[id(total)], self.root.names[id(total)])
+            else:
+                continue
+            self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, part))
 
     def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to those before. With `peak`, a sum of powers beside their greatest
@@ -580,6 +596,34 @@ class _Emitter:
             place.line(f"{part} = m.{joined}({part}, {parts[id(peak)]}, {value})")
         else:
             place.line(f"{part} = {joined_text(expr, part, value)}")
+
+    def _has_whole_steps(self, tile: Tile) -> bool:
+        """Whether only the last step of a tile may have lanes that are beyond the end."""
+        return tile.lane == tile.name
+
+    def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
+        """The lines that join a step's values to the squares of the distances of those before from their mean, lane by
+        lane: each has met as many as there were steps."""
+        assert place.tile is not None
+        part, dtype = parts[id(expr)], register_type(expr)
+        count = f"{part}_met"
+        self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], 0, {dtype})")
+        self.root.line(f"{count} = tl.full((), 0, {dtype})")
+        value = self._value(self._converted(total), place)
+        joined = f"m.joined_squares({part}, {parts[id(total)]}, {count}, {value})"
+        place.line(f"{part} = {f'tl.where({mask}, {joined}, {part})' if (mask := place.tile.mask) else joined}")
+        place.line(f"{count} = {count} + 1")
+
+    def _squares_of_lanes(self, expr: Reduce, tile: Tile, part: str, sums: str, total: str) -> str:
+        """The text of each lane's squares of distances from the mean of all lanes, whose sum is `total`."""
+        numel = self._size(tile.total)
+        if tile.parts is not None:
+            numel = self._new(self.root, f"tl.minimum({tile.parts.length}, {numel} - first)")
+        behind = f"{numel} - tl.arange(0, {tile.block})[None, :]"
+        dtype = register_type(expr)
+        counts = self._new(self.root, f"(({behind} + {tile.block - 1}) // {tile.block}).to({dtype})")
+        mean = self._new(self.root, f"{total} / ({numel} + tl.full((), 0, {dtype}))")
+        return f"m.squares_from({mean}, {part}, {sums}, {counts})"
 
     def _rows(self, expr: Expr) -> int:
         return self.blocks.x if self.intern.free(expr) & self.root.own else 1

@@ -235,6 +235,21 @@ def _joined(part, value, ahead, power):
 
 
 @triton.jit
+def joined_squares(part, total, count, value):
+    """The squares of the distances of `count` values from their mean, `part`, where they sum to `total`, with one value
+    more. (E. A. Youngs and E. M. Cramer, Technometrics 13, 1971.)"""
+    ahead = tl.where(count > 0, value - total * (1 / tl.maximum(count, 1)), 0)
+    return part + ahead * ahead * (count / (count + 1))
+
+
+@triton.jit
+def squares_from(mean, part, total, count):
+    """The squares of the distances of values from `mean`, by those from their own mean."""
+    ahead = total / tl.maximum(count, 1) - mean
+    return part + tl.where(count > 0, count * ahead * ahead, 0)
+
+
+@triton.jit
 def words(seed, call, thread):
     """The four words of a call of Philox with ten rounds, in their order as int32: less 2^31."""
     a, b, c, d = call.to(tl.uint32), (call >> 32).to(tl.uint32), thread.to(tl.uint32), tl.full((), 0, tl.uint32)

@@ -11,8 +11,8 @@ import torch
 from compiler.codegen import affine, triton_expr
 from compiler.codegen.edges import Edge
 from compiler.codegen.renamer import Interner, subexpressions
-from compiler.ir.index import Index, Int, Symbol, product
-from compiler.ir.loops import Bind, Buffer, Call, Cast, Check, Expr, Load, Loop, Reduce, Store
+from compiler.ir.index import Index, Int, Symbol, minimum, product
+from compiler.ir.loops import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,35 @@ class Parts:
         """The store with each reduction made from its parts."""
         loop = Loop(f"part{len(self.buffers)}_{self.buffers[0].name}", Int(self.count))
         made: dict[int, Expr] = {}
+        elements: dict[int, Expr] = {}
         for reduction, buffer in zip(self.reductions, self.buffers, strict=True):
             element = intern(Load(buffer.name, Symbol(loop.var) * self.rows + self.row, reduction.dtype))
+            elements[id(reduction)] = element
             made[id(reduction)] = intern(Reduce(reduction.op, (loop,), element, reduction.dtype))
+        for reduction in self.reductions:
+            total = sum_of_moment(reduction)
+            if total is not None and id(total) in made:
+                own = elements[id(reduction)], elements[id(total)]
+                body = self._squares(reduction, own, made[id(total)], Symbol(loop.var), intern)
+                made[id(reduction)] = intern(Reduce("sum", (loop,), body, reduction.dtype))
         return replace(store, expr=replaced(store.expr, made, intern))
+
+    def _squares(self, reduction: Reduce, own: tuple[Expr, Expr], total: Expr, part: Index, intern: Interner) -> Expr:
+        """The squares of the distances of a part's values from the mean of all. Of the part's `own` there are those
+        from its mean, and its sum."""
+        numel, dtype = product(tuple(loop.extent for loop in reduction.loops)), reduction.dtype
+        assert isinstance(numel, Int)
+        length: Index = Int(self.length)
+        if numel.value % self.length:
+            length = minimum(length, Int(numel.value) - part * self.length)
+
+        def call(op: str, *args: Expr) -> Expr:
+            return intern(Call(op, args, dtype))
+
+        size = intern(Const(length.value, dtype) if isinstance(length, Int) else AsValue(length, dtype))
+        squares, sums = own
+        ahead = call("sub", call("div", sums, size), call("div", total, intern(Const(numel.value, dtype))))
+        return call("add", squares, call("mul", size, call("mul", ahead, ahead)))
 
 
 def replaced(expr: Expr, made: dict[int, Expr], intern: Interner) -> Expr:
@@ -158,6 +183,19 @@ def peak_of(expr: Reduce) -> Reduce | None:
     match expr:
         case Reduce("sum", loops, Call("exp", (Call("sub", (value, Reduce("max") as peak)),))):
             return peak if peak.body is value and peak.loops == loops and peak.dtype == expr.dtype else None
+    return None
+
+
+def sum_of_moment(expr: Reduce) -> Reduce | None:
+    """The sum of what a sum of squares is taken of, where that is of its distances from its mean."""
+    match expr:
+        case Reduce("sum", loops, Call("mul", (gap, other))) if gap is other:
+            match gap:
+                case Call("sub", (value, Call("div", (Reduce("sum") as total, Const(count))))):
+                    numel = product(tuple(loop.extent for loop in loops))
+                    is_whole = isinstance(numel, Int) and numel.value == count and expr.dtype.is_floating_point
+                    is_its = total.body is value and total.loops == loops and total.dtype == expr.dtype
+                    return total if is_whole and is_its else None
     return None
 
 

@@ -222,3 +222,14 @@ def test_new_and_old_settings_mixed_compile() -> None:
     x, w = given()
     run = torch.compile(linear, backend="assay", options={"fallback": "error"})
     check(run, linear, (x, w), linear(x.double(), w.double()), True)
+
+
+@pytest.mark.parametrize("by_channels", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_batches_far_from_zero_are_normalized(dtype: torch.dtype, by_channels: bool) -> None:
+    """A mean of 1000 and a deviation of 1: in float32 the mean of squares would be the square of the mean."""
+    x = (torch.randn(32, 64, 32, 32, device="cuda") + 1000).to(dtype)
+    x = x.to(memory_format=torch.channels_last) if by_channels else x
+    found = torch.compile(lambda x: F.batch_norm(x, None, None, training=True), backend="assay")(x)
+    exact = F.batch_norm(x.double(), None, None, training=True)
+    torch.testing.assert_close(found.double(), exact, rtol=2e-3, atol=2e-3)
