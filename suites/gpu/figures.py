@@ -43,6 +43,8 @@ CORES = 16
 """For how many of the host's cores one of them stands."""
 NAMED = 60
 """Tests that failed, in a row."""
+COLUMNS = 400
+"""Of the lines in which pytest says why tests failed."""
 RESERVED_S = 15.0
 """What is left unused at the end, for what is running to be stopped and written."""
 
@@ -190,7 +192,7 @@ FIGURES = (
 
 def run(part: Part, limit_s: float, devices: str = "") -> list[Row]:
     """The rows of a part; one that says why, where there are none. `devices` are those it sees, all if none."""
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": devices} if devices else {})
+    environment = os.environ | {"COLUMNS": str(COLUMNS)} | ({"CUDA_VISIBLE_DEVICES": devices} if devices else {})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
         written = ["--json", str(path)] if part.writes_rows else []
@@ -218,7 +220,7 @@ def counted(said: str) -> Row:
     words = last.replace(",", "").split()
     found = {word: int(number) for number, word in itertools.pairwise(words) if number.isdigit()}
     failed = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
-    named = [line[:400] for line in lines if line.startswith(("FAILED", "ERROR"))]
+    named = [line[:COLUMNS] for line in lines if line.startswith(("FAILED", "ERROR"))]
     return {"passed": found.get("passed", 0), "failed": failed, "said": last, "names": named[:NAMED]}
 
 
