@@ -12,6 +12,8 @@ When gradients flow, `run` is the `apply` of an autograd function whose two halv
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -497,6 +499,9 @@ def _emit_writes(source: Source, signature: Signature) -> None:
 def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times: Sequence[int]) -> None:
     """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already. The
     version of each grows by as many `times` as eager writes it."""
+    if all(map(operator.is_, kept, new)):
+        increment_version(_growing(tuple(times))(kept))
+        return
     grown: list[torch.Tensor] = []
     stale, fresh = list[torch.Tensor](), list[torch.Tensor]()
     for old, value, count in zip(kept, new, times, strict=True):
@@ -510,6 +515,15 @@ def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times:
     elif stale:
         stale[0].copy_(fresh[0])
     increment_version(grown)
+
+
+@functools.lru_cache(maxsize=1024)
+def _growing(times: tuple[int, ...]) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """What takes each tensor as often as its version grows."""
+    positions = [position for position, count in enumerate(times) for _ in range(count)]
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda tensors: [tensors[position] for position in positions]
 
 
 def _emit_write(source: Source, role: Mutation) -> None:

@@ -11,20 +11,24 @@ from typing import Any
 
 from compiler.errors import VerifyError
 from compiler.ir.in_place import after, private
-from compiler.ir.index import Index, Int, Symbol
+from compiler.ir.index import Index, Int, Symbol, product
 from compiler.ir.loops import (
     Allocate,
     CallAten,
     Expect,
+    Expr,
     Kernel,
     Launch,
+    Reduce,
     Ref,
     Reinterpret,
     Reuse,
+    Scan,
     Schedule,
     Step,
 )
 from compiler.ir.lowered import Called, Generated, Sized, Tensor, Viewed
+from compiler.ir.rewrite import nodes
 from compiler.schedule.crossed import pairs_of
 from compiler.schedule.fuse import Fused, Group, references
 from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
@@ -60,7 +64,7 @@ def plan(fused: Fused, after_call: Mapping[str, str] | None = None, choose: Choo
 
     Cost: n log n in the number of steps.
     """
-    planner = _Planner(fused)
+    planner = _Planner(fused, frozenset(after_call or ()))
     outputs = tuple(planner.argument(output) for output in fused.lowered.outputs)
     steps = planner.ordered()
     if choose is not None:
@@ -75,8 +79,9 @@ def plan(fused: Fused, after_call: Mapping[str, str] | None = None, choose: Choo
 
 
 class _Planner:
-    def __init__(self, fused: Fused) -> None:
+    def __init__(self, fused: Fused, written_back: frozenset[str] = frozenset()) -> None:
         self.fused = fused
+        self.written_back = written_back
         self.lowered = fused.lowered
         self.constants: dict[str, Any] = dict(fused.lowered.constants)
         self.views = {d.tensor.name: d for d in self.lowered.definitions if isinstance(d, Viewed)}
@@ -121,12 +126,13 @@ class _Planner:
 
     def _add_kernels(self) -> None:
         origins = {d.tensor.name: d.origin for d in self.lowered.definitions if isinstance(d, Generated)}
-        for group, bound in self._laid_out(origins):
+        groups, after = self._counters_apart()
+        for group, bound in self._laid_out(groups, origins):
             reads = tuple(name for name in bound.arguments if name not in bound.writes)
             self.read_by_kernels.update(reads)
             steps: list[Step] = [self._allocate(name) for name in bound.writes]
             steps.append(self._launch(bound))
-            self.units.append(_Unit(group.position, reads, bound.writes, tuple(steps)))
+            self.units.append(_Unit(group.position, (*reads, *after.get(id(group), ())), bound.writes, tuple(steps)))
 
         for scattering in self.fused.scatterings:
             bound = lay_out_scattering(scattering, self.fused)
@@ -136,9 +142,34 @@ class _Planner:
             both = (Reuse(name, base), self._launch(bound))
             self.units.append(_Unit(scattering.position, (base, *reads), (name,), both))
 
-    def _laid_out(self, origins: dict[str, str]) -> list[tuple[Group, Bound]]:
+    def _counters_apart(self) -> tuple[list[Group], dict[int, tuple[str, ...]]]:
+        """The groups, of which some are several: a single number that an input holds after the call, as an optimizer's
+        counter, is written when no loop reads that input any more, so that it is written over it.
+
+        And of groups what has to be there before, beside what they read.
+        """
+        groups, before = list[Group](), dict[int, tuple[str, ...]]()
+        for group in self.fused.groups:
+            members = group.expansions
+            numbers = [name for name in members if name in self.written_back and self._is_number(name, members[name])]
+            others = {name: expr for name, expr in members.items() if name not in numbers}
+            groups.append(group)
+            if not numbers or not others or not group.domain:
+                continue
+            groups[-1] = dataclasses.replace(group, expansions=others)
+            for name in numbers:
+                groups.append(Group(group.level, (), {name: members[name]}, position=group.position))
+                before[id(groups[-1])] = tuple(others)
+        return groups, before
+
+    def _is_number(self, name: str, expr: Expr) -> bool:
+        """Whether a value is one number, that is quickly computed."""
+        is_one = product(self.lowered.tensors[name].shape) == Int(1)
+        return is_one and not any(isinstance(node, Reduce | Scan) for node in nodes(expr))
+
+    def _laid_out(self, groups: list[Group], origins: dict[str, str]) -> list[tuple[Group, Bound]]:
         """The kernels of the groups; of two that go by rows and by columns of one matrix one, in the later's place."""
-        found = {id(group): (group, lay_out(group, self.fused, origins)) for group in self.fused.groups}
+        found = {id(group): (group, lay_out(group, self.fused, origins)) for group in groups}
         for rows, columns in list(pairs_of(list(found.values()))):
             later = max(rows, columns, key=lambda group: group.position)
             both = lay_out_both(rows, columns, self.fused, origins)
