@@ -6,7 +6,8 @@ A program computes a tile of two axes. `x` runs over the loops outside of every 
 reduced, or over the inner loops of a nest without reductions. A value has the shape [x, y], with 1 for an axis that it
 does not depend on, so what belongs to a row is computed once a row; where a tile is one row, that is a scalar. A row
 that fits into a tile is read once and stays in registers; a longer one is walked in steps, once for all reductions that
-wait for no other:
+wait for no other, with sums of powers beside the greatest, squares of distances beside the sum, and stores of what it
+reads:
 
     for y_0 in range(0, n, 2048):  part = part + tl.where(in range, x[i, y], 0)
     total = tl.sum(part, 1)
