@@ -24,7 +24,7 @@ from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
 from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf, held
 from compiler.capture.lists import has_lists, without_lists
-from compiler.capture.masks import has_true_mask, without_mask
+from compiler.capture.masks import ATTENTION, has_true_mask, laid_out, with_mask
 from compiler.errors import Unsupported
 from compiler.ir.devices import current_if_asked
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
@@ -230,7 +230,8 @@ def _call(
     def run(args: list[object]) -> Sequence[object]:
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
-            results, structure = pytree.tree_flatten(_Recorded(gm, state, unmasked).run(*args[: len(placeholders)]))
+            recorded = _Recorded(gm, state, unmasked, may_round)
+            results, structure = pytree.tree_flatten(recorded.run(*args[: len(placeholders)]))
         spec[:] = [structure]
         return results
 
@@ -249,10 +250,14 @@ class _Recorded(fx.Interpreter):
     """Runs a graph on what is recorded, its own tensors too."""
 
     def __init__(
-        self, gm: fx.GraphModule, state: Mapping[str, object], unmasked: frozenset[fx.Node] = frozenset()
+        self,
+        gm: fx.GraphModule,
+        state: Mapping[str, object],
+        unmasked: frozenset[fx.Node] = frozenset(),
+        may_round: bool = False,
     ) -> None:
         super().__init__(gm)
-        self._state, self._unmasked = state, unmasked
+        self._state, self._unmasked, self._may_round = state, unmasked, may_round
         self._named: set[Any] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -263,7 +268,10 @@ class _Recorded(fx.Interpreter):
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
-        return without_mask(args, kwargs) if n in self._unmasked else (args, kwargs)
+        if n in self._unmasked:
+            return with_mask(args, kwargs, None)
+        is_attention = n.op == "call_function" and n.target is ATTENTION
+        return laid_out(args, kwargs) if is_attention and self._may_round else (args, kwargs)
 
     def _name(self, result: Any, lines: str) -> None:
         """Has anomaly mode say which lines of the user's made the nodes of a result that autograd has made just now."""

@@ -1,4 +1,4 @@
-"""Masks of attention that are true everywhere are left out; all others stay."""
+"""Masks of attention that are true everywhere are left out; all others stay, laid out row by row on a GPU."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
-from compiler.capture.masks import has_true_mask
+from compiler.capture.masks import has_true_mask, laid_out, row_by_row
 from compiler.fx import assay
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -81,3 +82,32 @@ def test_attention_is_eagers(function: Attention, dynamic: bool) -> None:
     want.sum().backward()
     for one, other in zip(given, others, strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-5)
+
+
+LAID_OUT = [
+    (torch.randn(1, 5, 6, 3).permute(0, 3, 1, 2).expand(2, -1, -1, -1), (0, 30, 6, 1)),
+    (torch.randn(6, 5).t(), (6, 1)),
+    (torch.randn(5, 1).expand(5, 6), (6, 1)),
+    (torch.randn(4, 1, 5, 6).expand(4, 3, 5, 6), None),
+    (torch.randn(5, 6)[:, :1], None),
+    (torch.randn(12)[::2], (1,)),
+    (torch.tensor(True), None),
+]
+
+
+@pytest.mark.parametrize(("mask", "strides"), LAID_OUT, ids=lambda value: None)
+def test_row_by_row(mask: Tensor, strides: tuple[int, ...] | None) -> None:
+    found = row_by_row(mask)
+    assert torch.equal(found, mask)
+    assert found is mask if strides is None else found.stride() == strides
+
+
+def test_only_halves_on_a_gpu_are_laid_out() -> None:
+    with FakeTensorMode():
+        apart = torch.empty(6, 5).t()
+        single, half = (torch.empty(2, 3, 5, 8, dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
+        on_a_gpu = torch.empty(2, 3, 5, 8, device="cuda")
+        for query in (single, half, on_a_gpu):
+            assert laid_out((query, query, query, apart), {})[0][3] is apart
+        laid = laid_out((), {"query": torch.empty_like(on_a_gpu, dtype=torch.float16), "attn_mask": apart})[1]
+        assert laid["attn_mask"].stride() == (6, 1)

@@ -1,10 +1,16 @@
-"""Masks of attention that a program computes of nothing but numbers, and that are true everywhere.
+"""Masks of attention that keep torch from its fast kernels, and need not.
 
     positions = arange(197); mask = (positions[None, None, :, None] >= 0).expand(8, 1, 197, 197)
     scaled_dot_product_attention(q, k, v, attn_mask=mask)      ->     scaled_dot_product_attention(q, k, v)
 
-Libraries build such masks only for programs that are recorded. With a mask torch's fastest kernels are out of the
-question, and where its rows begin off 16 bytes there is none but products and a softmax in float32.
+A mask that a program computes of nothing but numbers, and that is true everywhere, is left out. Libraries build such
+masks only for programs that are recorded. With a mask torch's fastest kernels are out of the question, and where its
+rows begin off 16 bytes there is none but products and a softmax in float32.
+
+    bias = table[buckets].permute(2, 0, 1)[None]               ->     bias.contiguous()
+
+Nor is there on a GPU where a row's elements lie apart, as those of a bias that is looked up for each pair of positions
+and has its heads innermost. Halves have theirs laid out row by row.
 """
 
 from __future__ import annotations
@@ -44,11 +50,42 @@ def has_true_mask(node: fx.Node) -> bool:
     return isinstance(mask, fx.Node) and _is_true(mask)
 
 
-def without_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of attention without the mask among them."""
+def with_mask(
+    args: Sequence[Any], kwargs: Mapping[str, Any], mask: Tensor | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of attention with another mask among them, or none."""
     if len(args) > MASK:
-        return (*args[:MASK], None, *args[MASK + 1 :]), dict(kwargs)
-    return tuple(args), {**kwargs, "attn_mask": None}
+        return (*args[:MASK], mask, *args[MASK + 1 :]), dict(kwargs)
+    return tuple(args), {**kwargs, "attn_mask": mask}
+
+
+def laid_out(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of attention, on a GPU and in halves with the elements of each row of a mask side by side."""
+    mask = args[MASK] if len(args) > MASK else kwargs.get("attn_mask")
+    query = args[0] if args else kwargs.get("query")
+    if not isinstance(mask, Tensor) or not isinstance(query, Tensor) or not _is_of_halves(query):
+        return tuple(args), dict(kwargs)
+    return with_mask(args, kwargs, row_by_row(mask))
+
+
+def row_by_row(mask: Tensor) -> Tensor:
+    """The mask with the elements of each row side by side; itself where they are, or where there is one a row. What is
+    expanded over other dimensions is still there once."""
+    if mask.dim() == 0 or mask.size(-1) == 1 or mask.stride(-1) == 1:
+        return mask
+    rows = mask
+    for dim in range(mask.dim() - 1):
+        if mask.stride(dim) == 0 and mask.size(dim) != 1:
+            rows = rows.narrow(dim, 0, 1)
+    return rows.contiguous().expand(mask.size())
+
+
+def _is_of_halves(query: Tensor) -> bool:
+    """Whether attention on a GPU computes in 16 bits, by its input or as autocast has it."""
+    if query.device.type != "cuda":
+        return False
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
+    return dtype in (torch.float16, torch.bfloat16)
 
 
 def _is_true(mask: fx.Node) -> bool:
