@@ -148,7 +148,8 @@ def test_a_part_that_fails_or_takes_too_long_says_so() -> None:
 
 
 def test_tests_are_counted_by_what_pytest_says_last() -> None:
-    found = counted("..F\nFAILED a.py::b - no\n1 failed, 170 passed, 2 skipped in 36.76s\n")
+    found = counted("..F\n____ b ____\n> f()\nE   no\nFAILED a.py::b - no\n1 failed, 170 passed, 2 skipped in 36.76s\n")
+    assert found["reasons"] == ["____ b ____", "E   no"]
     assert found["failed"] == 1 and found["names"] == ["FAILED a.py::b - no"]
     assert counted("171 passed in 36.76s")["passed"] == 171 and "failed" not in counted("")
     assert counted("1 failed, 2 passed in 3.10s\nsys:1: ResourceWarning: unclosed file <name=96>\n")["failed"] == 1

@@ -111,3 +111,5 @@ def test_only_halves_on_a_gpu_are_laid_out() -> None:
             assert laid_out((query, query, query, apart), {})[0][3] is apart
         laid = laid_out((), {"query": torch.empty_like(on_a_gpu, dtype=torch.float16), "attn_mask": apart})[1]
         assert laid["attn_mask"].stride() == (6, 1)
+        learned = torch.empty(6, 5, requires_grad=True).t()
+        assert laid_out((on_a_gpu.half(),) * 3, {"attn_mask": learned})[1]["attn_mask"] is learned

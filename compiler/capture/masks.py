@@ -10,7 +10,8 @@ rows begin off 16 bytes there is none but products and a softmax in float32.
     bias = table[buckets].permute(2, 0, 1)[None]               ->     bias.contiguous()
 
 Nor is there on a GPU where a row's elements lie apart, as those of a bias that is looked up for each pair of positions
-and has its heads innermost. Halves have theirs laid out row by row.
+and has its heads innermost. Halves have theirs laid out row by row, but where a mask is learned: the fast kernels round
+its gradient for each pair of positions, and what a table sums of those is then a tenth off.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def laid_out(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any,
     """The arguments of attention, on a GPU and in halves with the elements of each row of a mask side by side."""
     mask = args[MASK] if len(args) > MASK else kwargs.get("attn_mask")
     query = args[0] if args else kwargs.get("query")
-    if not isinstance(mask, Tensor) or not isinstance(query, Tensor) or not _is_of_halves(query):
+    if not isinstance(mask, Tensor) or not isinstance(query, Tensor) or not _is_of_halves(query) or mask.requires_grad:
         return tuple(args), dict(kwargs)
     return with_mask(args, kwargs, row_by_row(mask))
 

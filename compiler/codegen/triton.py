@@ -561,29 +561,26 @@ class _Emitter:
         self.count += len(members)
         peaks = {id(e): peak for e in members if (peak := peak_of(e)) is not None and id(peak) in parts}
         sums = {id(e): total for e in members if (total := sum_of_moment(e)) is not None and id(total) in parts}
+        totals = {id(total) for total in sums.values()}
         for reduction in sorted(members, key=lambda e: id(e) not in peaks | sums):  # before those, which they read
             if id(reduction) in sums:
                 self._square_in_steps(reduction, sums[id(reduction)], place, parts)
-            else:
+            elif id(reduction) not in totals:
                 self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
         for where, lines in [self._store_lines(store, place) for store in stores]:
             for line in lines:
                 where.line(line)
         self._end(tile, place)
         for reduction in members:
-            if id(reduction) not in peaks | sums:
+            if id(reduction) not in peaks | sums and id(reduction) not in totals:
                 self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, parts[id(reduction)]))
         for reduction in members:
-            part = parts[id(reduction)]
-            if id(reduction) in peaks:
+            if id(reduction) in sums:
+                self._join_lanes(reduction, sums[id(reduction)], tile, parts)
+            elif id(reduction) in peaks:
                 peak = peaks[id(reduction)]
-                part = f"{part} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
-            elif id(reduction) in sums:
-                total = sums[id(reduction)]
-                part = self._squares_of_lanes(reduction, tile, part, parts[id(total)], self.root.names[id(total)])
-            else:
-                continue
-            self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, part))
+                part = f"{parts[id(reduction)]} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
+                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, part))
 
     def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to those before. With `peak`, a sum of powers beside their greatest
@@ -603,28 +600,37 @@ class _Emitter:
         return tile.lane == tile.name
 
     def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
-        """The lines that join a step's values to the squares of the distances of those before from their mean, lane by
-        lane: each has met as many as there were steps."""
+        """The lines that join a step's values to the squares of the distances of those before from their mean, and to
+        their sum, lane by lane: each has met as many as there were steps. All are taken relative to the first one that
+        the lane met, as what is far from zero sums to what is coarse."""
         assert place.tile is not None
-        part, dtype = parts[id(expr)], register_type(expr)
-        count = f"{part}_met"
-        self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], 0, {dtype})")
-        self.root.line(f"{count} = tl.full((), 0, {dtype})")
+        squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
+        for name in (squares, sums, f"{sums}_from"):
+            self.root.line(f"{name} = tl.full([{self._rows(expr)}, {place.tile.block}], 0, {dtype})")
+        self.root.line(f"{sums}_met = tl.full((), 0, {dtype})")
         value = self._value(self._converted(total), place)
-        joined = f"m.joined_squares({part}, {parts[id(total)]}, {count}, {value})"
-        place.line(f"{part} = {f'tl.where({mask}, {joined}, {part})' if (mask := place.tile.mask) else joined}")
-        place.line(f"{count} = {count} + 1")
+        place.line(f"{sums}_from = m.first_met({sums}_from, {sums}_met, {value})")
+        gap = self._new(place, f"{value} - {sums}_from")
+        joined = f"m.joined_squares({squares}, {sums}, {sums}_met, {gap})", f"{sums} + {gap}"
+        for name, text in zip((squares, sums), joined, strict=True):
+            place.line(f"{name} = {f'tl.where({mask}, {text}, {name})' if (mask := place.tile.mask) else text}")
+        place.line(f"{sums}_met = {sums}_met + 1")
 
-    def _squares_of_lanes(self, expr: Reduce, tile: Tile, part: str, sums: str, total: str) -> str:
-        """The text of each lane's squares of distances from the mean of all lanes, whose sum is `total`."""
+    def _join_lanes(self, expr: Reduce, total: Reduce, tile: Tile, parts: dict[int, str]) -> None:
+        """The lines that make the sum of all lanes' values, and of the squares of their distances from the mean."""
+        squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
         numel = self._size(tile.total)
         if tile.parts is not None:
             numel = self._new(self.root, f"tl.minimum({tile.parts.length}, {numel} - first)")
-        behind = f"{numel} - tl.arange(0, {tile.block})[None, :]"
-        dtype = register_type(expr)
-        counts = self._new(self.root, f"(({behind} + {tile.block - 1}) // {tile.block}).to({dtype})")
-        mean = self._new(self.root, f"{total} / ({numel} + tl.full((), 0, {dtype}))")
-        return f"m.squares_from({mean}, {part}, {sums}, {counts})"
+        counts = self._new(self.root, f"m.counts_of_lanes({numel}, {tile.block}).to({dtype})")
+        numel = self._new(self.root, f"{numel} + tl.full((), 0, {dtype})")
+        firsts = self._reduced(total, f"tl.where({counts} > 0, {sums}_from, 0)")
+        start = self._new(self.root, f"{firsts} / tl.minimum({numel}, {tile.block})")
+        ahead = self._new(self.root, f"{sums} + {counts} * ({sums}_from - {start})")
+        lanes = self._new(self.root, self._reduced(total, ahead))
+        apart = f"m.squares_from({lanes} / {numel}, {squares}, {ahead}, {counts})"
+        self.root.names[id(total)] = self._new(self.root, f"{lanes} + {numel} * {start}")
+        self.root.names[id(expr)] = self._new(self.root, self._reduced(expr, apart))
 
     def _rows(self, expr: Expr) -> int:
         return self.blocks.x if self.intern.free(expr) & self.root.own else 1

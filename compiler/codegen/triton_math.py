@@ -235,6 +235,18 @@ def _joined(part, value, ahead, power):
 
 
 @triton.jit
+def first_met(first, count, value):
+    """The first value that a lane has met, whose `count` was 0 by then; 0 for one that sums cannot be taken from."""
+    return tl.where(count > 0, first, tl.where(tl.abs(value) < 1e30, value, 0))
+
+
+@triton.jit
+def counts_of_lanes(numel, lanes: tl.constexpr):
+    """How many of `numel` values each of so many lanes meets, where they take them in turns."""
+    return (numel - tl.arange(0, lanes)[None, :] + (lanes - 1)) // lanes
+
+
+@triton.jit
 def joined_squares(part, total, count, value):
     """The squares of the distances of `count` values from their mean, `part`, where they sum to `total`, with one value
     more. (E. A. Youngs and E. M. Cramer, Technometrics 13, 1971.)"""

@@ -43,6 +43,8 @@ CORES = 16
 """For how many of the host's cores one of them stands."""
 NAMED = 60
 """Tests that failed, in a row."""
+REASONS = 200
+"""Lines of what pytest says of them."""
 COLUMNS = 400
 """Of the lines in which pytest says why tests failed."""
 RESERVED_S = 15.0
@@ -221,7 +223,9 @@ def counted(said: str) -> Row:
     found = {word: int(number) for number, word in itertools.pairwise(words) if number.isdigit()}
     failed = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
     named = [line[:COLUMNS] for line in lines if line.startswith(("FAILED", "ERROR"))]
-    return {"passed": found.get("passed", 0), "failed": failed, "said": last, "names": named[:NAMED]}
+    reasons = [line[:COLUMNS] for line in lines if line.startswith(("E   ", "____"))]
+    row: Row = {"passed": found.get("passed", 0), "failed": failed, "said": last}
+    return row | {"names": named[:NAMED], "reasons": reasons[:REASONS]}
 
 
 def go_on(

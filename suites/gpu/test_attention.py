@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
+FAST = "aten::_scaled_dot_product_efficient_attention"
 HEADS, LENGTH, WIDTH, BUCKETS = 8, 128, 64, 32
 
 
@@ -30,24 +34,40 @@ def inputs(dtype: torch.dtype) -> list[Tensor]:
     return [value.requires_grad_() for value in made]
 
 
-def values_and_gradients(function: object, given: list[Tensor]) -> list[Tensor]:
-    result = function(*given)  # type: ignore[operator]
-    weights = torch.linspace(-1, 1, result.numel(), device="cuda", dtype=result.dtype).view_as(result)
-    return [result, *torch.autograd.grad((result * weights).sum(), given)]
+def operators_called(function: Callable[..., Any], given: Sequence[Tensor]) -> set[str]:
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        function(*given)
+    return {each.key for each in seen.key_averages()}
+
+
+def check(found: Sequence[Tensor], eagers: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype) -> None:
+    for index, (ours, eager, best) in enumerate(zip(found, eagers, exact, strict=True)):
+        scale = best.abs().max()
+        own, theirs = (float((each.double() - best).abs().max() / scale) for each in (ours, eager))
+        assert own < 2 * theirs + 4 * torch.finfo(dtype).eps, f"of {index}, ours is {own:.1e} off, eager {theirs:.1e}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_bias_that_is_looked_up(dtype: torch.dtype) -> None:
     torch._dynamo.reset()
     run = torch.compile(biased, backend="assay", options={"fallback": "error"})
-    found = values_and_gradients(run, inputs(dtype))
-    eagers = values_and_gradients(biased, inputs(dtype))
-    exact = values_and_gradients(biased, [value.detach().double().requires_grad_() for value in inputs(dtype)])
-    for ours, eager, best in zip(found, eagers, exact, strict=True):
-        scale = best.abs().max()
-        own, theirs = ((each.double() - best).abs().max() / scale for each in (ours, eager))
-        assert own < 2 * theirs + 4 * torch.finfo(dtype).eps, (own, theirs)
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        run(*inputs(dtype))
-    called = {each.key for each in seen.key_averages()}
-    assert "aten::_scaled_dot_product_efficient_attention" in called, called
+    with torch.no_grad():
+        exact = biased(*(value.double() for value in inputs(dtype)))
+        check([run(*inputs(dtype))], [biased(*inputs(dtype))], [exact], dtype)
+        assert FAST in operators_called(run, inputs(dtype))
+        assert FAST not in operators_called(biased, inputs(dtype))
+
+
+def gradients(function: Callable[..., Tensor], given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    result = function(*given)
+    generator = torch.Generator("cuda").manual_seed(1)
+    tangent = torch.randn(result.shape, device="cuda", generator=generator).to(result.dtype)
+    return result, *torch.autograd.grad(result, given, tangent)
+
+
+def test_bias_that_is_learned_has_eagers_gradient() -> None:
+    torch._dynamo.reset()
+    run = torch.compile(biased, backend="assay", options={"fallback": "error"})
+    exact = gradients(biased, [value.detach().double().requires_grad_() for value in inputs(torch.bfloat16)])
+    found = gradients(run, inputs(torch.bfloat16))
+    check(found, gradients(biased, inputs(torch.bfloat16)), exact, torch.bfloat16)
