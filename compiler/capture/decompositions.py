@@ -15,6 +15,7 @@ from compiler.capture.batch_norm import BATCH_NORM
 from compiler.capture.copies import COPIES
 from compiler.capture.foreach import FOREACH
 from compiler.capture.group_norm import GROUP_NORM
+from compiler.capture.wide_sums import WIDE_SUMS
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -65,7 +66,10 @@ EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
     **FOREACH,
     **COPIES,
+    **WIDE_SUMS,
 }
-"""Those that do what eager does, bit for bit."""
+"""Those that do what eager does, bit for bit, but for the order of a sum."""
 
-DECOMPOSITIONS: Decompositions = {**TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES}  # type: ignore[dict-item]
+DECOMPOSITIONS: Decompositions = {
+    **TABLE, **OWN, **BATCH_NORM, **GROUP_NORM, **FOREACH, **COPIES, **WIDE_SUMS,  # type: ignore[dict-item]
+}  # fmt: skip

@@ -15,7 +15,8 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-FAST = "aten::_scaled_dot_product_efficient_attention"
+WRITTEN_OUT = "aten::bmm"
+"""What torch falls back on: products and a softmax in float32."""
 HEADS, LENGTH, WIDTH, BUCKETS = 8, 128, 64, 32
 
 
@@ -54,8 +55,8 @@ def test_bias_that_is_looked_up(dtype: torch.dtype) -> None:
     with torch.no_grad():
         exact = biased(*(value.double() for value in inputs(dtype)))
         check([run(*inputs(dtype))], [biased(*inputs(dtype))], [exact], dtype)
-        assert FAST in operators_called(run, inputs(dtype))
-        assert FAST not in operators_called(biased, inputs(dtype))
+        assert WRITTEN_OUT not in operators_called(run, inputs(dtype))
+        assert WRITTEN_OUT in operators_called(biased, inputs(dtype)), "torch has become faster: this is not needed"
 
 
 def gradients(function: Callable[..., Tensor], given: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -808,6 +808,25 @@ def anomaly_mode_where_nothing_is_wrong() -> Made:
     return _product, (leaf(3), leaf(3)), {}
 
 
+@program(accumulated, modes=TRAIN)
+def gradient_of_a_table_in_halves_that_is_looked_up_often() -> Made:
+    """Eager's kernels on a GPU add up in float32 what meets in a row."""
+
+    def f(table: Tensor, x: Tensor) -> Tensor:
+        at = torch.arange(2048, device=x.device) % 3
+        return F.embedding(at, table) * x
+
+    return f, (torch.ones(4, 8, dtype=torch.bfloat16).requires_grad_(), numbers(2048, 8).bfloat16()), {}
+
+
+@program(accumulated, modes=TRAIN)
+def gradient_of_elements_in_halves_that_are_taken_often() -> Made:
+    def f(table: Tensor, x: Tensor) -> Tensor:
+        return table[torch.arange(2048, device=x.device) % 3, 1:] * x
+
+    return f, (torch.ones(4, 9, dtype=torch.bfloat16).requires_grad_(), numbers(2048, 8).bfloat16()), {}
+
+
 def _autocast_at_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
     y = f(x, w)
     with torch.autocast("cpu", torch.bfloat16):
