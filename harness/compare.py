@@ -32,7 +32,7 @@ from harness.memory import bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle
 from harness.outcome import Difference
-from harness.tolerance import explain, explain_reals
+from harness.tolerance import UNTOLD, explain, explain_reals
 
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
@@ -63,6 +63,8 @@ class Comparison:
     unstable: tuple[Difference, ...] = ()
     unjudged: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
+    untold: tuple[Difference, ...] = ()
+    """What eager's own neighbours do not settle."""
 
 
 def compare(
@@ -81,10 +83,10 @@ def compare(
     steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
     draws = own_random_stream and any(step.uses_random for step in oracle.eager)
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
-    different = [difference for difference in steady if difference not in excused]
-    return Comparison(
-        tuple(different), tuple(unstable), _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
-    )
+    untold = [difference for difference in steady if difference.detail.startswith(UNTOLD)]
+    different = [difference for difference in steady if difference not in (*excused, *untold)]
+    unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
+    return Comparison(tuple(different), tuple(unstable), unjudged, notes, tuple(untold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,15 +329,21 @@ class _Pair:
             if self.ours.ambient.get(name) != eager_on:
                 yield Difference("ambient", name, f"after the call it is {'on' if eager_on else 'off'} in eager")
         for category in sorted(self._missing_warnings()):
-            yield Difference("warnings", category, "eager warns, ours does not")
-        for category in sorted(self.ours.warnings - self.oracle.any_warnings(self.index)):
-            yield Difference("warnings", category, "ours warns, eager does not")
+            said = _first_line(self.eager.warnings[category])
+            yield Difference("warnings", category, f"eager warns, ours does not: {said}")
+        for category in sorted(self.ours.warnings.keys() - self.oracle.any_warnings(self.index)):
+            said = _first_line(self.ours.warnings[category])
+            yield Difference("warnings", category, f"ours warns, eager does not: {said}")
         if self.asked.with_hooks and self.eager.hooks != self.ours.hooks:
             told = [", ".join(hooks) or "none" for hooks in (self.ours.hooks, self.eager.hooks)]
             yield Difference("hooks", "order", f"gradients arrive in the order {told[0]}; in eager {told[1]}")
 
     def _missing_warnings(self) -> frozenset[str]:
-        return self.oracle.sure_warnings(self.index) - self.ours.warnings
+        return self.oracle.sure_warnings(self.index) - self.ours.warnings.keys()
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:200] if text.strip() else "nothing"
 
 
 def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:

@@ -104,7 +104,8 @@ class Observation:
     earlier: dict[str, Seen]
     """The previous step's outputs, looked at again after this step."""
     error: Raised | None
-    warnings: frozenset[str]
+    warnings: dict[str, str]
+    """By category, what the first one says."""
     random: dict[str, str]
     """A digest of each random stream after the step: the global ones, and the generators that the call reaches."""
     ambient: dict[str, bool]
@@ -125,7 +126,7 @@ class _Step:
     aliases: frozenset[Alias] = frozenset()
     error: Raised | None = None
     hooks: list[str] = field(default_factory=list)
-    warnings: frozenset[str] = frozenset()
+    warnings: dict[str, str] = field(default_factory=dict)
     ambient: dict[str, bool] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -460,7 +461,8 @@ def _recorded_warnings(step: _Step) -> Iterator[None]:
         try:
             yield
         finally:
-            step.warnings = frozenset(warning.category.__name__ for warning in caught if _is_of_program(warning))
+            found = [warning for warning in caught if _is_of_program(warning)]
+            step.warnings = {warning.category.__name__: str(warning.message) for warning in reversed(found)}
 
 
 def _is_of_program(warning: warnings.WarningMessage) -> bool:

@@ -70,11 +70,11 @@ class Oracle:
 
     def sure_warnings(self, step: int) -> frozenset[str]:
         """Categories that eager gave in both runs."""
-        return self.eager[step].warnings & self.again[step].warnings
+        return frozenset(self.eager[step].warnings.keys() & self.again[step].warnings.keys())
 
     def any_warnings(self, step: int) -> frozenset[str]:
         """Categories that eager gave in some run."""
-        return self.eager[step].warnings | self.again[step].warnings
+        return frozenset(self.eager[step].warnings.keys() | self.again[step].warnings.keys())
 
     def _scale(self, step: int, kind: str) -> float:
         if (step, kind) not in self._scales:

@@ -9,7 +9,7 @@ What follows from the comparison is one verdict, the first of these that applies
     diverged             a field differs; `differences` names it; not where a step of the gradient lies between two
                          right programs (harness/beside.py), and a neighbouring call is judged instead
     reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/placed.py) does
-                         what the backend did; the rest is the same
+                         what the backend did, or goes as far on neighbouring numbers; the rest is the same
     no-oracle            a field cannot be judged because the backend draws its own random numbers; the rest is the same
     same
 
@@ -367,6 +367,8 @@ def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
         return "diverged", _said_by_eager(eager)
     if comparison.unstable:
         return "reference-unstable", "eager differs from itself"
+    if comparison.untold:
+        return "reference-unstable", "eager on neighbouring numbers is as far from itself"
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
 
 
@@ -400,4 +402,8 @@ def _reported(comparison: Comparison) -> tuple[Difference, ...]:
         dataclasses.replace(difference, detail=f"reference-unstable: of two eager runs, {difference.detail}")
         for difference in comparison.unstable
     )
-    return (*comparison.different, *unstable, *comparison.unjudged)
+    untold = (
+        dataclasses.replace(difference, detail=f"reference-unstable: {difference.detail}")
+        for difference in comparison.untold
+    )
+    return (*comparison.different, *unstable, *untold, *comparison.unjudged)

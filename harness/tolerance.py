@@ -46,7 +46,9 @@ than a rounding of that, and so nothing but a rest of what cancelled). Then eage
 `A` and `R`, and the floor is 4 ulps of (|e_i| + s), times the square root of how many input elements there are for
 each element. Where every sample strays too, eager itself is ill-conditioned here (a ReLU that flips moves a gradient):
 how far its neighbouring inputs move it is then the only measure of its own error, and samples count up to the fourth
-root of the precision. Further than that is another result, not rounding. A result in float64 may hold what was rounded
+root of the precision. Further than that is another result, not rounding; unless all samples are further, one of them
+at least as far as ours, and numbers so many that nobody chose them: then nothing can be told (`UNTOLD`): in a network
+of fifty normalized layers a rounding may turn the sign of what its first weights get. A result in float64 may hold what was rounded
 to float32 on the way: without an anchor, the reach is that of the narrowest dtype among inputs and results.
 """
 
@@ -67,6 +69,8 @@ FACTOR = 4.0
 FLOOR_ULPS = 4.0
 UNCHOSEN = 10_000
 """Numbers that a program takes, of which a tie is nothing that it is about."""
+UNTOLD = "eager on neighbouring numbers goes as far"
+"""How an explanation begins of a difference that may be a rounding or none."""
 
 Samples = Callable[[], Sequence[Tensor]]
 
@@ -93,6 +97,10 @@ class Evidence:
     beyond: float = 0.0
     fan_in: float = 1.0
     precision: float = 0.0
+
+    def is_unchosen(self, eager: Tensor) -> bool:
+        """Whether the program takes so many numbers that nobody chose them one by one."""
+        return self.fan_in * max(1, eager.numel()) >= UNCHOSEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,13 @@ def explain_reals(
         near = [sample for sample in samples if _distance(sample, eager) <= far]
     made = rule.bound(eager, truth, near)
     excess = (ours - made.centre).abs() - made.bound
-    return None if bool((excess <= 0).all()) else _worst(ours, eager, made, excess)
+    if bool((excess <= 0).all()):
+        return None
+    worst = _worst(ours, eager, made, excess)
+    if near or truth is not None or not samples or not evidence.is_unchosen(eager):
+        return worst
+    strayed = max(_distance(sample, eager) for sample in samples)
+    return f"{UNTOLD}, {strayed:.3g}: {worst}" if _distance(ours, eager) <= strayed < math.inf else worst
 
 
 def _numbers(samples: Samples, finite: Tensor) -> list[Tensor]:
@@ -206,7 +220,7 @@ def _within_margin(ours: Tensor, eager: Tensor, evidence: Evidence) -> Tensor:
     found = torch.zeros_like(eager, dtype=torch.bool)
     if evidence.truth is not None and (evidence.truth.shape, evidence.truth.dtype) == (eager.shape, eager.dtype):
         found |= ours == evidence.truth
-    if evidence.fan_in * max(1, eager.numel()) >= UNCHOSEN:
+    if evidence.is_unchosen(eager):
         for sample in evidence.elsewhere():
             if sample.shape == eager.shape:
                 found |= ours == sample

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.tolerance import Evidence, explain
+from harness.tolerance import UNTOLD, Evidence, explain
 
 
 def around(truth: Tensor, ulps: float, seed: int = 0) -> Tensor:
@@ -176,3 +176,16 @@ def test_tolerance_draws_neighbours_that_keep_labels_where_the_others_stray() ->
     assert explain(ours, eager, Evidence(truth, samples=lambda: strayed)) is not None
     assert explain(ours, eager, Evidence(truth, samples=lambda: strayed, kept=lambda: near)) is None
     assert explain(ours, eager, Evidence(truth, samples=lambda: strayed, kept=lambda: strayed)) is not None
+
+
+@pytest.mark.parametrize(("off", "fan_in", "is_untold"), [(0.3, 1e7, True), (0.5, 1e7, False), (0.3, 1.0, False)])
+def test_tolerance_says_where_eager_goes_as_far_itself(off: float, fan_in: float, is_untold: bool) -> None:
+    """Of few numbers somebody chose them, so that a step between them is what the program is about."""
+    eager = around(torch.linspace(-1, 1, 1000, dtype=torch.float64), 0)
+    strays = [eager + 0.4 * eager.roll(1), eager + 0.2]
+    evidence = Evidence(samples=lambda: strays, scale=1.0, fan_in=fan_in)
+    told = explain(eager + off, eager, evidence)
+    assert told is not None and told.startswith(UNTOLD) == is_untold
+    near = Evidence(samples=lambda: [*strays, eager + 1e-6], scale=1.0, fan_in=fan_in)
+    told = explain(eager + off, eager, near)
+    assert told is not None and not told.startswith(UNTOLD)

@@ -167,6 +167,25 @@ def test_run_says_what_eager_does_not_agree_on() -> None:
     assert all("reference-unstable" in found.detail for found in result.differences)
 
 
+@case()
+def iterated() -> Any:
+    """Each step doubles what a rounding was, and more."""
+
+    def f(x: Tensor) -> Tensor:
+        for _ in range(60):
+            x = 3.99 * x * (1 - x)
+        return x
+
+    return f, (torch.rand(20_000) * 0.8 + 0.1,), {}
+
+
+def test_run_says_where_eager_goes_as_far_on_neighbouring_numbers() -> None:
+    result = run_case(iterated, "infer", changed(lambda output: output.roll(1)), timed=False)
+    assert result.verdict == "reference-unstable", result
+    assert all("neighbouring numbers" in found.detail for found in result.differences)
+    assert run_case(iterated, "infer", changed(lambda output: output + 2), timed=False).verdict == "diverged"
+
+
 def test_run_finds_a_difference_beside_what_is_unstable() -> None:
     backend = changed(lambda output: {"moving": output["moving"], "steady": output["steady"] + 1})
     result = run_case(draws_from_elsewhere, "infer", backend, timed=False)

@@ -26,7 +26,7 @@ from harness.precision import PRECISIONS, at_precision
 from harness.run import run_case
 
 STEPS = 2
-"""A call that compiles, and one more: each is kept whole, for every run of eager's."""
+"""A call that compiles, and one more: each is kept whole, for every run of eager's. Large results fit only once."""
 PRECISION = {"infer": "bfloat16", "train": "float32"}
 SHOWN = 5
 """Differences of a row."""
@@ -49,11 +49,16 @@ def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     made = at_precision(on_device(case, given.device), given.mode, precision)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         found = run_case(
-            made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=STEPS,
+            made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=given.steps,
             quick=True, is_poked=False,
         )  # fmt: skip
     row: dict[str, Any] = {"model": case.name, "mode": given.mode, "size": given.size, "precision": precision}
-    row |= {"verdict": found.verdict, "detail": found.detail, "seconds": time.perf_counter() - began}
+    row |= {
+        "steps": given.steps,
+        "verdict": found.verdict,
+        "detail": found.detail,
+        "seconds": time.perf_counter() - began,
+    }
     row["differences"] = [dataclasses.asdict(each) for each in found.differences[:SHOWN]]
     row |= {"nodes": found.nodes, "nodes_generated": found.nodes_generated}
     if given.device == "cuda":
@@ -69,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, help="bfloat16 for inference, float32 for training")
     parser.add_argument("--backend", default="assay", help="as assay,cudagraphs=True")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--json", type=Path, help="a row is added as soon as it is there")
     given = parser.parse_args(arguments)
     cases = {case.name.removeprefix("zoo."): case for case in discover(("zoo",))}
