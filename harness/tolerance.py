@@ -48,8 +48,9 @@ each element. Where every sample strays too, eager itself is ill-conditioned her
 how far its neighbouring inputs move it is then the only measure of its own error, and samples count up to the fourth
 root of the precision. Further than that is another result, not rounding; unless all samples are further, one of them
 at least as far as ours, and numbers so many that nobody chose them: then nothing can be told (`UNTOLD`): in a network
-of fifty normalized layers a rounding may turn the sign of what its first weights get. A result in float64 may hold what was rounded
-to float32 on the way: without an anchor, the reach is that of the narrowest dtype among inputs and results.
+of fifty normalized layers a rounding may turn the sign of what its first weights get. A result in float64 may hold
+what was rounded to float32 on the way: without an anchor, the reach is that of the narrowest dtype among inputs and
+results.
 """
 
 from __future__ import annotations
