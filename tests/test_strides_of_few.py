@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 LAID_OUT: dict[str, Callable[[], Tensor]] = {
     "one row in columns": lambda: torch.randn(4, 1).t(),
@@ -78,3 +80,16 @@ def test_division_of_integers_is_asked_for_strides_of_ones() -> None:
     for f in (lambda a, b: a // b, lambda a, b: a % b):
         found = torch.compile(f, backend="assay", fullgraph=True)(x, y)
         assert torch.equal(found, f(x, y)) and found.stride() == f(x, y).stride()
+
+
+def test_a_draw_that_is_asked_for_strides_is_about_the_devices_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a host with several GPUs torch warns of whoever keeps the random state of all."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.random, "_fork_rng_warned_already", False)
+    x = torch.randn(4, 1).t()
+    torch._dynamo.reset()
+    run = torch.compile(F.dropout, backend="assay", fullgraph=True, options={"fallback": "error"})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert run(x).stride() == F.dropout(x).stride()
+    assert not any("fork_rng" in str(warning.message) for warning in caught)

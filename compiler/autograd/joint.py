@@ -137,10 +137,14 @@ def _gradients(
 
 @contextmanager
 def by_itself() -> Iterator[None]:
-    """Autograd runs what is recorded, whether or not torch's compiled autograd records the backwards of the program."""
+    """Autograd runs what is recorded, whether or not torch's compiled autograd records the backwards of the program.
+
+    All in this thread: it is there that modes record, and of two GPUs each would have a thread of its own.
+    """
     outer = torch._C._dynamo.compiled_autograd.set_autograd_compiler(None, False)
     try:
-        yield
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
         torch._C._dynamo.compiled_autograd.set_autograd_compiler(*outer)
 

@@ -202,7 +202,10 @@ def as_run(
     if not any(_is_degenerate(value, func) for value in made) or not _may_run(func, args, kwargs):
         return result
     operands = pytree.tree_map_only(FunctionalTensor, inner_of, (args, kwargs))
-    with _disable_current_modes(), torch.random.fork_rng(enabled=torch.Tag.nondeterministic_seeded in func.tags):
+    found = (value.device for value in pytree.tree_leaves(operands) if isinstance(value, torch.Tensor))
+    gpus = sorted({device.index for device in found if device.type == "cuda"})
+    draws = torch.Tag.nondeterministic_seeded in func.tags
+    with _disable_current_modes(), torch.random.fork_rng(devices=gpus, enabled=draws):
         real_args, real_kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), _made_alike, operands)
         real = func(*real_args, **real_kwargs)
     real = list(real) if isinstance(real, tuple | list) else [real]
