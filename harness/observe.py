@@ -69,6 +69,10 @@ class Facts:
     is_allocated: bool
 
 
+KEPT_ON_HOST = 1 << 27
+"""Tensors of so many numbers are copied to the host: every run of a program has its own, in float64 too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A tensor as it was at one moment: its facts, and a copy of its numbers."""
@@ -301,7 +305,10 @@ def _numbers(tensor: Tensor) -> Tensor:
         plain = tensor.detach()
         plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
         plain = plain.values() if plain.is_nested else plain
-        return plain.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        plain = plain.resolve_conj().resolve_neg()
+        if plain.device.type != "cpu" and plain.numel() >= KEPT_ON_HOST:
+            return plain.cpu().contiguous()
+        return plain.clone(memory_format=torch.contiguous_format)
 
 
 def _has_bits(seen: Seen | None, value: Tensor) -> bool:

@@ -70,6 +70,10 @@ FACTOR = 4.0
 FLOOR_ULPS = 4.0
 UNCHOSEN = 10_000
 """Numbers that a program takes, of which a tie is nothing that it is about."""
+PIECE = 1 << 26
+"""Elements that are judged at once, each in a dozen float64 numbers; of more, each piece by its own envelopes."""
+TYPICAL = 1 << 24
+"""Elements of which the median is taken; of more, of some that are evenly spaced."""
 UNTOLD = "eager on neighbouring numbers goes as far"
 """How an explanation begins of a difference that may be a rounding or none."""
 
@@ -103,6 +107,20 @@ class Evidence:
         """Whether the program takes so many numbers that nobody chose them one by one."""
         return self.fan_in * max(1, eager.numel()) >= UNCHOSEN
 
+    def of(self, piece: slice, numel: int) -> Evidence:
+        """What some of the `numel` elements are judged by, where all are in a row."""
+
+        def part(value: Tensor) -> Tensor:
+            return value.reshape(-1)[piece] if value.numel() == numel else value
+
+        def parts(samples: Samples) -> Samples:
+            return lambda: [part(sample) for sample in samples()]
+
+        return dataclasses.replace(
+            self, truth=None if self.truth is None else part(self.truth), samples=parts(self.samples),
+            kept=parts(self.kept), between=parts(self.between), elsewhere=parts(self.elsewhere),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
@@ -118,6 +136,8 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
 
     Both have the same shape and dtype.
     """
+    if eager.numel() > PIECE:
+        return _explain_pieces(ours.reshape(-1), eager.reshape(-1), evidence)
     if not (eager.is_floating_point() or eager.is_complex()):
         return _explain_exact(ours, eager, evidence)
     if torch.equal(bits(ours), bits(eager)):
@@ -129,6 +149,16 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
     if found is None or truth is None or eager.dtype not in HALVES:
         return found
     return None if _is_between(ours, eager, truth, evidence) else found
+
+
+def _explain_pieces(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
+    numel = eager.numel()
+    for start in range(0, numel, PIECE):
+        piece = slice(start, min(start + PIECE, numel))
+        found = explain(ours[piece], eager[piece], evidence.of(piece, numel))
+        if found is not None:
+            return found if found.startswith(UNTOLD) else f"of elements {start} to {piece.stop - 1}: {found}"
+    return None
 
 
 def _is_between(ours: Tensor, eager: Tensor, truth: Tensor, evidence: Evidence) -> bool:
@@ -196,7 +226,8 @@ def largest(tensor: Tensor) -> float:
     """The largest finite magnitude in a tensor; 0 for one without numbers."""
     if tensor.numel() == 0 or not (tensor.is_floating_point() or tensor.is_complex()):
         return 0.0
-    return float(torch.nan_to_num(_real(tensor), 0.0, 0.0, 0.0).abs().max())
+    pieces = tensor.reshape(-1).split(PIECE)
+    return max(float(torch.nan_to_num(_real(piece), 0.0, 0.0, 0.0).abs().max()) for piece in pieces)
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -315,7 +346,7 @@ class _Rule:
 
 def _typical(centre: Tensor) -> float:
     """The median magnitude of the numbers that are not zero."""
-    magnitude = centre.abs()
+    magnitude = centre.reshape(-1)[:: 1 + centre.numel() // TYPICAL].abs()
     return float(magnitude[magnitude > 0].median()) if bool((magnitude > 0).any()) else 0.0
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness import tolerance
 from harness.tolerance import UNTOLD, Evidence, explain
 
 
@@ -189,3 +190,23 @@ def test_tolerance_says_where_eager_goes_as_far_itself(off: float, fan_in: float
     near = Evidence(samples=lambda: [*strays, eager + 1e-6], scale=1.0, fan_in=fan_in)
     told = explain(eager + off, eager, near)
     assert told is not None and not told.startswith(UNTOLD)
+
+
+def test_tolerance_judges_what_is_large_in_pieces(monkeypatch: pytest.MonkeyPatch, truth: Tensor) -> None:
+    monkeypatch.setattr(tolerance, "PIECE", 64)
+    shaped = truth.view(50, 20)
+    eager, ours = around(shaped, 50, 2), around(shaped, 50, 1)
+    assert explain(ours, eager, Evidence(shaped)) is None
+    ours[40, 7] *= 1.01
+    assert "of elements 768 to 831: 1 of 64 elements; the worst at [39]" in (
+        explain(ours, eager, Evidence(shaped)) or ""
+    )
+    spread = Evidence(shaped, samples=lambda: [ours, eager[:3]])
+    assert explain(ours, eager, spread) is None
+    assert tolerance.largest(ours) == ours.abs().max()
+
+
+def test_tolerance_takes_the_median_of_some_of_many(monkeypatch: pytest.MonkeyPatch, truth: Tensor) -> None:
+    expected = tolerance._typical(truth)
+    monkeypatch.setattr(tolerance, "TYPICAL", 100)
+    assert tolerance._typical(truth) == pytest.approx(expected, rel=0.3)
