@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -63,9 +64,16 @@ def position_in_a_short_row() -> ir.Run:
     return ir.make_run(loops(i=40, j=16), stores, {"x": x}, {"y": x, "at": x.argmax(1)})
 
 
-def moments(rows: int, width: int, dtype: torch.dtype = F32, off: float = 1000.0) -> ir.Run:
-    """The mean and the variance of rows that are far from zero."""
+NO_NUMBERS = {(0, 0): math.inf, (1, 9_000): -math.inf, (2, 0): math.nan, (3, 16_999): math.nan, (4, 5): -math.inf}
+
+
+def moments(
+    rows: int, width: int, dtype: torch.dtype = F32, off: float = 1000.0, at: dict[tuple[int, int], float] | None = None
+) -> ir.Run:
+    """The mean and the variance of rows that are far from zero, but for some numbers at places of their own."""
     x = (torch.randn(rows, width, generator=GENERATOR, dtype=torch.float64) + off).to(dtype)
+    for place, number in (at or {}).items():
+        x[place] = number
     value = load("x", i * width + k, dtype)
     mean = call("div", reduce("sum", value, dtype, k=width), const(float(width), dtype), dtype=dtype)
     gap = call("sub", value, mean, dtype=dtype)
@@ -196,6 +204,7 @@ OWN = {
     "powers in parts": powers(6, 20_001),
     "moments in long rows": moments(300, 17_000),
     "moments in long rows off 16 bytes": moments(30, 16_999),
+    "moments of what is no number": moments(300, 17_000, at=NO_NUMBERS),
     "moments in rows that fit": moments(30, 777),
     "moments of parts": moments(3, 50_001),
     "moments of parts that are alike": moments(2, 1 << 16),

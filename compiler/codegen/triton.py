@@ -602,18 +602,22 @@ class _Emitter:
     def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to the squares of the distances of those before from their mean, and to
         their sum, lane by lane: each has met as many as there were steps. All are taken relative to the first one that
-        the lane met, as what is far from zero sums to what is coarse."""
-        assert place.tile is not None
+        the lane meets, which is read before the loop, as what is far from zero sums to what is coarse."""
+        tile = place.tile
+        assert tile is not None
         squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
         for name in (squares, sums, f"{sums}_from"):
-            self.root.line(f"{name} = tl.full([{self._rows(expr)}, {place.tile.block}], 0, {dtype})")
+            self.root.line(f"{name} = tl.full([{self._rows(expr)}, {tile.block}], 0, {dtype})")
         self.root.line(f"{sums}_met = tl.full((), 0, {dtype})")
-        value = self._value(self._converted(total), place)
-        place.line(f"{sums}_from = m.first_met({sums}_from, {sums}_met, {value})")
-        gap = self._new(place, f"{value} - {sums}_from")
+        first = Place([], self.root.depth, self.root, place.own, tile, True)
+        start = "0" if tile.parts is None else f"z * {tile.parts.length}"
+        self._begin(tile, first, f"{start} + tl.arange(0, {tile.block})[None, :]")
+        first.line(f"{sums}_from += m.pivot({self._value(self._converted(total), first)})")
+        self.root.lines += first.lines
+        gap = self._new(place, f"{self._value(self._converted(total), place)} - {sums}_from")
         joined = f"m.joined_squares({squares}, {sums}, {sums}_met, {gap})", f"{sums} + {gap}"
         for name, text in zip((squares, sums), joined, strict=True):
-            place.line(f"{name} = {f'tl.where({mask}, {text}, {name})' if (mask := place.tile.mask) else text}")
+            place.line(f"{name} = {f'tl.where({mask}, {text}, {name})' if (mask := tile.mask) else text}")
         place.line(f"{sums}_met = {sums}_met + 1")
 
     def _join_lanes(self, expr: Reduce, total: Reduce, tile: Tile, parts: dict[int, str]) -> None:

@@ -235,9 +235,9 @@ def _joined(part, value, ahead, power):
 
 
 @triton.jit
-def first_met(first, count, value):
-    """The first value that a lane has met, whose `count` was 0 by then; 0 for one that sums cannot be taken from."""
-    return tl.where(count > 0, first, tl.where(tl.abs(value) < 1e30, value, 0))
+def pivot(value):
+    """What sums are taken relative to: a value, or 0 for one that is none, or so large that others less it are not."""
+    return tl.where(tl.abs(value) < 1e30, value, 0)
 
 
 @triton.jit
@@ -250,7 +250,7 @@ def counts_of_lanes(numel, lanes: tl.constexpr):
 def joined_squares(part, total, count, value):
     """The squares of the distances of `count` values from their mean, `part`, where they sum to `total`, with one value
     more. (E. A. Youngs and E. M. Cramer, Technometrics 13, 1971.)"""
-    ahead = tl.where(count > 0, value - total * (1 / tl.maximum(count, 1)), 0)
+    ahead = value - total * (1 / tl.maximum(count, 1))
     return part + ahead * ahead * (count / (count + 1))
 
 
