@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from compiler.codegen import affine, triton_expr, triton_index
+from compiler.codegen.early_stores import early_stores
 from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_up
 from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
@@ -100,7 +101,7 @@ UNROLLED = 16
 """Its iterations up to which the loop is written out."""
 ATOMIC = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 _OURS = re.compile(
-    r"(v|g|part|carry|y|x|z|in_y|s|k|lead|base)_?\d*|(near|inner|outer)_\d+_\d+|pid|in_x|in_z|tl|triton|m|d|range"
+    r"(v|g|part|carry|y|x|z|in_y|s|k|lead|base)_?\d*|(near|inner|outer)_\d+_\d+|part_\d+_(from|met)|pid|in_x|in_z|tl|triton|m|d|range"
 )
 
 
@@ -502,45 +503,13 @@ class _Emitter:
         return [[*self.levels[0], *together], *([rest] if rest else []), *self.levels[2:]]
 
     def _beside(self, tile: Tile, members: Sequence[Reduce]) -> list[Store]:
-        """The stores that are made while a row is walked for these reductions, as all that they store is read there: a
-        walk of their own would read it again.
-
-        What others store later must not have been overwritten by then. A buffer that a reduction reads lies in no other
-        one's memory (`schedule/dependence.py`), and any may that is read elsewhere and is as large.
-        """
+        """The stores that are made while a row is walked for these reductions."""
         if tile.way != "steps":
             return []
-        reductions = [e for level in self.levels for e in level]
-        reduced = {e.buffer for e in subexpressions(r.body for r in reductions) if isinstance(e, Load)}
-        here = {id(e) for e in subexpressions(r.body for r in members) if isinstance(e, Load)}
-        sizes = {buffer.name: buffer.numel for buffer in self.kernel.buffers}
+        sizes = {buffer.name: (buffer.dtype, buffer.numel) for buffer in self.kernel.buffers}
         own = frozenset(loop.var for loop in tile.loops)
-
-        def is_early(store: Store) -> bool:
-            found = list(subexpressions([store.expr]))
-            loads = [e for e in found if isinstance(e, Load)]
-            if store.mode != "write" or not loads or not affine.names(store.index) & own:
-                return False
-            return not is_scattered(store) and all(
-                not isinstance(e, Reduce | Scan | Bind | Check) and (not isinstance(e, Load) or id(e) in here)
-                for e in found
-            )
-
-        def is_in_the_way(store: Store, of: Store) -> bool:
-            read = {e.buffer for e in subexpressions([of.expr]) if isinstance(e, Load)} - reduced
-            kinds = {(self.dtypes[name], sizes[name]) for name in read}
-            return (self.dtypes[store.buffer], sizes[store.buffer]) in kinds
-
-        stores = self.nest.stores
-        written = [store.buffer for store in stores]
-        early = [store for store in stores if is_early(store) and not any(store is other for other in self.early)]
-        late = [store for store in stores if not any(store is other for other in early)]
-        loaded = {e.buffer for e in subexpressions(s.expr for s in stores) if isinstance(e, Load)}
-        found = [
-            store for store in early
-            if store.buffer not in loaded and written.count(store.buffer) == 1
-            and not any(is_in_the_way(store, of) for of in late)
-        ]  # fmt: skip
+        reductions = [e for level in self.levels for e in level]
+        found = early_stores(self.nest.stores, members, reductions, own, sizes, self.early)
         self.early += found
         return found
 
