@@ -26,6 +26,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ class Facts:
 
 
 KEPT_ON_HOST = 1 << 27
-"""Tensors of so many numbers are copied to the host: every run of a program has its own, in float64 too."""
+"""Copies of so many numbers are kept on the host: every run of a program has its own, in float64 too."""
+_least_on_host: ContextVar[int] = ContextVar("least_on_host", default=KEPT_ON_HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,16 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
     return found
 
 
+@contextlib.contextmanager
+def kept_on_host(numel: int) -> Iterator[None]:
+    """Copies of so many numbers are kept on the host within, and more room is left on a GPU."""
+    before = _least_on_host.set(numel)
+    try:
+        yield
+    finally:
+        _least_on_host.reset(before)
+
+
 def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
     return Seen(facts_of(tensor, names), _numbers(tensor))
@@ -306,7 +318,7 @@ def _numbers(tensor: Tensor) -> Tensor:
         plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
         plain = plain.values() if plain.is_nested else plain
         plain = plain.resolve_conj().resolve_neg()
-        if plain.device.type != "cpu" and plain.numel() >= KEPT_ON_HOST:
+        if plain.device.type != "cpu" and plain.numel() >= _least_on_host.get():
             return plain.cpu().contiguous()
         return plain.clone(memory_format=torch.contiguous_format)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from harness.clone import Call, CloneError, copy_call, nudged, widened
 from harness.memory import aliases
+from harness.observe import kept_on_host, look
 from harness.tree import walk_call
 
 
@@ -138,3 +140,15 @@ def test_observe_clone_nudged_moves_complex_numbers_by_one_rounding() -> None:
     (made,) = copy_call(Call(torch.neg, (given,), {}), nudged(1)).args
     off = (torch.view_as_real(made) - torch.view_as_real(given)).abs() / torch.view_as_real(given).abs()
     assert bool((off > 0).all()) and bool((off < 3e-7).all())
+
+
+def test_large_copies_are_kept_on_the_host_where_that_is_asked_for() -> None:
+    with FakeTensorMode():
+        large, small = (torch.empty(numel, device="cuda") for numel in (8, 7))
+
+        def devices() -> list[str]:
+            return [look(tensor, {}).value.device.type for tensor in (large, small)]
+
+        with kept_on_host(8):
+            assert devices() == ["cpu", "cuda"]
+        assert devices() == ["cuda", "cuda"]

@@ -22,11 +22,14 @@ import torch
 
 from harness.case import Case, Made
 from harness.discover import discover
+from harness.observe import kept_on_host
 from harness.precision import PRECISIONS, at_precision
 from harness.run import run_case
 
 STEPS = 2
 """A call that compiles, and one more: each is kept whole, for every run of eager's. Large results fit only once."""
+ON_HOST = 1 << 20
+"""Copies of so many numbers are kept on the host."""
 PRECISION = {"infer": "bfloat16", "train": "float32"}
 SHOWN = 5
 """Differences of a row."""
@@ -47,7 +50,7 @@ def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     precision = given.precision or PRECISION[given.mode]
     made = at_precision(on_device(case, given.device), given.mode, precision)
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
         found = run_case(
             made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=given.steps,
             quick=True, is_poked=False,
