@@ -224,14 +224,13 @@ def _call(
     for node, leaf in zip(placeholders, leaves, strict=False):
         _remember_number(node.meta.get("example_value"), leaf.fake)
 
-    unmasked = frozenset(filter(has_true_mask, gm.graph.nodes)) if may_round else frozenset[fx.Node]()
+    unmasked = frozenset(filter(has_true_mask, gm.graph.nodes)) if may_round else None
     spec: list[pytree.TreeSpec] = []
 
     def run(args: list[object]) -> Sequence[object]:
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
-            recorded = _Recorded(gm, state, unmasked, may_round)
-            results, structure = pytree.tree_flatten(recorded.run(*args[: len(placeholders)]))
+            results, structure = pytree.tree_flatten(_Recorded(gm, state, unmasked).run(*args[: len(placeholders)]))
         spec[:] = [structure]
         return results
 
@@ -247,17 +246,17 @@ def _frozen(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> Iter
 
 
 class _Recorded(fx.Interpreter):
-    """Runs a graph on what is recorded, its own tensors too."""
+    """Runs a graph on what is recorded, its own tensors too.
+
+    Attention has no mask where it is `unmasked`, and elsewhere one that lies as its kernels want it; where that is
+    None, all is called as it is written.
+    """
 
     def __init__(
-        self,
-        gm: fx.GraphModule,
-        state: Mapping[str, object],
-        unmasked: frozenset[fx.Node] = frozenset(),
-        may_round: bool = False,
+        self, gm: fx.GraphModule, state: Mapping[str, object], unmasked: frozenset[fx.Node] | None = None
     ) -> None:
         super().__init__(gm)
-        self._state, self._unmasked, self._may_round = state, unmasked, may_round
+        self._state, self._unmasked = state, unmasked
         self._named: set[Any] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -268,10 +267,9 @@ class _Recorded(fx.Interpreter):
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
-        if n in self._unmasked:
-            return with_mask(args, kwargs, None)
-        is_attention = n.op == "call_function" and n.target is ATTENTION
-        return laid_out(args, kwargs) if is_attention and self._may_round else (args, kwargs)
+        if self._unmasked is None or n.target is not ATTENTION:
+            return args, kwargs
+        return with_mask(args, kwargs, None) if n in self._unmasked else laid_out(args, kwargs)
 
     def _name(self, result: Any, lines: str) -> None:
         """Has anomaly mode say which lines of the user's made the nodes of a result that autograd has made just now."""

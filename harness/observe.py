@@ -481,7 +481,7 @@ def _recorded_warnings(step: _Step) -> Iterator[None]:
             yield
         finally:
             found = [warning for warning in caught if _is_of_program(warning)]
-            step.warnings = {warning.category.__name__: str(warning.message) for warning in reversed(found)}
+            step.warnings = {one.category.__name__: str(one.message) for one in reversed(found)}  # the first one stays
 
 
 def _is_of_program(warning: warnings.WarningMessage) -> bool:

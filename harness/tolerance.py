@@ -152,13 +152,15 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
 
 
 def _explain_pieces(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
-    numel = eager.numel()
+    """What differs in the first piece where something does; what cannot be told, only if nothing is sure to differ."""
+    numel, untold = eager.numel(), None
     for start in range(0, numel, PIECE):
         piece = slice(start, min(start + PIECE, numel))
         found = explain(ours[piece], eager[piece], evidence.of(piece, numel))
-        if found is not None:
-            return found if found.startswith(UNTOLD) else f"of elements {start} to {piece.stop - 1}: {found}"
-    return None
+        if found is not None and not found.startswith(UNTOLD):
+            return f"of elements {start} to {piece.stop - 1}: {found}"
+        untold = untold or found
+    return untold
 
 
 def _is_between(ours: Tensor, eager: Tensor, truth: Tensor, evidence: Evidence) -> bool:

@@ -210,3 +210,15 @@ def test_tolerance_takes_the_median_of_some_of_many(monkeypatch: pytest.MonkeyPa
     expected = tolerance._typical(truth)
     monkeypatch.setattr(tolerance, "TYPICAL", 100)
     assert tolerance._typical(truth) == pytest.approx(expected, rel=0.3)
+    assert tolerance._typical(truth) == tolerance._typical(truth[::11]) != expected
+
+
+def test_tolerance_tells_what_differs_behind_what_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tolerance, "PIECE", 100)
+    eager = around(torch.linspace(-1, 1, 200, dtype=torch.float64), 0)
+    strays = torch.cat([torch.full((100,), 0.4), torch.full((100,), 0.2)])
+    evidence = Evidence(samples=lambda: [eager + strays], scale=1.0, fan_in=1e7)
+    told = explain(eager + strays / 2, eager, evidence)
+    assert told is not None and told.startswith(UNTOLD)
+    told = explain(eager + 0.3, eager, evidence)
+    assert told is not None and told.startswith("of elements 100 to 199")

@@ -35,12 +35,12 @@ def early_stores(
     late = [s for s in stores if not any(s is other for other in early)]
     written = [s.buffer for s in stores]
     loaded = {e.buffer for e in subexpressions(s.expr for s in stores) if isinstance(e, Load)}
-
-    def is_in_the_way(store: Store) -> bool:
-        read = {e.buffer for e in subexpressions(s.expr for s in late) if isinstance(e, Load)} - reduced
-        return kinds[store.buffer] in {kinds[name] for name in read}
-
-    return [s for s in early if s.buffer not in loaded and written.count(s.buffer) == 1 and not is_in_the_way(s)]
+    read_late = {e.buffer for e in subexpressions(s.expr for s in late) if isinstance(e, Load)} - reduced
+    in_the_way = {kinds[name] for name in read_late}
+    return [
+        s for s in early
+        if s.buffer not in loaded and written.count(s.buffer) == 1 and kinds[s.buffer] not in in_the_way
+    ]  # fmt: skip
 
 
 def _needs_only(store: Store, loads: Collection[int], own: frozenset[str]) -> bool:

@@ -101,7 +101,8 @@ UNROLLED = 16
 """Its iterations up to which the loop is written out."""
 ATOMIC = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 _OURS = re.compile(
-    r"(v|g|part|carry|y|x|z|in_y|s|k|lead|base)_?\d*|(near|inner|outer)_\d+_\d+|part_\d+_(from|met)|pid|in_x|in_z|tl|triton|m|d|range"
+    r"(v|g|part|carry|y|x|z|in_y|s|k|lead|base)_?\d*|(near|inner|outer)_\d+_\d+|part_\d+_(from|met)|pid|in_x|in_z"
+    r"|tl|triton|m|d|range"
 )
 
 
@@ -506,10 +507,10 @@ class _Emitter:
         """The stores that are made while a row is walked for these reductions."""
         if tile.way != "steps":
             return []
-        sizes = {buffer.name: (buffer.dtype, buffer.numel) for buffer in self.kernel.buffers}
+        kinds = {buffer.name: (buffer.dtype, buffer.numel) for buffer in self.kernel.buffers}
         own = frozenset(loop.var for loop in tile.loops)
         reductions = [e for level in self.levels for e in level]
-        found = early_stores(self.nest.stores, members, reductions, own, sizes, self.early)
+        found = early_stores(self.nest.stores, members, reductions, own, kinds, self.early)
         self.early += found
         return found
 
@@ -531,6 +532,7 @@ class _Emitter:
         peaks = {id(e): peak for e in members if (peak := peak_of(e)) is not None and id(peak) in parts}
         sums = {id(e): total for e in members if (total := sum_of_moment(e)) is not None and id(total) in parts}
         totals = {id(total) for total in sums.values()}
+        assert len(totals) == len(sums), "the squares of a sum's values are one reduction: it makes their sum as well"
         for reduction in sorted(members, key=lambda e: id(e) not in peaks | sums):  # before those, which they read
             if id(reduction) in sums:
                 self._square_in_steps(reduction, sums[id(reduction)], place, parts)

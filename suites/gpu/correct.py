@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, help="bfloat16 for inference, float32 for training")
     parser.add_argument("--backend", default="assay", help="as assay,cudagraphs=True")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=int, default=STEPS, help="calls that are judged, each kept whole")
     parser.add_argument("--json", type=Path, help="a row is added as soon as it is there")
     given = parser.parse_args(arguments)
     cases = {case.name.removeprefix("zoo."): case for case in discover(("zoo",))}
