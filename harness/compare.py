@@ -296,7 +296,7 @@ class _Pair:
         if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         evidence = self.oracle.evidence(self.index, name, path)
-        return explain(ours.value, eager.value, evidence)
+        return explain(ours.value, eager.value, evidence, eager.device())
 
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.versions.keys() & self.ours.versions.keys():

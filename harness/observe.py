@@ -77,10 +77,14 @@ _least_on_host: ContextVar[int] = ContextVar("least_on_host", default=KEPT_ON_HO
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A tensor as it was at one moment: its facts, and a copy of its numbers."""
+    """A tensor as it was at one moment: its facts, and a copy of its numbers, which may be kept on the host."""
 
     facts: Facts
     value: Tensor
+
+    def device(self) -> torch.device:
+        """Where the tensor was, and there is room to judge its numbers a piece at a time."""
+        return torch.device(self.facts.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +260,13 @@ def kept_on_host(numel: int) -> Iterator[None]:
         _least_on_host.reset(before)
 
 
-def look(tensor: Tensor, names: Mapping[int, str]) -> Seen:
-    """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of."""
-    return Seen(facts_of(tensor, names), _numbers(tensor))
+def look(tensor: Tensor, names: Mapping[int, str], before: Tensor | None = None) -> Seen:
+    """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of. Where it
+    still has the numbers of `before`, that is the copy of them."""
+    numbers = _numbers(tensor)
+    if before is not None and _has_bits(before, numbers):
+        numbers = before
+    return Seen(facts_of(tensor, names), numbers)
 
 
 def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
@@ -323,11 +331,11 @@ def _numbers(tensor: Tensor) -> Tensor:
         return plain.clone(memory_format=torch.contiguous_format)
 
 
-def _has_bits(seen: Seen | None, value: Tensor) -> bool:
-    """Whether a tensor still holds these numbers, bit for bit."""
-    if seen is None or (seen.value.shape, seen.value.dtype) != (value.shape, value.dtype):
+def _has_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, bit for bit."""
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
         return False
-    return torch.equal(bits(seen.value), bits(value))
+    return torch.equal(bits(one), bits(other))
 
 
 def _observed_step(
@@ -351,7 +359,8 @@ def _observed_step(
     after = walk_call(call.function, call.args, call.kwargs)
     names = _names(before.tensors)
     watched = after.tensors | step.tree.tensors
-    state = {path: look(tensor, names) for path, tensor in after.tensors.items()}
+    state = {path: look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
+    unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
     observation = Observation(
         kinds=after.kinds | step.tree.kinds,
         scalars=after.scalars | step.tree.scalars,
@@ -359,7 +368,7 @@ def _observed_step(
         state=state,
         gradients={path: None if leaf.grad is None else look(leaf.grad, {}) for path, leaf in leaves.items()},
         versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
-        written=frozenset(path for path, value in numbers.items() if not _has_bits(state.get(path), value)),
+        written=frozenset(numbers.keys() - unchanged),
         aliases=step.aliases,
         earlier={path: look(tensor, {}) for path, tensor in earlier.tensors.items()},
         error=step.error,

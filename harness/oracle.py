@@ -79,7 +79,8 @@ class Oracle:
     def _scale(self, step: int, kind: str) -> float:
         if (step, kind) not in self._scales:
             seen = _of_kind(self.eager[step], kind).values()
-            self._scales[step, kind] = max((largest(one.value) for one in seen if one is not None), default=0.0)
+            each = (largest(one.value, one.device()) for one in seen if one is not None)
+            self._scales[step, kind] = max(each, default=0.0)
         return self._scales[step, kind]
 
     def _precision(self, step: int) -> float:

@@ -110,15 +110,19 @@ class Evidence:
     def of(self, piece: slice, numel: int) -> Evidence:
         """What some of the `numel` elements are judged by, where all are in a row."""
 
-        def part(value: Tensor) -> Tensor:
-            return value.reshape(-1)[piece] if value.numel() == numel else value
+        return self._each(lambda value: value.reshape(-1)[piece] if value.numel() == numel else value)
 
-        def parts(samples: Samples) -> Samples:
-            return lambda: [part(sample) for sample in samples()]
+    def on(self, device: torch.device) -> Evidence:
+        """The same, on a device, where it is asked for."""
+        return self._each(lambda value: value.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Evidence:
+        def changed(samples: Samples) -> Samples:
+            return lambda: [change(sample) for sample in samples()]
 
         return dataclasses.replace(
-            self, truth=None if self.truth is None else part(self.truth), samples=parts(self.samples),
-            kept=parts(self.kept), between=parts(self.between), elsewhere=parts(self.elsewhere),
+            self, truth=None if self.truth is None else change(self.truth), samples=changed(self.samples),
+            kept=changed(self.kept), between=changed(self.between), elsewhere=changed(self.elsewhere),
         )  # fmt: skip
 
 
@@ -131,13 +135,15 @@ class _Bound:
     rule: str
 
 
-def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
+def explain(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | None = None) -> str | None:
     """Why the numbers of `ours` are not those of `eager`: the worst element and the rule; None if they are.
 
-    Both have the same shape and dtype.
+    Both have the same shape and dtype. They are judged `on` a device, or else where they lie.
     """
     if eager.numel() > PIECE:
-        return _explain_pieces(ours.reshape(-1), eager.reshape(-1), evidence)
+        return _explain_pieces(ours.reshape(-1), eager.reshape(-1), evidence, on)
+    if on is not None and eager.device != on:
+        return explain(ours.to(on), eager.to(on), evidence.on(on))
     if not (eager.is_floating_point() or eager.is_complex()):
         return _explain_exact(ours, eager, evidence)
     if torch.equal(bits(ours), bits(eager)):
@@ -151,12 +157,12 @@ def explain(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
     return None if _is_between(ours, eager, truth, evidence) else found
 
 
-def _explain_pieces(ours: Tensor, eager: Tensor, evidence: Evidence) -> str | None:
+def _explain_pieces(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | None) -> str | None:
     """What differs in the first piece where something does; what cannot be told, only if nothing is sure to differ."""
     numel, untold = eager.numel(), None
     for start in range(0, numel, PIECE):
         piece = slice(start, min(start + PIECE, numel))
-        found = explain(ours[piece], eager[piece], evidence.of(piece, numel))
+        found = explain(ours[piece], eager[piece], evidence.of(piece, numel), on)
         if found is not None and not found.startswith(UNTOLD):
             return f"of elements {start} to {piece.stop - 1}: {found}"
         untold = untold or found
@@ -224,11 +230,11 @@ def _at(tensor: Tensor, finite: Tensor) -> Tensor:
     return torch.where(finite, tensor, 0.0)
 
 
-def largest(tensor: Tensor) -> float:
-    """The largest finite magnitude in a tensor; 0 for one without numbers."""
+def largest(tensor: Tensor, on: torch.device | None = None) -> float:
+    """The largest finite magnitude in a tensor, found `on` a device or where it lies; 0 for one without numbers."""
     if tensor.numel() == 0 or not (tensor.is_floating_point() or tensor.is_complex()):
         return 0.0
-    pieces = tensor.reshape(-1).split(PIECE)
+    pieces = (piece.to(on or tensor.device) for piece in tensor.reshape(-1).split(PIECE))
     return max(float(torch.nan_to_num(_real(piece), 0.0, 0.0, 0.0).abs().max()) for piece in pieces)
 
 

@@ -222,3 +222,21 @@ def test_tolerance_tells_what_differs_behind_what_cannot_be_told(monkeypatch: py
     assert told is not None and told.startswith(UNTOLD)
     told = explain(eager + 0.3, eager, evidence)
     assert told is not None and told.startswith("of elements 100 to 199")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("piece", [64, 1 << 26])
+def test_tolerance_judges_on_the_device_what_is_kept_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, truth: Tensor, piece: int
+) -> None:
+    monkeypatch.setattr(tolerance, "PIECE", piece)
+    device = torch.device("cuda:0")
+    shaped = truth.view(50, 20)
+    eager, ours = around(shaped, 50, 2), around(shaped, 50, 1)
+    assert explain(ours, eager, Evidence(shaped), device) is None
+    torch.cuda.reset_peak_memory_stats()
+    ours[40, 7] *= 1.0003
+    told = explain(ours, eager, Evidence(shaped, samples=lambda: [eager]), device)
+    assert told is not None and told == explain(ours, eager, Evidence(shaped, samples=lambda: [eager]))
+    assert tolerance.largest(ours, device) == ours.abs().max() and torch.cuda.max_memory_allocated() > 0

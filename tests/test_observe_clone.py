@@ -152,3 +152,13 @@ def test_large_copies_are_kept_on_the_host_where_that_is_asked_for() -> None:
         with kept_on_host(8):
             assert devices() == ["cpu", "cuda"]
         assert devices() == ["cuda", "cuda"]
+
+
+def test_what_stays_as_it_was_is_kept_once() -> None:
+    value = torch.tensor([0.0, 1.0])
+    before = value.clone()
+    assert look(value, {}, before).value is before
+    value[0] = -0.0
+    changed = look(value, {}, before)
+    assert changed.value is not before and torch.equal(changed.value.signbit(), torch.tensor([True, False]))
+    assert look(value[:1], {}, before).value.shape == (1,)
