@@ -75,12 +75,14 @@ def run_case(
     steps: int = STEPS,
     quick: bool = False,
     is_poked: bool = True,
+    looks_beside: bool | None = None,
 ) -> Result:
     """One case in one mode on one backend, observed over `steps` steps and held against eager.
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
     only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
-    step, which takes time by the square of their number.
+    step, which takes time by the square of their number. `looks_beside`: where only gradients differ, neighbouring
+    numbers may be judged (harness/beside.py), which takes as long again; unless `quick`, if not said.
 
     Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
     Whatever the case or the backend raises is a verdict.
@@ -93,7 +95,9 @@ def run_case(
     try:
         call = made_call(case, size, seed, device)
         with resources.of_case(f"{case.name} {mode} {resolved.name}"):
-            return _Trial(case, mode, resolved, call, seed, steps, is_poked).result(timed, quick)
+            looks_beside = not quick if looks_beside is None else looks_beside
+            trial = _Trial(case, mode, resolved, call, seed, steps, is_poked, looks_beside)
+            return trial.result(timed, quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:
@@ -148,8 +152,7 @@ class _Trial:
     seed: int
     steps: int
     is_poked: bool
-    is_beside: bool = False
-    """Whether the numbers are neighbours of the case's own."""
+    looks_beside: bool
 
     def result(self, timed: bool, quick: bool) -> Result:
         eager = self._observed(self._copies())
@@ -169,7 +172,7 @@ class _Trial:
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
             verdict, detail = "reference-unstable", f"eager does the same where it computes {place}"
         row = self._row(verdict, detail, comparison, ours, timing, before)
-        if verdict == "diverged" and not quick and not self.is_beside:
+        if verdict == "diverged" and self.looks_beside:
             if self._is_same_beside(oracle, ours, comparison):
                 return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
         return row
@@ -199,7 +202,7 @@ class _Trial:
         for index in beside.steady_neighbours(oracle, ours, comparison.different):
             torch._dynamo.reset()
             call = copy_call(self.call, nudged(self.seed + index + 1))
-            trial = dataclasses.replace(self, call=call, is_poked=False, is_beside=True)
+            trial = dataclasses.replace(self, call=call, is_poked=False, looks_beside=False)
             if trial.result(timed=False, quick=False).verdict == "same":
                 return True
         return False

@@ -52,8 +52,10 @@ JUST_ABOVE = 1.0 + 2**-23
 """The least float32 above 1."""
 
 
-def verdict(wrap: Callable[[Program], Program], count: int, nearest: float = JUST_ABOVE) -> tuple[str, str]:
-    row = run_case(case_of(count, nearest), "train", Backend("other", wrap), timed=False)
+def verdict(
+    wrap: Callable[[Program], Program], count: int, nearest: float = JUST_ABOVE, **asked: bool
+) -> tuple[str, str]:
+    row = run_case(case_of(count, nearest), "train", Backend("other", wrap), timed=False, **asked)
     return row.verdict, row.detail
 
 
@@ -80,3 +82,8 @@ def test_wrong_gradient_differs_beside_too(count: int) -> None:
 def test_small_program_is_judged_where_it_is() -> None:
     """Its numbers may have been chosen to lie there."""
     assert verdict(stepped, 64)[0] == "diverged"
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({}, "diverged"), ({"looks_beside": True}, "same")])
+def test_quick_look_is_beside_only_where_that_is_asked_for(asked: dict[str, bool], expected: str) -> None:
+    assert verdict(stepped, LEAST_NUMBERS, quick=True, **asked)[0] == expected

@@ -36,6 +36,11 @@ FEW = 32
 """Rows that are too few for an instance each."""
 ACROSS = (32, 64)
 """Elements that are reduced at a time where rows are neighbours in memory, and rows of a tile then."""
+SHORT, BUSY = 1024, 64
+"""Rows that are neighbours in memory and no longer than this are reduced in one launch, by so many instances if there
+are rows enough: then of fewer rows each, down to what one access to memory brings."""
+LEAST_ACROSS, SHORT_ACROSS = 8, 4096
+"""These rows, and the elements of such a tile."""
 ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""
 LEAST_SPLIT, LEAST_GATHERED = 1 << 13, 1 << 11
@@ -182,8 +187,11 @@ def _pointwise(shape: Shape) -> Blocks:
 
 
 def _across(shape: Shape, longest: int) -> Blocks:
-    rows = min(ACROSS[1], power_above(_guess(shape.rows)))
-    length = min(ACROSS[0], power_above(longest))
+    there = power_above(_guess(shape.rows))
+    rows, length = min(ACROSS[1], there), ACROSS[0]
+    while longest <= SHORT and rows > LEAST_ACROSS and there // rows < BUSY:
+        rows, length = rows // 2, 2 * SHORT_ACROSS // rows
+    length = min(length, power_above(longest))
     return Blocks(rows, _warps(rows * length), length, length)
 
 

@@ -572,19 +572,20 @@ class _Emitter:
 
     def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to the squares of the distances of those before from their mean, and to
-        their sum, lane by lane: each has met as many as there were steps. All are taken relative to the first one that
-        the lane meets, which is read before the loop, as what is far from zero sums to what is coarse."""
+        their sum, lane by lane: each has met as many as there were steps. All are taken relative to the first one of
+        their row, which is read before the loop, as what is far from zero sums to what is coarse."""
         tile = place.tile
         assert tile is not None
         squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
-        for name in (squares, sums, f"{sums}_from"):
-            self.root.line(f"{name} = tl.full([{self._rows(expr)}, {tile.block}], 0, {dtype})")
-        self.root.line(f"{sums}_met = tl.full((), 0, {dtype})")
         first = Place([], self.root.depth, self.root, place.own, tile, True)
         start = "0" if tile.parts is None else f"z * {tile.parts.length}"
         self._begin(tile, first, f"{start} + tl.arange(0, {tile.block})[None, :]")
-        first.line(f"{sums}_from += m.pivot({self._value(self._converted(total), first)})")
+        met = f"m.first_of_lanes({self._value(self._converted(total), first)}, {tile.block})"
+        first.line(f"{sums}_from = m.pivot({self._reduced(total, met)})")
         self.root.lines += first.lines
+        for name in (squares, sums):
+            self.root.line(f"{name} = tl.full([{self._rows(expr)}, {tile.block}], 0, {dtype})")
+        self.root.line(f"{sums}_met = tl.full((), 0, {dtype})")
         gap = self._new(place, f"{self._value(self._converted(total), place)} - {sums}_from")
         joined = f"m.joined_squares({squares}, {sums}, {sums}_met, {gap})", f"{sums} + {gap}"
         for name, text in zip((squares, sums), joined, strict=True):
@@ -599,12 +600,9 @@ class _Emitter:
             numel = self._new(self.root, f"tl.minimum({tile.parts.length}, {numel} - first)")
         counts = self._new(self.root, f"m.counts_of_lanes({numel}, {tile.block}).to({dtype})")
         numel = self._new(self.root, f"{numel} + tl.full((), 0, {dtype})")
-        firsts = self._reduced(total, f"tl.where({counts} > 0, {sums}_from, 0)")
-        start = self._new(self.root, f"{firsts} / tl.minimum({numel}, {tile.block})")
-        ahead = self._new(self.root, f"{sums} + {counts} * ({sums}_from - {start})")
-        lanes = self._new(self.root, self._reduced(total, ahead))
-        apart = f"m.squares_from({lanes} / {numel}, {squares}, {ahead}, {counts})"
-        self.root.names[id(total)] = self._new(self.root, f"{lanes} + {numel} * {start}")
+        lanes = self._new(self.root, self._reduced(total, sums))
+        apart = f"m.squares_from({lanes} / {numel}, {squares}, {sums}, {counts})"
+        self.root.names[id(total)] = self._new(self.root, f"{lanes} + {numel} * {sums}_from")
         self.root.names[id(expr)] = self._new(self.root, self._reduced(expr, apart))
 
     def _rows(self, expr: Expr) -> int:

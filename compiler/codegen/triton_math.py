@@ -241,6 +241,12 @@ def pivot(value):
 
 
 @triton.jit
+def first_of_lanes(value, lanes: tl.constexpr):
+    """The value of the first of so many lanes, beside zeros."""
+    return tl.where(tl.arange(0, lanes)[None, :] == 0, value, 0)
+
+
+@triton.jit
 def counts_of_lanes(numel, lanes: tl.constexpr):
     """How many of `numel` values each of so many lanes meets, where they take them in turns."""
     return (numel - tl.arange(0, lanes)[None, :] + (lanes - 1)) // lanes

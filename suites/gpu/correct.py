@@ -53,7 +53,7 @@ def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
         found = run_case(
             made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=given.steps,
-            quick=True, is_poked=False,
+            quick=True, is_poked=False, looks_beside=True,
         )  # fmt: skip
     row: dict[str, Any] = {"model": case.name, "mode": given.mode, "size": given.size, "precision": precision}
     row |= {
