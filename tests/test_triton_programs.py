@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.codegen.tile import SPACE, Blocks, split_of
+from compiler.codegen.tile import SPACE, Blocks, Shape, choose, split_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.codegen.triton_tiles import Program
 from compiler.ir.index import Int, Symbol
@@ -380,6 +380,14 @@ def test_emit_splits_long_reductions_of_few_rows() -> None:
     first, last = emit_programs(run.kernel)
     assert isinstance(first.grid, Int) and first.grid.value > 100 and last.grid == Int(1)
     assert [buffer.name for buffer in last.workspace] == ["parts_2"]
+
+
+@pytest.mark.parametrize(("rows", "length"), [(256, 262), (64, 1000), (2048, 100), (8, 1024), (256, 1024), (4096, 3)])
+def test_tile_reduces_few_short_columns_in_one_launch(rows: int, length: int) -> None:
+    blocks = choose(Shape(Int(rows), Int(1), (Int(length),), False, False, True, False))
+    assert split_of(rows, length, blocks) == (1, length)
+    assert -(-rows // blocks.x) >= 64 or blocks.x == 8
+    assert blocks.x * min(blocks.step, length) <= 8192
 
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 10), (0, 1 << 20), (8192, 8192), (264, 1 << 20)])

@@ -39,7 +39,7 @@ ACROSS = (32, 64)
 SHORT, BUSY = 1024, 64
 """Rows that are neighbours in memory and no longer than this are reduced in one launch, by so many instances if there
 are rows enough: then of fewer rows each, down to what one access to memory brings."""
-LEAST_ACROSS, SHORT_ACROSS = 8, 4096
+LEAST_ACROSS, SHORT_ACROSS = 8, 8192
 """These rows, and the elements of such a tile."""
 ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""
@@ -188,10 +188,11 @@ def _pointwise(shape: Shape) -> Blocks:
 
 def _across(shape: Shape, longest: int) -> Blocks:
     there = power_above(_guess(shape.rows))
-    rows, length = min(ACROSS[1], there), ACROSS[0]
+    rows = min(ACROSS[1], there)
     while longest <= SHORT and rows > LEAST_ACROSS and there // rows < BUSY:
-        rows, length = rows // 2, 2 * SHORT_ACROSS // rows
-    length = min(length, power_above(longest))
+        rows //= 2
+    is_narrow = longest <= SHORT and rows < ACROSS[1]
+    length = min(SHORT_ACROSS // rows if is_narrow else ACROSS[0], power_above(longest))
     return Blocks(rows, _warps(rows * length), length, length)
 
 

@@ -572,16 +572,17 @@ class _Emitter:
 
     def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
         """The lines that join a step's values to the squares of the distances of those before from their mean, and to
-        their sum, lane by lane: each has met as many as there were steps. All are taken relative to the first one of
-        their row, which is read before the loop, as what is far from zero sums to what is coarse."""
+        their sum, lane by lane: each has met as many as there were steps. All are taken relative to the mean of the
+        first step, which is read before the loop, as what is far from zero sums to what is coarse."""
         tile = place.tile
         assert tile is not None
         squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
         first = Place([], self.root.depth, self.root, place.own, tile, True)
         start = "0" if tile.parts is None else f"z * {tile.parts.length}"
         self._begin(tile, first, f"{start} + tl.arange(0, {tile.block})[None, :]")
-        met = f"m.first_of_lanes({self._value(self._converted(total), first)}, {tile.block})"
-        first.line(f"{sums}_from = m.pivot({self._reduced(total, met)})")
+        value = f"m.pivot({self._masked(self._value(self._converted(total), first), first, total)})"
+        numel = self._size(tile.total) if tile.parts is None else f"{self._size(tile.total)} - {start}"
+        first.line(f"{sums}_from = {self._reduced(total, value)} / tl.minimum({numel}, {tile.block})")
         self.root.lines += first.lines
         for name in (squares, sums):
             self.root.line(f"{name} = tl.full([{self._rows(expr)}, {tile.block}], 0, {dtype})")

@@ -236,14 +236,8 @@ def _joined(part, value, ahead, power):
 
 @triton.jit
 def pivot(value):
-    """What sums are taken relative to: a value, or 0 for one that is none, or so large that others less it are not."""
+    """A value that others may be taken relative to: 0 for one that is none, or so large that others less it are not."""
     return tl.where(tl.abs(value) < 1e30, value, 0)
-
-
-@triton.jit
-def first_of_lanes(value, lanes: tl.constexpr):
-    """The value of the first of so many lanes, beside zeros."""
-    return tl.where(tl.arange(0, lanes)[None, :] == 0, value, 0)
 
 
 @triton.jit
