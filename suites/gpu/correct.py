@@ -23,6 +23,7 @@ import torch
 from harness.case import Case, Made
 from harness.discover import discover
 from harness.observe import kept_on_host
+from harness.outcome import Result
 from harness.precision import PRECISIONS, at_precision
 from harness.run import run_case
 
@@ -45,16 +46,26 @@ def on_device(case: Case, device: str) -> Case:
     return dataclasses.replace(case, function=make)
 
 
-def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
-    """The row of a model. Without TF32, whose rounding untrained networks make large differences of."""
-    began = time.perf_counter()
-    precision = given.precision or PRECISION[given.mode]
-    made = at_precision(on_device(case, given.device), given.mode, precision)
+def held(
+    case: Case, mode: str, precision: str, *, size: str = "full", backend: str = "assay", device: str = "cuda",
+    steps: int = STEPS,
+) -> Result:  # fmt: skip
+    """A model held to eager. Without TF32, whose rounding untrained networks make large differences of."""
+    made = at_precision(on_device(case, device), mode, precision)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
-        found = run_case(
-            made, given.mode, given.backend, size=given.size, device=given.device, timed=False, steps=given.steps,
+        return run_case(
+            made, mode, backend, size=size, device=device, timed=False, steps=steps,
             quick=True, is_poked=False, looks_beside=True,
         )  # fmt: skip
+
+
+def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
+    """The row of a model."""
+    began = time.perf_counter()
+    precision = given.precision or PRECISION[given.mode]
+    found = held(
+        case, given.mode, precision, size=given.size, backend=given.backend, device=given.device, steps=given.steps
+    )
     row: dict[str, Any] = {"model": case.name, "mode": given.mode, "size": given.size, "precision": precision}
     row |= {
         "steps": given.steps,

@@ -68,7 +68,7 @@ class Part:
 
 def parts() -> Iterator[Part]:
     """All of them, those first that tell most in least time."""
-    tests = ("-q", "-m", "gpu", "suites/gpu", "tests", "--benchmark-disable", "-p", "no:cacheprovider")
+    tests = ("-q", "-m", "gpu and not full", "suites/gpu", "tests", "--benchmark-disable", "-p", "no:cacheprovider")
     cores = os.cpu_count() or 1
     testers = min(cores, TESTERS * max(1, cores // CORES))
     side_by_side = ("-n", str(testers)) if find_spec("xdist") else ()
