@@ -2,7 +2,8 @@
 up on two sides, and the gradients of all that lies before it are apart by far more than rounding.
 
 Nothing says there which side is right. So the program is judged where eager itself is on one side: on numbers that are
-each one rounding away, at which eager's gradients stay where they were. A program that is wrong is wrong there, too.
+each one rounding away, at which eager's gradients stay where they were. A program that is wrong is wrong there, too. Of
+many steps other ones lie between the two on other numbers: each gradient has to be eager's on some of them.
 Only programs of so many numbers that nobody chose them one by one are judged so. In a small one a tie or a zero may be
 what the case is about, and of one tie a neighbour may keep eager's side; of many, any neighbour undoes some, eager's
 gradients move with all of its neighbours, and what differs there has differed.
@@ -24,21 +25,26 @@ LEAST_NUMBERS = 10_000
 NOTE = "at the numbers given a step of the gradient lies between eager and it; judged on neighbouring ones"
 
 
-def steady_neighbours(oracle: Oracle, ours: Run, differences: Sequence[Difference]) -> Iterator[int]:
-    """The numbers of the neighbours at which eager stays on its side; none where more than gradients differ."""
-    if not differences or any(difference.field != "gradient" for difference in differences):
+def steady_neighbours(oracle: Oracle, ours: Run, differences: Sequence[Difference]) -> Iterator[tuple[int, set[str]]]:
+    """The numbers of the neighbours at which eager stays on its side, and the paths of the differences where it does;
+    none where more than gradients differ."""
+    if not are_gradients(differences):
         return
     if sum(seen.value.numel() for seen in oracle.eager[0].gradients.values() if seen is not None) < LEAST_NUMBERS:
         return
-    places = [_place(difference.path) for difference in differences]
-    apart = [_distance(oracle.eager, ours, place) for place in places]
+    apart = {each.path: _distance(oracle.eager, ours, _place(each.path)) for each in differences}
     for index in range(SAMPLES):
         run = oracle.nudged(index, None, True)
         if not takes_path_of(run, oracle.eager):
             continue
-        moved = [_distance(oracle.eager, run, place) for place in places]
-        if all(near * MARGIN <= far for near, far in zip(moved, apart, strict=True)):
-            yield index
+        moved = {path: _distance(oracle.eager, run, _place(path)) for path in apart}
+        if steady := {path for path, far in apart.items() if moved[path] * MARGIN <= far}:
+            yield index, steady
+
+
+def are_gradients(differences: Sequence[Difference]) -> bool:
+    """Whether gradients differ and nothing else."""
+    return bool(differences) and all(difference.field == "gradient" for difference in differences)
 
 
 def _place(path: str) -> tuple[int, str]:

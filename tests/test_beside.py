@@ -84,6 +84,44 @@ def test_small_program_is_judged_where_it_is() -> None:
     assert verdict(stepped, 64)[0] == "diverged"
 
 
+class TwoSteps(Steps):
+    """As `Steps`, with others of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(LEAST_NUMBERS, JUST_ABOVE)
+        self.others = nn.Parameter(self.numbers.detach().clone())
+
+    def forward(self, shift: Tensor) -> Tensor:
+        return super().forward(shift) + (self.others - 1 + shift).relu().mul(100).sum()
+
+
+def test_each_of_many_steps_is_judged_where_eager_and_it_are_on_one_side() -> None:
+    """Here it is on the other side with one gradient, on neighbouring numbers with the other one."""
+
+    def stepped_elsewhere(module: Program, is_always: bool = False) -> Program:
+        def run(shift: Tensor) -> Tensor:
+            is_given = bool(module.numbers[7] == JUST_ABOVE)
+            sides = [torch.ones(LEAST_NUMBERS), torch.ones(LEAST_NUMBERS)]
+            if is_given or is_always:
+                sides[0][7] = 0.0
+            else:
+                sides[1][-1] = 0.0
+            total = torch.zeros(())
+            for numbers, side in zip((module.numbers, module.others), sides, strict=True):
+                above = (numbers - 1 + shift).relu()
+                total = total + (above * side + (above * (1 - side)).detach()).mul(100).sum()
+            return total
+
+        return run
+
+    def found(wrap: Callable[[Program], Program]) -> str:
+        made = Case("two steps", lambda: (TwoSteps(), (torch.zeros(()),), {}), ("train",), (), ("tiny",))
+        return run_case(made, "train", Backend("other", wrap), timed=False).verdict
+
+    assert found(stepped_elsewhere) == "same"
+    assert found(lambda module: stepped_elsewhere(module, is_always=True)) == "diverged"
+
+
 @pytest.mark.parametrize(("asked", "expected"), [({}, "diverged"), ({"looks_beside": True}, "same")])
 def test_quick_look_is_beside_only_where_that_is_asked_for(asked: dict[str, bool], expected: str) -> None:
     assert verdict(stepped, LEAST_NUMBERS, quick=True, **asked)[0] == expected
