@@ -152,7 +152,7 @@ class _Trial:
     seed: int
     steps: int
     is_poked: bool
-    looks_beside: bool
+    looks_beside: bool = True
 
     def result(self, timed: bool, quick: bool) -> Result:
         eager = self._observed(self._copies())
