@@ -2,11 +2,12 @@
 up on two sides, and the gradients of all that lies before it are apart by far more than rounding.
 
 Nothing says there which side is right. So the program is judged where eager itself is on one side: on numbers that are
-each one rounding away, at which eager's gradients stay where they were. A program that is wrong is wrong there, too. Of
-many steps other ones lie between the two on other numbers: each gradient has to be eager's on some of them.
+each one rounding away, at which eager's gradients stay where they were. A program that is wrong is wrong there, too.
+Of many steps others lie between the two on other numbers: each gradient has to be eager's on some of them.
+
 Only programs of so many numbers that nobody chose them one by one are judged so. In a small one a tie or a zero may be
-what the case is about, and of one tie a neighbour may keep eager's side; of many, any neighbour undoes some, eager's
-gradients move with all of its neighbours, and what differs there has differed.
+what the case is about, and of one tie a neighbour may keep eager's side; of many ties any neighbour undoes some, a
+gradient moves with all of its neighbours, and what differs there has differed.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ FEW = 32
 ACROSS = (32, 64)
 """Elements that are reduced at a time where rows are neighbours in memory, and rows of a tile then."""
 SHORT, BUSY = 1024, 64
-"""Rows that are neighbours in memory and no longer than this are reduced in one launch, by so many instances if there
-are rows enough: then of fewer rows each, down to what one access to memory brings."""
+"""Rows that are neighbours in memory and no longer than this have tiles of fewer of them, so that there are so many
+instances: to split what is read in so little time would take another launch."""
 LEAST_ACROSS, SHORT_ACROSS = 8, 8192
-"""These rows, and the elements of such a tile."""
+"""Rows of such a tile at least, which is what one access to memory brings, and its elements."""
 ENOUGH = 264
 """Instances of a program that keep a device busy: two for each of its processors."""
 LEAST_SPLIT, LEAST_GATHERED = 1 << 13, 1 << 11

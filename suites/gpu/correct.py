@@ -31,6 +31,8 @@ STEPS = 2
 """A call that compiles, and one more: each is kept whole, for every run of eager's. Large results fit only once."""
 ON_HOST = 1 << 20
 """Copies of so many numbers are kept on the host."""
+LARGE = frozenset(f"zoo.{name}" for name in ("gpt2", "llama", "qwen2", "gemma2", "mixtral", "t5"))
+"""Those of whose results eager's runs in float64 leave room for one step, in 80 GB."""
 PRECISION = {"infer": "bfloat16", "train": "float32"}
 SHOWN = 5
 """Differences of a row."""
@@ -46,15 +48,19 @@ def on_device(case: Case, device: str) -> Case:
     return dataclasses.replace(case, function=make)
 
 
+def steps_of(case: Case) -> int:
+    return 1 if case.name in LARGE else STEPS
+
+
 def held(
-    case: Case, mode: str, precision: str, *, size: str = "full", backend: str = "assay", device: str = "cuda",
-    steps: int = STEPS,
+    case: Case, mode: str, *, precision: str | None = None, size: str = "full", backend: str = "assay",
+    device: str = "cuda", steps: int | None = None,
 ) -> Result:  # fmt: skip
     """A model held to eager. Without TF32, whose rounding untrained networks make large differences of."""
-    made = at_precision(on_device(case, device), mode, precision)
+    made = at_precision(on_device(case, device), mode, precision or PRECISION[mode])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
         return run_case(
-            made, mode, backend, size=size, device=device, timed=False, steps=steps,
+            made, mode, backend, size=size, device=device, timed=False, steps=steps or steps_of(case),
             quick=True, is_poked=False, looks_beside=True,
         )  # fmt: skip
 
@@ -62,13 +68,13 @@ def held(
 def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """The row of a model."""
     began = time.perf_counter()
-    precision = given.precision or PRECISION[given.mode]
+    precision, steps = given.precision or PRECISION[given.mode], given.steps or steps_of(case)
     found = held(
-        case, given.mode, precision, size=given.size, backend=given.backend, device=given.device, steps=given.steps
+        case, given.mode, precision=precision, size=given.size, backend=given.backend, device=given.device, steps=steps
     )
     row: dict[str, Any] = {"model": case.name, "mode": given.mode, "size": given.size, "precision": precision}
     row |= {
-        "steps": given.steps,
+        "steps": steps,
         "verdict": found.verdict,
         "detail": found.detail,
         "seconds": time.perf_counter() - began,
@@ -88,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, help="bfloat16 for inference, float32 for training")
     parser.add_argument("--backend", default="assay", help="as assay,cudagraphs=True")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--steps", type=int, default=STEPS, help="calls that are judged, each kept whole")
+    parser.add_argument("--steps", type=int, help="calls that are judged, each kept whole: 2, of large models 1")
     parser.add_argument("--json", type=Path, help="a row is added as soon as it is there")
     given = parser.parse_args(arguments)
     cases = {case.name.removeprefix("zoo."): case for case in discover(("zoo",))}

