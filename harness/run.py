@@ -24,7 +24,7 @@ import dataclasses
 import functools
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,7 +187,9 @@ class _Trial:
         )
 
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
-        """At which other place in a vector eager does what the backend did."""
+        """At which other place in a vector eager does what the backend did; nothing on devices without them."""
+        if not any(tensor.device.type == "cpu" for tensor in self._tensors()):
+            return None
         for name, place in PLACES.items():
             with Placed(place):
                 eager = self._observed(self._copies())
@@ -195,6 +197,9 @@ class _Trial:
             if not is_identical(oracle.eager, eager) and not self._comparison(elsewhere, ours).different:
                 return name
         return None
+
+    def _tensors(self) -> Collection[Tensor]:
+        return walk_call(self.call.function, self.call.args, self.call.kwargs).tensors.values()
 
     def _is_same_beside(self, oracle: Oracle, ours: Run, comparison: Comparison) -> bool:
         """Whether the backend does what eager does on neighbouring numbers, where only a step of the gradient is

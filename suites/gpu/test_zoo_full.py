@@ -1,6 +1,6 @@
 """The zoo at full size on a GPU, as `suites/gpu/correct.py` judges it: half a minute to several minutes each.
 
-`-m "gpu and not full"` leaves it out. What is known to differ is in the ledger, as `zoo.t5 at full`.
+`-m "gpu and not full"` leaves it out. What is known to differ is in the ledger, as `zoo.resnet at full`.
 """
 
 from __future__ import annotations
