@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends import Backend
+from harness.backends import Backend, resolve
 from harness.case import case
+from harness.oracle import Oracle
 from harness.placed import PLACES, Placed
-from harness.run import run_case
+from harness.run import _Trial, made_call, run_case
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))
@@ -112,3 +113,17 @@ def test_run_finds_what_eager_does_at_no_place() -> None:
         assert run_case(gelu_of_infinity, "infer", as_in(change), timed=False).verdict == "diverged"
     mixed = as_in(lambda y: torch.where(torch.arange(17) < 3, -INF, INF))
     assert run_case(largest_of_zeros, "infer", mixed, timed=False).verdict == "diverged"
+
+
+@pytest.mark.parametrize(("device", "runs"), [("cpu", len(PLACES)), ("meta", 0)])
+def test_places_are_tried_where_a_tensor_is_on_a_cpu(device: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    @case(tags=())
+    def doubled(size: str) -> Any:
+        return torch.mul, (torch.zeros(4), 2), {}
+
+    trial = _Trial(doubled, "infer", resolve("eager"), made_call(doubled, "tiny", 0, device), 0, 1, False)
+    made = trial._observed(trial._copies()) if device == "cpu" else ()
+    counted: list[int] = []
+    monkeypatch.setattr(_Trial, "_observed", lambda self, calls: counted.append(1) or made)
+    assert trial._place_of(Oracle(made, made, "none", lambda *_: made, lambda *_: (made, made)), made) is None
+    assert len(counted) == runs
