@@ -27,6 +27,9 @@ from harness.float64 import HALVES, SINGLE
 Convert = Callable[[Tensor], Tensor]
 WIDE = {dtype: torch.complex128 for dtype in (torch.complex32, torch.complex64, torch.complex128)}
 NEARBY = 2.0**-12
+CPU = torch.device("cpu")
+PIECE = 1 << 26
+"""Numbers that are moved at once: what moves them takes several times their room."""
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 SHUT = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.BuiltinFunctionType)
 
@@ -79,17 +82,14 @@ def nearby(seed: int) -> Convert:
     """The numbers of float64 (complex128) moved by up to `NEARBY` of themselves, at random: others on which the same is
     computed, with other roundings. Whole numbers stay.
     """
-    generator = torch.Generator().manual_seed(seed)
 
-    def convert(flat: Tensor) -> Tensor:
-        if flat.is_complex():
-            return torch.view_as_complex(convert(torch.view_as_real(flat)))
-        if flat.dtype not in SINGLE:
-            return flat.clone()
-        step = (2 * torch.rand(flat.shape, generator=generator, dtype=flat.dtype) - 1).to(flat.device) * NEARBY
-        return torch.where(flat == flat.trunc(), flat, flat + flat * step)
+    def move(flat: Tensor, drawn: Tensor) -> Tensor:
+        return torch.where(flat == flat.trunc(), flat, flat + flat * (2 * drawn - 1) * NEARBY)
 
-    return convert
+    def draw(flat: Tensor, **given: Any) -> Tensor:
+        return torch.rand(flat.shape, dtype=flat.dtype, **given)
+
+    return _moved(seed, lambda flat: flat.dtype in SINGLE, draw, move)
 
 
 def nudged(seed: int, moves_whole: bool = True) -> Convert:
@@ -97,17 +97,40 @@ def nudged(seed: int, moves_whole: bool = True) -> Convert:
 
     Without `moves_whole` whole numbers stay: labels and flags, which no rounding made.
     """
-    generator = torch.Generator().manual_seed(seed)
+
+    def move(flat: Tensor, drawn: Tensor) -> Tensor:
+        step = flat * torch.finfo(flat.dtype).eps
+        moved = torch.where(drawn, flat + step, flat - step)
+        return moved if moves_whole else torch.where(flat == flat.trunc(), flat, moved)
+
+    def draw(flat: Tensor, **given: Any) -> Tensor:
+        return torch.randint(0, 2, flat.shape, dtype=torch.bool, **given)
+
+    return _moved(seed, lambda flat: flat.is_floating_point() and torch.finfo(flat.dtype).bits >= 16, draw, move)
+
+
+def _moved(
+    seed: int, is_moved: Callable[[Tensor], bool], draw: Callable[..., Tensor], move: Callable[[Tensor, Tensor], Tensor]
+) -> Convert:
+    """Moves the tensors that it is about, complex ones as pairs, by what is drawn for each number. The stream goes on
+    from one tensor to the next; those on a GPU are moved by one of its own, which is drawn there.
+    """
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def moved(flat: Tensor) -> Tensor:
+        place = flat.device if flat.is_cuda else CPU
+        if place not in generators:
+            generators[place] = torch.Generator(place).manual_seed(seed)
+        return move(flat, draw(flat, generator=generators[place], device=place).to(flat.device))
 
     def convert(flat: Tensor) -> Tensor:
         if flat.is_complex():
             return torch.view_as_complex(convert(torch.view_as_real(flat)))
-        if not flat.is_floating_point() or torch.finfo(flat.dtype).bits < 16:
+        if not is_moved(flat):
             return flat.clone()
-        up = torch.randint(0, 2, flat.shape, generator=generator).to(flat.device).bool()
-        step = flat * torch.finfo(flat.dtype).eps
-        moved = torch.where(up, flat + step, flat - step)
-        return moved if moves_whole else torch.where(flat == flat.trunc(), flat, moved)
+        if flat.numel() <= PIECE:
+            return moved(flat)
+        return torch.cat([moved(piece) for piece in flat.reshape(-1).split(PIECE)]).reshape(flat.shape)
 
     return convert
 

@@ -50,6 +50,19 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(chain[0], exc.BackendCompilerFailed) and isinstance(chain[-1], NotImplementedError)
 
 
+def let_go(error: BaseException) -> None:
+    """Frees what the frames that an error passed through hold, of it and of those before it: whoever keeps the error
+    would keep all tensors of the program that raised it. Where it was raised stays known."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            pending += [one.__cause__, one.__context__, _inner(one)]
+
+
 def place_of(error: BaseException) -> str:
     """`file:line` of the innermost frame that raised; empty for an error that has no traceback."""
     frames = traceback.extract_tb(unwrapped(error)[-1].__traceback__)

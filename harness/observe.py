@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from harness.clone import Call
+from harness.errors import let_go
 from harness.memory import Alias, aliases, bits, is_allocated, poke
 from harness.tree import Tree, modules_in, walk, walk_call
 
@@ -355,6 +356,8 @@ def _observed_step(
     numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
     random_before = random_state(before.generators)
     step = _run_step(call, function, functools.partial(backward, seed=seed, moved=moved), mode, before, leaves)
+    if step.error is not None:
+        let_go(step.error.error)
     random_after = random_state(before.generators)
     after = walk_call(call.function, call.args, call.kwargs)
     names = _names(before.tensors)

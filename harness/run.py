@@ -22,9 +22,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,9 +165,12 @@ class _Trial:
             ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
             timed = timed and not self._is_about_meaning() and _is_timable(eager, ours, calls)
             timing = self._timing(calls[-1], compiled) if timed else _Timing()
+        del calls, compiled
         if quick and is_identical(eager, ours):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
-        oracle = oracle or self._oracle(eager)
+        if oracle is None:
+            gc.collect()  # the backend's copies of parameters and gradients stand in the way of eager's in float64
+            oracle = self._oracle(eager)
         comparison = self._comparison(oracle, ours)
         verdict, detail = _verdict(oracle.eager, ours, comparison)
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
@@ -188,7 +192,7 @@ class _Trial:
 
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
         """At which other place in a vector eager does what the backend did; nothing on devices without them."""
-        if not any(tensor.device.type == "cpu" for tensor in self._tensors()):
+        if not self._is_on_cpu():
             return None
         for name, place in PLACES.items():
             with Placed(place):
@@ -198,8 +202,10 @@ class _Trial:
                 return name
         return None
 
-    def _tensors(self) -> Collection[Tensor]:
-        return walk_call(self.call.function, self.call.args, self.call.kwargs).tensors.values()
+    def _is_on_cpu(self) -> bool:
+        """Whether any tensor of the call is."""
+        tensors = walk_call(self.call.function, self.call.args, self.call.kwargs).tensors.values()
+        return any(tensor.device.type == "cpu" for tensor in tensors)
 
     def _is_same_beside(self, oracle: Oracle, ours: Run, comparison: Comparison) -> bool:
         """Whether the backend does what eager does on neighbouring numbers, where only a step of the gradient is

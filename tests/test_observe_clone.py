@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from harness.clone import Call, CloneError, copy_call, nudged, widened
+from harness import clone
+from harness.clone import Call, CloneError, copy_call, nearby, nudged, widened
 from harness.memory import aliases
 from harness.observe import kept_on_host, look
 from harness.tree import walk_call
@@ -115,6 +116,14 @@ def test_clone_nudges_by_one_rounding() -> None:
     moved = copy_call(Call(torch.neg, (base,), {}), nudged(0)).args[0]
     ratio = ((moved - base) / base).abs()
     assert bool((ratio <= 2 * torch.finfo(torch.float32).eps).all()) and bool((moved != base).float().mean() > 0.9)
+
+
+def test_clone_moves_a_large_storage_in_pieces_as_it_moves_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = torch.randn(1000)
+    whole = nudged(0)(given), nearby(0)(given.double())
+    monkeypatch.setattr(clone, "PIECE", 300)
+    assert torch.equal(nudged(0)(given), whole[0]) and torch.equal(nearby(0)(given.double()), whole[1])
+    assert nudged(0)(given.reshape(10, 100)).shape == (10, 100)
 
 
 def test_clone_says_what_cannot_be_copied() -> None:

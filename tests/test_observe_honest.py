@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch.nn import functional
 from harness.case import Made
 from harness.case import case as declare
 from harness.clone import Call, nudged
+from harness.errors import place_of
 from harness.observe import observe
 from harness.run import run_case
 
@@ -236,3 +239,23 @@ def test_observe_moved_cotangents_reach_the_gradients() -> None:
 
     plain, moved = gradient(None), gradient(nudged(3))
     assert not torch.equal(plain, moved) and torch.allclose(plain, moved, rtol=1e-6)
+
+
+def test_observe_keeps_no_tensor_of_a_program_that_raised() -> None:
+    held: list[weakref.ref[Tensor]] = []
+
+    def program(given: Tensor) -> Tensor:
+        between = given + 1
+        held.append(weakref.ref(between))
+        try:
+            return between @ between
+        except RuntimeError as error:
+            raise ValueError("not a matrix") from error
+
+    gc.disable()
+    try:
+        (seen,) = observe((Call(program, (torch.ones(3, 4),), {}),), "infer", 0)
+        assert held[0]() is None
+    finally:
+        gc.enable()
+    assert seen.error is not None and place_of(seen.error.error).startswith(__file__)
