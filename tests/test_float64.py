@@ -1,0 +1,41 @@
+"""Products of groups of rows in float64, which ATen has not: beside its own in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.float64 import WIDER, Recast
+
+ENDS = torch.tensor([3, 3, 8], dtype=torch.int32)
+FORMS = {
+    "rows": ((8, 16), (3, 16, 32), ENDS),
+    "columns": ((3, 32, 16), (16, 8), ENDS),
+    "inner": ((16, 8), (8, 32), ENDS),
+    "batch": ((3, 8, 16), (3, 16, 8), None),
+}
+
+
+def product(one: Tensor, other: Tensor, offs: Tensor | None) -> Tensor:
+    return torch._grouped_mm(one, other, offs=offs)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_products_of_groups_are_those_of_float32(form: str) -> None:
+    shape, other_shape, offs = FORMS[form]
+    one = torch.randn(shape)
+    other = torch.randn(other_shape)
+    if form in ("columns", "inner"):  # the layouts that ATen takes: a row of 16 bytes ends where a group does
+        one, other = (each.mT.contiguous().mT for each in (one, other))
+    wide = [each.double().requires_grad_() for each in (one, other)]
+    with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
+        found = product(*wide, offs)
+        found.backward(torch.ones_like(found))
+    narrow = [each.requires_grad_() for each in (one, other)]
+    expected = product(*narrow, offs)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected.double(), atol=1e-4, rtol=1e-4)
+    expected.backward(torch.ones(expected.shape))
+    for got, reference in zip(wide, narrow, strict=True):
+        torch.testing.assert_close(got.grad, reference.grad.double(), atol=1e-4, rtol=1e-4)
