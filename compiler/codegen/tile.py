@@ -19,11 +19,16 @@ ROWS_OF = 2048
 POINTWISE, REDUCED = 512, 1024
 """Elements a warp has of a tile: of a reduction more, for the fewer warps the less they wait for each other, and most
 where they are not kept."""
-MOST_WARPS = 16
+WARPS, MOST_WARPS = 4, 16
 MOST_ROWS, LEAST_STEP = 1024, 128
 """Rows of a tile, at most, and elements of a step, at least, where they are changed."""
-SQUARE = 64
-"""The side of a tile that is read along one axis and written along the other."""
+REGISTERS = 256
+"""What a thread has of them: more values than fit lie in memory, and machine code with many of those is long in the
+making. A program without reductions has as many elements a thread, 16 or fewer, as leave its values room."""
+MANY = 32
+"""Values of an element up to which the assembler finds room for those of 16, as it computes them one after another."""
+SQUARE, LEAST_SQUARE = 64, 16
+"""The side of a tile that is read along one axis and written along the other, and the least where values are many."""
 LONGEST_ROW = 16384
 """A row that is kept in registers."""
 STEP = 4096
@@ -57,7 +62,7 @@ GUESSED = 4096
 class Shape:
     """What a program computes: `rows` by `inner`, and reductions over `lengths`. `is_across`: what is read along one
     axis is written along the other; `is_x_near`: neighbours in memory are rows; `is_gathered`: data says where some
-    values are."""
+    values are. `held`: for each element so many values at once."""
 
     rows: Index
     inner: Index
@@ -66,6 +71,7 @@ class Shape:
     is_across: bool
     is_x_near: bool
     is_gathered: bool
+    held: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,10 @@ def choose(shape: Shape, change: Change = USUAL) -> Blocks:
 
 def _usual(shape: Shape) -> Blocks:
     if shape.is_across:
-        return Blocks(SQUARE, 8, SQUARE, SQUARE)
+        side = SQUARE
+        while side > LEAST_SQUARE and side * side > 8 * _most_of_warp(shape):
+            side //= 2
+        return Blocks(side, 8, side, side)
     if not shape.lengths and not shape.is_scanned:
         return _pointwise(shape)
     longest = max([_guess(length) for length in shape.lengths] or [_guess(shape.inner)])
@@ -181,9 +190,18 @@ def _in_unknown_steps(shape: Shape) -> Blocks:
 
 
 def _pointwise(shape: Shape) -> Blocks:
-    width = min(ELEMENTS, power_above(_guess(shape.inner)))
-    rows = max(1, min(ELEMENTS // width, power_above(_guess(shape.rows))))
-    return Blocks(rows, _warps(rows * width), 0, width)
+    each = _most_of_warp(shape)
+    elements = min(ELEMENTS, WARPS * each)
+    width = min(elements, power_above(_guess(shape.inner)))
+    rows = max(1, min(elements // width, power_above(_guess(shape.rows))))
+    return Blocks(rows, _warps(rows * width, each), 0, width)
+
+
+def _most_of_warp(shape: Shape) -> int:
+    """How many elements a warp has of a tile without reductions, at most."""
+    if shape.held <= MANY:
+        return POINTWISE
+    return 32 * max(1, power_above(REGISTERS // shape.held + 1) // 2)
 
 
 def _across(shape: Shape, longest: int) -> Blocks:

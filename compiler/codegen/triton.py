@@ -51,6 +51,7 @@ from compiler.codegen.triton_tiles import (
     Program,
     Tile,
     contiguous_across,
+    held_at_once,
     identity_of,
     is_power,
     join_name,
@@ -361,7 +362,10 @@ class _Emitter:
         lane = self.nest.lane if reductions or self.scans else None
         is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
         is_gathered = bool(self.intern.positions)
-        shape = Shape(rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered)
+        shape = Shape(
+            rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered,
+            held_at_once(self.nest.stores),
+        )  # fmt: skip
         return choose(shape, self.manner.change)
 
     # ---- the program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +11,7 @@ import torch
 
 from compiler.codegen import affine, triton_expr
 from compiler.codegen.edges import Edge
-from compiler.codegen.renamer import Interner, subexpressions
+from compiler.codegen.renamer import Interner, operands, subexpressions
 from compiler.ir.index import Index, Int, Symbol, minimum, product
 from compiler.ir.loops import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Store
 
@@ -176,6 +177,20 @@ def contiguous_across(stores: Sequence[Store], others: Sequence[Loop], inner: Lo
         if any(affine.stride(index, loop.var) == Int(1) for index in apart):
             return loop
     return None
+
+
+def held_at_once(stores: Sequence[Store]) -> int:
+    """How many values there are at once, where those of the stores are computed in order before any is stored."""
+    found = [e for e in subexpressions(store.expr for store in stores) if not isinstance(e, Const | AsValue)]
+    last = {id(operand): at for at, e in enumerate(found) for operand in operands(e)}
+    last |= {id(store.expr): len(found) for store in stores}
+    ended = Counter(last.get(id(e), len(found)) for e in found)
+    held = most = 0
+    for at in range(len(found)):
+        held += 1
+        most = max(most, held)
+        held -= ended[at]
+    return most
 
 
 def peak_of(expr: Reduce) -> Reduce | None:
