@@ -189,7 +189,27 @@ def numbers_before_nan() -> ir.Run:
     return ir.make_run(loops(i=4), stores, {"x": x, "y": y}, {"fmax": x.fmax(y), "fmin": x.fmin(y)})
 
 
+def steps_that_are_kept(count: int, rows: int, width: int, is_across: bool = False) -> ir.Run:
+    """A recurrence of which each step is stored, and waits for all steps, so that there are as many values at once;
+    where it runs `is_across`, columns are read and rows are written."""
+    x = torch.randn(rows, width, generator=GENERATOR)
+    value = load("x", j * rows + i if is_across else i * width + j)
+    stores, expected, exact = [], dict[str, torch.Tensor](), x.double()
+    for step in range(count):
+        value = call("add", call("mul", value, const(0.5)), const(float(step)))
+        exact = exact / 2 + step
+        stores.append(store(f"y{step}", i * width + j, value))
+        expected[f"y{step}"] = exact.float()
+    given = x.t().contiguous() if is_across else x
+    return ir.make_run(loops(i=rows, j=width), stores, {"x": given}, expected)
+
+
 OWN = {
+    "40 steps that are kept": steps_that_are_kept(40, 5, 700),
+    "90 steps that are kept": steps_that_are_kept(90, 3, 200),
+    "200 steps that are kept": steps_that_are_kept(200, 3, 300),
+    "40 steps that are kept across": steps_that_are_kept(40, 70, 50, True),
+    "90 steps that are kept across": steps_that_are_kept(90, 70, 50, True),
     "integers as bfloat16": integers_as(torch.bfloat16),
     "integers as float16": integers_as(torch.float16),
     "numbers before NaN": numbers_before_nan(),
@@ -237,6 +257,7 @@ COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
     *("mask of dropout, 8 at a time", "mask of dropout, 1 at a time", "dropped halves"),
+    *("40 steps that are kept", "90 steps that are kept", "200 steps that are kept", "90 steps that are kept across"),
     *("steps of 5 tensors", "steps of 32 tensors", "negative zero", "negative zero, float64"),
     *("negated zeros", "negated zeros, float64"),
     *("long sum over (0,)", "any over (0, 1, 2)", "mixed dtypes", "powers in steps", "position in a short row"),
@@ -271,9 +292,8 @@ def test_emit_programs_equal_eager(name: str, results: dict[str, dict[str, torch
         if "prod" in name:
             bound *= 4  # a tree of products errs more than what BOUNDS is for
         largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() if expected.numel() else 0.0
-        text = "\n".join(program.text for program in emit_programs(run.kernel))
         torch.testing.assert_close(
-            got, expected, rtol=0, atol=bound * largest, equal_nan=True, msg=lambda m, text=text: f"{m}\n{text}"
+            got, expected, rtol=0, atol=bound * largest, equal_nan=True, msg=lambda m: f"{m}\n{text_of(run)}"
         )
 
 
@@ -380,6 +400,12 @@ def test_emit_splits_long_reductions_of_few_rows() -> None:
     first, last = emit_programs(run.kernel)
     assert isinstance(first.grid, Int) and first.grid.value > 100 and last.grid == Int(1)
     assert [buffer.name for buffer in last.workspace] == ["parts_2"]
+
+
+@pytest.mark.parametrize(("name", "elements"), [("40", 512), ("90", 256), ("200", 128)])
+def test_tile_has_fewer_elements_a_thread_where_each_has_many_values(name: str, elements: int) -> None:
+    (program,) = emit_programs(OWN[f"{name} steps that are kept"].kernel)
+    assert program.warps == 4 and f"tl.arange(0, {elements})" in program.text
 
 
 @pytest.mark.parametrize(("rows", "length"), [(256, 262), (64, 1000), (2048, 100), (8, 1024), (256, 1024), (4096, 3)])
