@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -113,6 +114,29 @@ def test_what_cannot_be_compiled_runs_in_eager_or_raises_as_asked() -> None:
     assert journal.totals()["eager_graphs"] == 1
     with pytest.raises(Unsupported, match=r"layout torch\.sparse_coo: only strided tensors"):
         assay(gm, [x], options={"fallback": "error"})
+
+
+def test_a_backward_that_reads_its_data_runs_in_eager_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    @torch.library.custom_op("assay_tests::grouped", mutates_args=())
+    def grouped(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    grouped.register_fake(lambda x, ends: torch.empty_like(x))
+
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.cat([gradient[:end] * 2 for end in context.ends.tolist()]), None
+
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor], output: torch.Tensor) -> None:
+        ctx.ends = inputs[1]
+
+    grouped.register_autograd(backward, setup_context=setup_context)
+    torch._dynamo.reset()
+    journal.reset()
+    x = torch.randn(3, requires_grad=True)
+    with caplog.at_level(logging.WARNING):
+        torch.compile(lambda x, ends: grouped(x, ends).sin().sum(), backend=assay)(x, torch.tensor([3])).backward()
+    torch.testing.assert_close(x.grad, 2 * (2 * x).cos())
+    assert journal.totals()["eager_graphs"] == 1 and "its backward reads its data" in caplog.text
 
 
 def test_an_overlap_that_appears_later_is_noticed() -> None:

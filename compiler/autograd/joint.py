@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import viewed
@@ -129,6 +130,8 @@ def _gradients(
     try:
         with by_itself():
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
         raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
