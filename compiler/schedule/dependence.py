@@ -5,23 +5,40 @@ In-place reuse is proven from it, never recognised by its look.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from compiler.ir.apart import buffers_of, components
 from compiler.ir.index import Index, Int, coefficient
 from compiler.ir.loops import Kernel, Load, Loop, Reduce
 from compiler.ir.rewrite import nodes
 
 
-def read_indices(kernel: Kernel, buffer: str) -> frozenset[Index]:
-    """The indices at which a kernel reads a buffer."""
-    found = nodes(*(store.expr for store in kernel.stores))
-    return frozenset(node.index for node in found if isinstance(node, Load) and node.buffer == buffer)
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What a kernel reads of each buffer: at which indices; whether in a reduction, where one iteration reads elements
+    that others may write; and for each set of stores that run in the same iterations, which buffers it touches."""
+
+    indices: Mapping[str, frozenset[Index]]
+    reduced: frozenset[str]
+    together: tuple[frozenset[str], ...]
 
 
-def reads_in_reduction(kernel: Kernel, buffer: str) -> bool:
-    """Whether a reduction reads a buffer: then one iteration reads elements that others may write."""
+@functools.lru_cache(maxsize=32)
+def _reads_of(kernel: Kernel) -> _Reads:
+    """Cost: one walk of the kernel; it is asked about each pair of buffers."""
     found = nodes(*(store.expr for store in kernel.stores))
     inside = nodes(*(node.body for node in found if isinstance(node, Reduce)))
-    return any(isinstance(node, Load) and node.buffer == buffer for node in inside)
+    indices: dict[str, set[Index]] = {}
+    for node in found:
+        if isinstance(node, Load):
+            indices.setdefault(node.buffer, set()).add(node.index)
+    return _Reads(
+        {name: frozenset(each) for name, each in indices.items()},
+        frozenset(node.buffer for node in inside if isinstance(node, Load)),
+        tuple(frozenset(buffers_of(stores)) for stores in components(kernel)),
+    )
 
 
 def is_injective(index: Index, loops: tuple[Loop, ...]) -> bool:
@@ -58,12 +75,13 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     sizes = {buffer.name: buffer for buffer in kernel.buffers}
     if sizes[read].dtype is not sizes[written].dtype or sizes[read].numel is not sizes[written].numel:
         return False
-    if store.mode != "write" or reads_in_reduction(kernel, read):
+    reads = _reads_of(kernel)
+    if store.mode != "write" or read in reads.reduced:
         return False
-    return read_indices(kernel, read) <= {store.index} and is_injective(store.index, kernel.loops)
+    return reads.indices.get(read, frozenset()) <= {store.index} and is_injective(store.index, kernel.loops)
 
 
 def _are_together(kernel: Kernel, read: str, written: str) -> bool:
     """Whether no store reads `read` but such as run in the iteration that writes `written`."""
-    readers = [names for stores in components(kernel) if read in (names := buffers_of(stores))]
+    readers = [names for names in _reads_of(kernel).together if read in names]
     return len(readers) == 1 and written in readers[0]

@@ -61,9 +61,10 @@ def reuse(steps: tuple[Step, ...], outputs: frozenset[str], shareable: frozenset
     last = last_uses(steps)
     allocations = {step.name: step for step in steps if isinstance(step, Allocate)}
     chosen: dict[str, str] = {}
+    kept = shareable - outputs
     for number, step in enumerate(steps):
         if isinstance(step, Launch):
-            chosen.update(_overwrites(step, number, last, shareable - outputs, allocations))
+            chosen.update(_overwrites(step, number, last, kept, allocations))
     return tuple(_replaced(step, chosen) for step in steps)
 
 
@@ -112,11 +113,13 @@ def _overwrites(
     names = dict(zip((buffer.name for buffer in launch.kernel.buffers), launch.arguments, strict=True))
     written = {store.buffer for store in launch.kernel.stores}
     moved = {name for name, offset in zip(launch.arguments, launch.offsets, strict=False) if offset}
-    kept = shareable - moved  # where a buffer begins behind its tensor's first element, equal indices are not equal
-    dying = [b for b, name in names.items() if b not in written and last[name] == number and name in kept]
+    # of buffers that begin behind their tensor's first element, equal indices are not equal elements
+    kept = [(b, name) for b, name in names.items() if name in shareable and name not in moved]
+    dying = [b for b, name in kept if b not in written and last[name] == number]
+    targets = sorted(written) if dying else []
     chosen: dict[str, str] = {}
     for buffer in dying:
-        for target in sorted(written):
+        for target in targets:
             of, name = allocations.get(names[buffer]), allocations.get(names[target])
             if of is None or name is None or name.name in chosen or _layout(of) != _layout(name):
                 continue
