@@ -287,6 +287,22 @@ def test_emit_cast_equals_eager(source: torch.dtype, target: torch.dtype, result
         assert torch.equal(got.signbit()[numbers], run.expected["out"].signbit()[numbers])
 
 
+@pytest.mark.parametrize("whole", INTEGERS, ids=str)
+@pytest.mark.parametrize("source", (*FLOATS, torch.float16, torch.bfloat16), ids=str)
+def test_emit_cast_there_and_back_is_not_the_fraction_cut_off(source: torch.dtype, whole: torch.dtype) -> None:
+    """An integer has no sign of zero, and out of its range some other number than trunc's: in vectors and behind."""
+    values = torch.tensor([-0.5, -0.0, 1.5, -2.75, math.inf, -math.inf, math.nan, 3e38, -3e38, 0.0], dtype=torch.float64)
+
+    def back(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.to(whole).to(x.dtype), x.to(whole).double()
+
+    compiled = torch.compile(back, backend=assay)
+    for size in (1, 9, 70):
+        x = values.repeat(7)[:size].to(source)
+        for got, expected in zip(compiled(x), back(x), strict=True):
+            assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit()), size
+
+
 @pytest.mark.parametrize("dtype", ARITHMETIC, ids=str)
 def test_emit_table_has_a_comparison_for_each_operator(dtype: torch.dtype) -> None:
     untested = set(table_of(dtype)) - set(UNARY) - set(BINARY) - set(NO_COMPARISON)

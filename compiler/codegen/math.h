@@ -48,6 +48,22 @@ template <class T>
 INLINE T rounded(T x) { return x; }
 #endif
 
+// A number made whole. To GCC, which knows that nobody traps, (f32)(i64)x is trunc(x), though it is not for what no
+// integer holds, nor for -0.5, whose sign an integer loses.
+#if defined(__clang__)
+template <class T>
+INLINE T whole(T x) { return x; }
+#elif __has_builtin(__builtin_assoc_barrier)
+template <class T>
+INLINE T whole(T x) { return __builtin_assoc_barrier(x); }
+#else
+template <class T>
+INLINE T whole(T x) {
+  asm("" : "+r"(x));
+  return x;
+}
+#endif
+
 // ---- conversions ----
 
 INLINE f32 from_bf16(bf16 x) { return bits<f32>((u32)x << 16); }
