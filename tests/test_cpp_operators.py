@@ -291,7 +291,7 @@ def test_emit_cast_equals_eager(source: torch.dtype, target: torch.dtype, result
 @pytest.mark.parametrize("source", (*FLOATS, torch.float16, torch.bfloat16), ids=str)
 def test_emit_cast_there_and_back_is_not_the_fraction_cut_off(source: torch.dtype, whole: torch.dtype) -> None:
     """An integer has no sign of zero, and out of its range some other number than trunc's: in vectors and behind."""
-    values = torch.tensor([-0.5, -0.0, 1.5, -2.75, math.inf, -math.inf, math.nan, 3e38, -3e38, 0.0], dtype=torch.float64)
+    values = torch.tensor([-0.5, -0.0, 1.5, -2.75, math.inf, -math.inf, math.nan, 3e38, -3e38, 0.0]).double()
 
     def back(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.to(whole).to(x.dtype), x.to(whole).double()
