@@ -775,9 +775,13 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
         source.line(2, f"({', '.join(tensors)}, {'_' * roots.is_anchored}) = ctx.saved_tensors")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
+    handed_on = _handed_on(backward)
     for role, node in _tangents(backward).items():
-        name, laid_out = f"tangent_{name_of(role)}", source.bind("laid_out", laid_out_as(node.meta["val"]))
-        source.line(2, f"{name} = {laid_out}({name})")
+        name = f"tangent_{name_of(role)}"
+        if node in handed_on:
+            source.line(2, f"own_{name} = {name}")
+        if not _is_only_handed_on(node):
+            source.line(2, f"{name} = {source.bind('laid_out', laid_out_as(node.meta['val']))}({name})")
     arguments = [
         name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
         for role in backward.signature.inputs
@@ -788,8 +792,21 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
         source.line(2, "ctx.maybe_clear_saved_tensors()")
     source.line(2, "values = backward_graph(given)")
     values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
+    own = {node: f"own_tangent_{name_of(role)}" for role, node in _tangents(backward).items()}
+    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
+    values |= {role.of: own[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
     returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
+
+
+def _handed_on(backward: Program) -> set[torch.fx.Node]:
+    """The tangents that are gradients themselves: as in eager, these are the very tensors, however they lie."""
+    return set(_tangents(backward).values()).intersection(n for n in backward.returned if isinstance(n, torch.fx.Node))
+
+
+def _is_only_handed_on(tangent: torch.fx.Node) -> bool:
+    """Whether nothing computes with a tangent."""
+    return bool(tangent.users) and all(user.op == "output" for user in tangent.users)
 
 
 def partial_backward(
