@@ -76,6 +76,23 @@ def test_warned_of_nothing_more() -> None:
     assert [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)] == []
 
 
+def test_warned_of_no_gradient_that_an_input_begins_to_have() -> None:
+    """Recording asks autograd much of its inputs, also where a write makes one the result of a node."""
+
+    def write(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        return total.add_(x * 2)
+
+    x = torch.ones(4, requires_grad=True)
+    torch.set_warn_always(True)  # else this is said once in a process
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            aot_function(write, fw_compiler=compile_fx_inner)(x, torch.zeros(4)).sum().backward()
+    finally:
+        torch.set_warn_always(False)
+    assert [str(warning.message) for warning in caught if "leaf" in str(warning.message)] == []
+
+
 def test_warned_from_the_module_that_called() -> None:
     """A module's forward is the line that eager names, and so is it where it is called as it stands."""
     module, given = torch.nn.KLDivLoss(), (torch.zeros(3), torch.ones(3))

@@ -116,7 +116,8 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
 
 def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:
     """Raises: Unsupported for a program that leaves gradients at its inputs, or keeps that of a result."""
-    if any(isinstance(one, Bound) and one.leaf.grad is not None for one in bound):
+    leaves = (one.leaf for one in bound if isinstance(one, Bound))
+    if any(leaf.grad is not None for leaf in leaves if leaf.is_leaf):  # else it was none, or is one that was written
         raise Unsupported("the program calls backward")
     if any(isinstance(result, torch.Tensor) and result.retains_grad for result in results):
         raise Unsupported("the program keeps the gradient of a result")
@@ -269,7 +270,8 @@ def _sign(
         _check_views_before_growth(made, effects)
     signature = Signature(inputs, tuple(returned), made, differentiable, tuple(effects))
     leaves: dict[CallInput | Shared, torch.Tensor] = {b: leaf for b, leaf in bases.items() if leaf.requires_grad}
-    leaves |= {one.role: one.leaf for one in bound if one.leaf.requires_grad and not one.is_shared}
+    own = [one for one in bound if one.required_grad and not one.is_shared]
+    leaves |= {one.role: one.leaf for one in own if one.leaf.requires_grad}
     return Captured(trace, signature, leaves, returned, tuple(one.argument for one in bound))
 
 

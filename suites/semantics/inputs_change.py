@@ -400,6 +400,20 @@ def input_mutated_in_no_grad() -> Made:
 
 
 @program(hidden)
+def input_begins_to_require_grad_by_a_view_taken_in_no_grad() -> Made:
+    """The view is autograd's of its base: what is written with it requires grad, and no gradient gets to the base."""
+
+    def f(x: Tensor, total: Tensor, last: Tensor) -> Tensor:
+        with torch.no_grad():
+            row = x[0]
+        total.add_(row)
+        last.copy_(row)
+        return last * 2
+
+    return f, (inner(3, 4), numbers(4), numbers(4)), {}
+
+
+@program(hidden)
 def leaf_mutated_in_no_grad() -> Made:
     def f(w: Tensor) -> Tensor:
         with torch.no_grad():
