@@ -620,6 +620,9 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     written = _saved_and_written(forward)
     copied = source.bind("copy_as_it_lies", copy_as_it_lies) if written else ""
     unchecked = _saved_unchecked(forward)
+    if is_bare:  # what the graph was given leads nowhere
+        for name, place in _saved_inputs(forward).items():
+            source.line(2, f"{name} = args[{place}]")
     kept = [f"{copied}({name})" if name in written else name + ".data" * (name in unchecked) for name in tensors]
     anchor = ["anchor"] * roots.is_anchored
     if anchor:
@@ -654,6 +657,14 @@ def saved_names(forward: Program) -> tuple[list[str], list[str]]:
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved)]
     tensors = [name for name, node in saved if _is_tensor(node)]
     return tensors, [name for name, node in saved if not _is_tensor(node)]
+
+
+def _saved_inputs(forward: Program) -> dict[str, int]:
+    """Variables of the saved tensors that are inputs, each with its position among these."""
+    places = {node: place for place, node in enumerate(forward.placeholders)}
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)]
+    return {name: places[node] for name, node in saved if node in places}  # type: ignore[index]
 
 
 def _saved_and_written(forward: Program) -> set[str]:
