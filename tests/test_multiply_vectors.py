@@ -73,3 +73,11 @@ def test_compiled_product_and_its_gradients_are_eagers(name: str) -> None:
         found = [torch.autograd.grad(y, (a, c), cotangent) for y in (ours, theirs)]
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_outer_product_has_no_negative_zero() -> None:
+    """The library adds each product to 0."""
+    a, c = torch.tensor([-1.0, 2.0, 0.0]).view(1, 3, 1), torch.tensor([0.0, 1.0, -1.0, 3.0]).view(1, 1, 4)
+    torch._dynamo.reset()
+    found = torch.compile(torch.bmm, backend="assay", options={"fallback": "error"})(a, c)
+    assert torch.equal(found.signbit(), torch.bmm(a, c).signbit()) and (a * c).signbit().sum() > found.signbit().sum()

@@ -1,13 +1,13 @@
 """A product of matrices of which one is a vector is a sum that kernels compute, with what is before and after it.
 
-    bmm(a[b, m, 1], c[b, 1, n])   ->   a * c
+    bmm(a[b, m, 1], c[b, 1, n])   ->   a * c + 0
     bmm(a[b, m, k], c[b, k, 1])   ->   sum(a * transpose(c), 2, keepdim)
     bmm(a[b, 1, k], c[b, k, n])   ->   sum(transpose(a) * c, 1, keepdim)
 
 The library starts a product for each matrix of the batch. What it reads and gives is stored, which in a recurrence is
 most of its work.
 
-Rounding: another order of the same sums; a product alone may be -0 where the library adds it to 0.
+Rounding: another order of the same sums. A product alone is added to 0, as by the library, so that no 0 is negative.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _rewrite(node: fx.Node) -> None:
     shape, columns = left.meta["val"].shape, right.meta["val"].shape[2]  # type: ignore[union-attr]
     with node.graph.inserting_before(node):
         if shape[2] == 1:
-            made = call_for(node, aten.mul.Tensor, left, right)
+            made = call_for(node, aten.add.Tensor, call_for(node, aten.mul.Tensor, left, right), 0)
         elif columns == 1:
             product = call_for(node, aten.mul.Tensor, left, call_for(node, aten.transpose.int, right, 1, 2))
             made = call_for(node, aten.sum.dim_IntList, product, [2], True)
