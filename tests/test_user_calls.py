@@ -1,4 +1,4 @@
-"""Calls that eager refuses and torch's recordings let pass: a compiled program raises what eager raises."""
+"""Calls of which torch's recordings make something else than eager: what they raise, and what they return a view of."""
 
 from __future__ import annotations
 
@@ -40,3 +40,28 @@ def test_user_calls_that_eager_takes_are_compiled() -> None:
     given = torch.randn(2, 3, 6, 5)
     compiled = torch.compile(pooled, backend="assay", options={"fallback": "error"})
     assert torch.equal(compiled(given), pooled(given))
+
+
+BATCHES = [
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 2, 3, 4), (2, 4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((4,), (4, 5)),
+    ((2, 3, 4), (4, 5)),
+    ((1, 4), (2, 4, 5)),
+]
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("shapes", BATCHES, ids=str)
+def test_user_calls_of_matmul_are_views_where_eagers_are(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], needs_grad: bool
+) -> None:
+    """A view cannot be detached in place, and its base would be held for nobody."""
+    torch._dynamo.reset()
+    a, b = (torch.randn(shape) for shape in shapes)
+    for program in (lambda x, y: x @ y, lambda x, y: torch.matmul(x, y.mT.contiguous().mT)):
+        expected = program(a.requires_grad_(needs_grad), b)
+        found = torch.compile(program, backend="assay", options={"fallback": "error"})(a, b)
+        assert (found._base is None, found.stride()) == (expected._base is None, expected.stride())
+        torch.testing.assert_close(found, expected)

@@ -5,6 +5,7 @@ dropout(x, 1.0)                                 ->     x * 0, and no random numb
 batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
+matmul of batches                               ->     a tensor of its own, no view of what nobody gets
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
 running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with.
@@ -24,6 +25,10 @@ from torch.utils import _pytree as pytree
 from compiler.errors import Unsupported
 
 NORMS = (torch.batch_norm, torch.instance_norm)
+MATMULS = (
+    torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
+    torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,  # type: ignore[operator]
+)  # fmt: skip
 OF_NORMS = (F.batch_norm, F.instance_norm)
 POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn.max_pool3d_with_indices)
 CUDNN = 8
@@ -50,6 +55,8 @@ class UserCalls(TorchFunctionMode):
                 return func(*args, **kwargs or {})
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
+        if func in MATMULS and "out" not in (kwargs or {}):
+            return _of_its_own(func(*args, **kwargs or {}))
         if func in (torch.aminmax, torch.multinomial):
             _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
         return func(*args, **kwargs or {})
@@ -57,6 +64,14 @@ class UserCalls(TorchFunctionMode):
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     return args[0] if args else (kwargs or {})["input"]
+
+
+def _of_its_own(product: torch.Tensor) -> torch.Tensor:
+    """A product of batches as eager gives it: no view, but where it is one that was computed transposed."""
+    base = product._base
+    if base is None or (base.dim() > 1 and (product.shape, product.stride()) == (base.mT.shape, base.mT.stride())):
+        return product
+    return torch.ops.aten._unsafe_view.default(product, product.shape)  # type: ignore[no-any-return]
 
 
 def _check_out(func: Callable[..., Any], value: torch.Tensor, out: Any) -> None:
