@@ -36,7 +36,8 @@ def seen(function: Function, is_expanded: bool) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("is_expanded", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_are_the_tangent_where_eagers_are(name: str, is_expanded: bool) -> None:
-    compiled = torch.compile(PROGRAMS[name], backend=assay)
+    torch._dynamo.reset()
+    compiled = torch.compile(PROGRAMS[name], backend=assay, options={"fallback": "error"})
     assert seen(compiled, is_expanded) == seen(PROGRAMS[name], is_expanded)
 
 
@@ -44,7 +45,8 @@ def test_a_tangent_that_is_handed_on_is_not_copied() -> None:
     """A long expanded one would be as long again."""
     x = torch.ones(1 << 12, requires_grad=True)
     w = torch.ones(1 << 12, requires_grad=True)
-    y = torch.compile(PROGRAMS["handed on to both"], backend=assay)(x, w)
+    torch._dynamo.reset()
+    y = torch.compile(PROGRAMS["handed on to both"], backend=assay, options={"fallback": "error"})(x, w)
     tangent = torch.ones(()).expand_as(y)
     gradients = torch.autograd.grad(y, [x, w], tangent)
     assert [each.untyped_storage().nbytes() for each in gradients] == [4, 4]

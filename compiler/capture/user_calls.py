@@ -8,7 +8,8 @@ aminmax, multinomial with out= of other dtypes  ->     left to eager, which rais
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
-running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with.
+running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. The
+Python form of matmul, which recordings run, ends in a view where the C++ one does not.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from torch.utils import _pytree as pytree
 from compiler.errors import Unsupported
 
 NORMS = (torch.batch_norm, torch.instance_norm)
+OF_NORMS = (F.batch_norm, F.instance_norm)
+POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn.max_pool3d_with_indices)
 MATMULS = (
     torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
     torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,  # type: ignore[operator]
 )  # fmt: skip
-OF_NORMS = (F.batch_norm, F.instance_norm)
-POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn.max_pool3d_with_indices)
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
 

@@ -790,7 +790,7 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
     for role, node in _tangents(backward).items():
         name = f"tangent_{name_of(role)}"
         if node in handed_on:
-            source.line(2, f"own_{name} = {name}")
+            source.line(2, f"{handed_on[node]} = {name}")
         if not _is_only_handed_on(node):
             source.line(2, f"{name} = {source.bind('laid_out', laid_out_as(node.meta['val']))}({name})")
     arguments = [
@@ -803,16 +803,17 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
         source.line(2, "ctx.maybe_clear_saved_tensors()")
     source.line(2, "values = backward_graph(given)")
     values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
-    own = {node: f"own_tangent_{name_of(role)}" for role, node in _tangents(backward).items()}
     pairs = zip(backward.signature.outputs, backward.returned, strict=True)
-    values |= {role.of: own[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
+    values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
     returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
 
 
-def _handed_on(backward: Program) -> set[torch.fx.Node]:
-    """The tangents that are gradients themselves: as in eager, these are the very tensors, however they lie."""
-    return set(_tangents(backward).values()).intersection(n for n in backward.returned if isinstance(n, torch.fx.Node))
+def _handed_on(backward: Program) -> dict[torch.fx.Node, str]:
+    """The tangents that are gradients themselves, each with a variable for the very tensor, however it lies: eager's
+    gradient is that one."""
+    returned = set(backward.returned)
+    return {node: f"own_tangent_{name_of(role)}" for role, node in _tangents(backward).items() if node in returned}
 
 
 def _is_only_handed_on(tangent: torch.fx.Node) -> bool:
