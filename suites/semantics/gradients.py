@@ -1181,3 +1181,19 @@ def result_of_one_graph_written_between_it_and_the_next() -> Made:
         return result
 
     return f, (leaf(1),), {}
+
+
+def _through_a_row_that_is_written(f: Any, start: Tensor, w: Tensor) -> Any:
+    f(start.clone().t(), w).square().sum().backward()
+    return start.grad, w.grad
+
+
+@program(surroundings, modes=TRAIN, scenario=_through_a_row_that_is_written)
+def column_whose_transposed_copy_is_written() -> Made:
+    """The gradient of the row gets to the column through a view: the stride of its dimension of size 1 may stay."""
+
+    def f(row: Tensor, w: Tensor) -> Tensor:
+        row.add_(w)
+        return row * w
+
+    return f, (leaf(4, 1), leaf(1, 4)), {}

@@ -253,6 +253,19 @@ def second_order_of_a_convolution() -> Made:
     return f, (leaf(2, 3, 4, 4), leaf(4, 3, 3, 3)), {}
 
 
+def _result_and_slope_together(f: Callable[..., Any], x: Tensor) -> Any:
+    y = f(x)
+    (slope,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+    torch.autograd.backward([y, slope], [torch.ones_like(y), torch.ones_like(slope)])
+    return y.detach(), x.grad
+
+
+@program(higher, modes=TRAIN, scenario=_result_and_slope_together)
+def result_and_slope_differentiated_together_where_both_are_infinite() -> Made:
+    """Eager adds what gets to the result before it goes on to the input: both are infinite there, of one sign."""
+    return torch.rsqrt, (torch.zeros(1, requires_grad=True),), {}
+
+
 @program(higher, modes=TRAIN, scenario=_to_order(2))
 def second_order_of_what_is_written_by_strides() -> Made:
     """No graph is given the inputs themselves then; what backward reads of them still leads to them."""
