@@ -166,7 +166,8 @@ def _compilers(
 
     def build_graph(program: Program) -> GraphCall:
         given, reserve = give_key(program)
-        host = replace(build(given, options, journal, load_kernels), recordable=Recordable.of(given), reserve=reserve)
+        built = build(given, options, journal, load_kernels)
+        host = replace(built, recordable=Recordable.of(given, built.steps), reserve=reserve)
         run = host.run(options)
         keeper.built(program, host, run)
         return run

@@ -281,7 +281,7 @@ def build(
         kernels = load_kernels(schedule.kernels, options)
     journal.count(schedule.counts, len(schedule.kernels))
     journal.kernels(schedule)
-    return Host(source, schedule.constants, kernels, schedule.counts)
+    return Host(source, schedule.constants, kernels, schedule.counts, schedule.steps)
 
 
 def _values(program: Program) -> dict[str, object]:

@@ -113,7 +113,7 @@ class Tape:
         self.lent: list[Place] = []
         Tape.made.append(self)
 
-    def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+    def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
         self.run, self.inputs = run, [at(value) if isinstance(value, Tensor) else value for value in inputs]
         memory = {value.untyped_storage()._cdata for value in inputs if isinstance(value, Tensor)}
         largest = max(value.untyped_storage().nbytes() for value in inputs if isinstance(value, Tensor))

@@ -23,6 +23,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from compiler.capture.functionalize import capture
 from compiler.errors import OptionError
 from compiler.fx import _call
+from compiler.ir.index import Int
+from compiler.ir.loops import Allocate, Free
 from compiler.ir.roles import (
     Buffer,
     Gradient,
@@ -267,7 +269,7 @@ def test_each_size_has_a_recording() -> None:
 
 def test_what_cannot_be_recorded_runs_plainly() -> None:
     class Refusing(Tape):
-        def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+        def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     graph = Replayed(
@@ -593,3 +595,29 @@ def test_an_input_on_the_host_that_nothing_reads_is_no_reason() -> None:
     for reads, unread in ((True, frozenset[int]()), (False, frozenset({1}))):
         found = cudagraphs.Recordable.of(graph(reads))
         assert found is not None and found.unread == unread
+
+
+def test_how_far_a_graph_rises_counts_what_is_large_and_live_at_once() -> None:
+    large, small = 1 << 20, 1 << 10
+    made = fx.Graph()
+    saved, x = made.placeholder("saved"), made.placeholder("x")
+    cuda = torch.device("cuda")
+
+    def empty(name: str, size: int) -> Allocate:
+        return Allocate(name, (Int(size),), (Int(1),), torch.float32, cuda)
+
+    with FakeTensorMode():
+        for node, size in ((saved, large), (x, large)):
+            node.meta["val"] = torch.empty(size, device="cuda")
+    made.output([x])
+    program = Program(fx.GraphModule({}, made), Signature((Saved("s"), UserInput(0)), (UserOutput(0),)))
+    steps = (
+        empty("small", small),
+        empty("sine", large),
+        Free(("saved",)),
+        empty("other", large),
+        Free(("sine",)),
+        empty("last", large),
+    )
+    found = cudagraphs.Recordable.of(program, steps)
+    assert found is not None and found.rises == (2 * 4 * large, 4 * large)

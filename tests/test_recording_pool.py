@@ -185,8 +185,8 @@ def test_what_was_lent_is_kept_when_its_recordings_are_dropped() -> None:
 
 def test_recording_fails_after_what_was_saved_was_lent() -> None:
     class Refusing(Tape):
-        def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
-            super().record(run, inputs)
+        def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
+            super().record(run, inputs, room)
             raise RuntimeError("operation not permitted when stream is capturing")
 
     step, w = Step(), torch.randn(4, requires_grad=True)

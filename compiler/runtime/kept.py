@@ -23,7 +23,7 @@ import torch
 
 from compiler.codegen.host import code_of, load
 from compiler.errors import Unkeyed
-from compiler.ir.loops import Counts
+from compiler.ir.loops import Counts, Step
 from compiler.ir.roles import GraphCall
 from compiler.options import Options
 from compiler.runtime.cudagraphs import Recordable, replayed
@@ -41,7 +41,8 @@ TRUSTED = ("torch", "compiler", "builtins", "collections", "operator", "_operato
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A built graph: the source of its host function, the constants that it names, its kernels, what was counted.
+    """A built graph: the source of its host function, the constants that it names, its kernels, what was counted, and
+    the steps that the source is of.
 
     `recordable` is what a recording of it has to know, `reserve` what reserves the random numbers of a call, which are
     then its last input.
@@ -51,6 +52,7 @@ class Host:
     constants: Mapping[str, object]
     kernels: Mapping[str, Any]
     counts: Counts
+    steps: Sequence[Step] = ()
     recordable: Recordable | None = None
     reserve: Callable[[], torch.Tensor] | None = None
 

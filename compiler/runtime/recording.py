@@ -52,9 +52,10 @@ ALONE = _references_in([object()], 0)
 class Tape(Protocol):
     """The launches of one run, recorded."""
 
-    def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+    def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
         """What `run` returns for these inputs, which no later recording may take unless it is lent. Nothing need be
-        computed yet.
+        computed yet. Its blocks of `LARGE_BYTES` and more are expected to take `room` bytes, of what the pool has
+        free, too.
 
         Raises: RuntimeError for what cannot be recorded.
         """
@@ -80,7 +81,7 @@ class CudaTape:
         self.graph = torch.cuda.CUDAGraph()
         self.replay = self.graph.replay
 
-    def record(self, run: GraphCall, inputs: list[Any]) -> Sequence[Any]:
+    def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
         pool = self.pool
         with torch.cuda.device(self.device):
             torch.cuda.empty_cache()  # what plain calls have returned is of no use to a pool
@@ -88,7 +89,14 @@ class CudaTape:
             if pool.memory is None:  # as long as one graph of a pool is there, the allocator knows it
                 pool.memory = _nothing_recorded(self.device, pool.stream)
             before = torch.cuda.memory_reserved(self.device)
-            results = _captured(self.graph, self.device, pool.stream, lambda: run(inputs), pool.memory.pool())
+            missing = room - self._free_bytes(pool.memory.pool())
+
+            def run_in_one_piece() -> Sequence[Any]:
+                if missing >= SEGMENT_BYTES:
+                    torch.empty(missing, dtype=torch.uint8, device=f"cuda:{self.device}")  # which the pool has then
+                return run(inputs)
+
+            results = _captured(self.graph, self.device, pool.stream, run_in_one_piece, pool.memory.pool())
         except BaseException:
             pool.is_closed = True
             self._stop()
@@ -110,6 +118,12 @@ class CudaTape:
         torch._C._cuda_releasePool(self.device, pool)
         _refused.append(self.graph)
 
+    def _free_bytes(self, pool: Any) -> int:
+        """The large blocks that the pool has free."""
+        segments = torch.cuda.memory_snapshot(pool, include_traces=False)
+        blocks = (block for each in segments if each["segment_type"] == "large" for block in each["blocks"])
+        return sum(block["size"] for block in blocks if block["state"] == "inactive")
+
     def segments(self) -> list[tuple[int, int]]:
         found = torch.cuda.memory_snapshot(self.graph.pool(), include_traces=False)
         pairs = [(each["address"], each["address"] + each["total_size"]) for each in found]
@@ -120,6 +134,11 @@ class CudaTape:
         return lent.untyped_storage()
 
 
+LARGE_BYTES = (1 << 20) + 1
+"""The least block that torch's allocator makes of large segments."""
+SEGMENT_BYTES = 20 << 20
+"""Such a segment, where no larger block is asked for: what is left of it beside two blocks of 9 MB serves nobody. So a
+recording that needs more takes it in one piece, which the allocator divides."""
 EVERYWHERE = [(0, 1 << 64)]
 _refused: list[torch.cuda.CUDAGraph] = []
 """The graphs that CUDA did not record, which torch's other allocators may still ask whether memory is for them."""
@@ -566,11 +585,13 @@ def record(
     unread: Collection[int] = (),
     lender: Recording | None = None,
     yields: bool = True,
+    rises: tuple[int, int] = (0, 0),
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
     Inputs at the positions `unread` may lie anywhere.
     A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
+    `rises` is how far its large blocks rise above what is there before, without that and with it.
 
     Raises: RuntimeError for what cannot be recorded.
     """
@@ -586,7 +607,7 @@ def record(
     for held, positions in borrowed.values():
         _lenders.pop(held.key, None)
         held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
-    placing.place(tape.record(plain, inputs))
+    placing.place(tape.record(plain, inputs, rises[bool(borrowed)]))
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
     for index in copies:

@@ -157,10 +157,13 @@ def release(
     return tuple(result)
 
 
-def live_bytes(steps: Sequence[Step], values: Mapping[str, object], given: Mapping[str, int]) -> Iterator[Moment]:
+def live_bytes(
+    steps: Sequence[Step], values: Mapping[str, object], given: Mapping[str, int], least: int = 0
+) -> Iterator[Moment]:
     """The bytes that are live after each step that makes a value. `given` are the bytes that inputs hold until they are
-    freed; of other inputs nothing counts, as their memory is the caller's."""
-    heap = _Heap(values, given)
+    freed; of other inputs nothing counts, as their memory is the caller's. Blocks of fewer than `least` bytes do not
+    count."""
+    heap = _Heap(values, given, least)
     yield Moment("", heap.live_bytes)
     for step in steps:
         if isinstance(step, Free):
@@ -171,16 +174,26 @@ def live_bytes(steps: Sequence[Step], values: Mapping[str, object], given: Mappi
     yield Moment("", heap.live_bytes)
 
 
-class _Heap:
-    """Blocks of memory, each live while some value is that is made of it."""
+def rise(steps: Sequence[Step], values: Mapping[str, object], given: Mapping[str, int], least: int = 0) -> int:
+    """How many bytes, of blocks of at least `least`, memory rises above where it stands when the first step begins."""
+    moments = [moment.live_bytes for moment in live_bytes(steps, values, given, least)]
+    return max(moments) - moments[0]
 
-    def __init__(self, values: Mapping[str, object], given: Mapping[str, int]) -> None:
-        self.values = values
+
+class _Heap:
+    """Blocks of memory, each live while some value is that is made of it; of fewer than `least` bytes they weigh
+    nothing."""
+
+    def __init__(self, values: Mapping[str, object], given: Mapping[str, int], least: int = 0) -> None:
+        self.values, self.least = values, least
         self.blocks: dict[str, tuple[str, ...]] = {name: (name,) for name in given}
-        self.sizes = dict(given)
+        self.sizes = {name: self._weight(size) for name, size in given.items()}
         self.users = Counter(self.sizes.keys())
         self.several: set[str] = set()
-        self.live_bytes = sum(given.values())
+        self.live_bytes = sum(self.sizes.values())
+
+    def _weight(self, size: int) -> int:
+        return size if size >= self.least else 0
 
     def make(self, name: str, step: Step) -> None:
         self.blocks[name] = self._shared(step) if _has_memory_of_another(step) else self._fresh(name, step)
@@ -197,7 +210,7 @@ class _Heap:
         value = self.values.get(name)
         parts = value if isinstance(value, tuple | list) else [value]
         sizes = map(_bytes_of, parts) if name in self.values else [_allocated_bytes(step)]
-        made = {f"{name}[{index}]": size for index, size in enumerate(sizes)}
+        made = {f"{name}[{index}]": self._weight(size) for index, size in enumerate(sizes)}
         self.sizes |= made
         self.several |= {name} if isinstance(value, tuple | list) else set()
         self.live_bytes += sum(made.values())

@@ -518,10 +518,10 @@ def test_a_recording_that_cuda_refuses_closes_its_pool_and_no_other_graph() -> N
     def waits(args: list[Any]) -> list[Any]:
         return [args[0] * args[0].sum().item()]
 
-    first: Any = tape.record(doubles, [x])
+    first: Any = tape.record(doubles, [x], 0)
 
     with pytest.raises(RuntimeError):
-        CudaTape(pool).record(waits, [x])
+        CudaTape(pool).record(waits, [x], 0)
     assert pool.is_closed
     reserved = torch.cuda.memory_reserved()
     large = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
@@ -534,3 +534,16 @@ def test_a_recording_that_cuda_refuses_closes_its_pool_and_no_other_graph() -> N
     for _ in range(4):
         close(fast(x), x * 3)
     assert totals()["recorded"] == 1
+
+
+def test_the_large_blocks_of_a_recording_lie_in_one_piece() -> None:
+    """Gradients of 7 MB, of which a segment of 20 MB holds two: a third of it would be nobody's."""
+    net = nn.Sequential(*(nn.Linear(1330, 1330, bias=False) for _ in range(24))).cuda()
+    fast, x = compiled(net), torch.randn(4, 1330, device="cuda")
+    for _ in range(6):
+        net.zero_grad(set_to_none=True)
+        fast(x).sum().backward()
+    assert totals()["recorded"] == 2
+    segments = [each for each in torch.cuda.memory_snapshot() if tuple(each["segment_pool_id"]) != (0, 0)]
+    taken, live = (sum(each[of] for each in segments) for of in ("total_size", "allocated_size"))
+    assert live > sum(weight.nbytes for weight in net.parameters()) and taken < 1.2 * live
