@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.batch import TOGETHER, Tally
+from harness.isolate import last_words
 from harness.outcome import Result
 from harness.sample import Batch, key_of
 
@@ -32,7 +33,6 @@ UNITS = 400
 """How many units one child runs: kernels that it loaded are never unloaded."""
 START_S = 180.0
 TIMEOUT_S = 300.0
-LAST_LINES = 12
 WAITING = {"OMP_WAIT_POLICY": "passive"}
 """Threads that wait for work sleep: those of several children, and of their C++ compilers, share the processors, and
 one that spins takes its processor from the one that it waits for."""
@@ -255,8 +255,8 @@ class _Child:
 
     def _lost(self, verdict: str, told: str) -> Event:
         self.said.seek(0)
-        last = self.said.read().splitlines()[-LAST_LINES:]
-        return {"event": "lost", "verdict": verdict, "samples": self.samples, "detail": "\n".join([told, *last])}
+        detail = f"{told}\n{last_words(self.said.read())}"
+        return {"event": "lost", "verdict": verdict, "samples": self.samples, "detail": detail}
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -26,6 +26,7 @@ from typing import Any
 
 from harness import ledger, outcome
 from harness.hunt_worker import Request
+from harness.isolate import last_words
 from harness.ledger import Judgement, Known
 from harness.outcome import Result
 from harness.stored import stored
@@ -36,7 +37,6 @@ TOLERANCE = 1e-3
 TIMEOUT_S = 60.0
 START_S = 120.0
 """How long a child may take to import what it needs."""
-LAST_LINES = 12
 
 Event = dict[str, Any]
 
@@ -247,8 +247,7 @@ class _Shard(threading.Thread):
                 _end(child)
             if self._running is not None and not self._stop_asked.is_set():
                 said.seek(0)
-                lines = [f"exit status {child.returncode}", *said.read().splitlines()[-LAST_LINES:]]
-                self._lost(ended, "\n".join(lines))
+                self._lost(ended, f"exit status {child.returncode}\n{last_words(said.read())}")
 
     def _listen(self, child: subprocess.Popen[str]) -> str:
         """Passes on events until the child ends or is silent for too long; says which."""

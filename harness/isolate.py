@@ -7,7 +7,6 @@ that is not done in time is killed with all that it started.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -19,11 +18,9 @@ from typing import Any
 
 from harness import outcome
 from harness.case import Case
-from harness.discover import discover
 from harness.outcome import Result
-from harness.run import run_case
 
-LAST_LINES = 8
+LAST_LINES = 12
 
 
 def run_isolated(
@@ -57,7 +54,8 @@ def run_isolated(
             return outcome.read(json.loads(row.read_text()))
         ended = f"not done after {timeout_s:g} s" if status is None else _ended(status)
         verdict = "timeout" if status is None else "crash"
-        return Result(case.name, mode, backend, verdict, detail=f"{ended}. Last of its standard error:\n{_tail(said)}")
+        words = last_words(said.read_text(errors="replace"))
+        return Result(case.name, mode, backend, verdict, detail=f"{ended}. Last of its standard error:\n{words}")
 
 
 def _run_child(request: dict[str, Any], said: Path, timeout_s: float) -> int | None:
@@ -91,25 +89,12 @@ def _ended(status: int) -> str:
     return f"the process was ended by {signal.Signals(-status).name}"
 
 
-def _tail(path: Path) -> str:
-    """The last lines of the child's standard error; around the fault, where Python's fault handler wrote of one."""
-    lines = path.read_text(errors="replace").rstrip().splitlines()
-    faults = [index for index, line in enumerate(lines) if line.startswith("Fatal Python error")]
-    end = faults[0] + LAST_LINES if faults else len(lines)
-    return "\n".join(lines[max(0, end - 2 * LAST_LINES) : end]) or "(nothing)"
-
-
-def main(argument: str) -> None:
-    """The child: runs what the request names and writes its row, whole or not at all."""
-    request = json.loads(argument)
-    (case,) = [found for found in discover((request["origin"],)) if found.name == request["case"]]
-    run = request["run"]
-    result = run_case(case, run.pop("mode"), run.pop("backend"), **run)
-    row = Path(request["row"])
-    part = row.with_suffix(".part")
-    part.write_text(json.dumps(dataclasses.asdict(result)))
-    part.rename(row)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+def last_words(said: str) -> str:
+    """The last lines of a child's standard error; where Python's fault handler wrote of a fault, the fault and where
+    the thread was that had it, the innermost call first."""
+    lines = said.rstrip().splitlines()
+    fault = next((number for number, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
+    if fault is None:
+        return "\n".join(lines[-2 * LAST_LINES :]) or "(nothing)"
+    place = next((n for n in range(fault, len(lines)) if lines[n].startswith("Current thread")), fault + 1)
+    return "\n".join([*lines[max(0, fault - LAST_LINES) : fault + 1], *lines[place : place + 2 * LAST_LINES]])

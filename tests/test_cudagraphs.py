@@ -24,7 +24,7 @@ from compiler.capture.functionalize import capture
 from compiler.errors import OptionError
 from compiler.fx import _call
 from compiler.ir.index import Int
-from compiler.ir.loops import Allocate, Free
+from compiler.ir.loops import Allocate, Free, Reinterpret
 from compiler.ir.roles import (
     Buffer,
     Gradient,
@@ -41,7 +41,8 @@ from compiler.journal import reset, totals
 from compiler.options import Options
 from compiler.runtime import cudagraphs
 from compiler.runtime.cudagraphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
-from compiler.runtime.recording import Pool, record
+from compiler.runtime.recording import Pool, _room, record
+from compiler.schedule.memory import Change
 from tests.taped import WEIGHT, Step, Tape, made, plain, replays
 
 
@@ -597,7 +598,7 @@ def test_an_input_on_the_host_that_nothing_reads_is_no_reason() -> None:
         assert found is not None and found.unread == unread
 
 
-def test_how_far_a_graph_rises_counts_what_is_large_and_live_at_once() -> None:
+def test_changes_of_large_blocks_and_of_what_forward_saved() -> None:
     large, small = 1 << 20, 1 << 10
     made = fx.Graph()
     saved, x = made.placeholder("saved"), made.placeholder("x")
@@ -607,17 +608,28 @@ def test_how_far_a_graph_rises_counts_what_is_large_and_live_at_once() -> None:
         return Allocate(name, (Int(size),), (Int(1),), torch.float32, cuda)
 
     with FakeTensorMode():
-        for node, size in ((saved, large), (x, large)):
-            node.meta["val"] = torch.empty(size, device="cuda")
+        for node in (saved, x):
+            node.meta["val"] = torch.empty(large, device="cuda")
     made.output([x])
     program = Program(fx.GraphModule({}, made), Signature((Saved("s"), UserInput(0)), (UserOutput(0),)))
     steps = (
         empty("small", small),
         empty("sine", large),
+        Reinterpret("view", "saved", (Int(4),), (Int(1),), Int(0)),
         Free(("saved",)),
         empty("other", large),
-        Free(("sine",)),
+        Free(("sine", "view")),
         empty("last", large),
     )
     found = cudagraphs.Recordable.of(program, steps)
-    assert found is not None and found.rises == (2 * 4 * large, 4 * large)
+    size = 4 * large
+    assert found is not None and found.changes == ((size, None), (size, None), (-size, None), (0, 0), (size, None))
+
+
+@pytest.mark.parametrize(
+    ("lent", "room"), [([], 12), ([[0]], 9), ([[1]], 12), ([[0, 2]], 9), ([[0], [2]], 6), ([[1, 2]], 9)]
+)
+def test_room_of_a_recording_is_what_it_takes_more_than_it_gives_back(lent: list[list[int]], room: int) -> None:
+    changes = [Change(3), Change(0, 0), Change(3), Change(0, 2), Change(3), Change(3), Change(-9), Change(0, 1)]
+    given = {n: (SimpleNamespace(place=(8, 11)), tuple(positions)) for n, positions in enumerate(lent)}
+    assert _room(changes, given) == room  # type: ignore[arg-type]

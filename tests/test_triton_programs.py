@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from compiler.codegen.tile import SPACE, Blocks, Shape, choose, split_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.codegen.triton_tiles import Program
 from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Cast, Check, Expr
+from compiler.ir.loops import Cast, Check, Expr, Loop, Scan
 from compiler.runtime import triton_build
 from compiler.runtime.triton_build import stack_bytes
 from compiler.runtime.triton_launch import compiled, module_of
@@ -175,6 +176,16 @@ def negated_zeros(dtype: torch.dtype) -> ir.Run:
     return ir.make_run(loops(i=40), [store("y", i, quotient)], {"x": x}, {"y": 1 / -x})
 
 
+def totals_of_negative_zeros() -> ir.Run:
+    """A total begins at 0, and so is 0 where all before it are -0."""
+    x = torch.full((5, 8), -0.0)
+    x[:, 5] = 2.0
+    total = Scan("sum", Loop("j", Int(8)), Symbol("j"), load("x", i * 8 + j), F32)
+    quotient = call("div", const(1.0), total)
+    expected = torch.tensor([torch.inf] * 5 + [0.5] * 3).expand(5, 8).contiguous()
+    return ir.make_run(loops(i=5, j=8), [store("y", i * 8 + j, quotient)], {"x": x}, {"y": expected})
+
+
 def integers_as(dtype: torch.dtype) -> ir.Run:
     """By way of float32, as in eager: 2^24 + 1 of these are rounded twice."""
     x = torch.tensor([0, 1, -3, 257, 2**24 + 1, 2**31 + 2**23 + 1, -(2**40) - 2**32 - 1])
@@ -215,6 +226,7 @@ OWN = {
     "numbers before NaN": numbers_before_nan(),
     "negated zeros": negated_zeros(F32),
     "negated zeros, float64": negated_zeros(torch.float64),
+    "totals of negative zeros": totals_of_negative_zeros(),
     "negative zero": negative_zero(F32),
     "negative zero, float64": negative_zero(torch.float64),
     "steps of 5 tensors": steps_of_several(5, 3000),
@@ -361,6 +373,18 @@ def test_integers_wrap_beside_checks(tmp_path: Path) -> None:
     assert program.checks
     code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
     assert "overflow" not in code.asm["ttir"]
+
+
+@pytest.mark.parametrize("op", ["log", "rsqrt", "sin", "expm1", "fmod", "exp"])
+def test_functions_of_the_library_take_what_is_below_the_least_normal_number(op: str, tmp_path: Path) -> None:
+    """It has them in two forms: of the other one the logarithm of 1e-40 is -inf."""
+    x = torch.ones(64)
+    arguments = [load("x", i)] * (2 if op == "fmod" else 1)
+    run = ir.make_run(loops(i=64), [store("y", i, call(op, *arguments))], {"x": x}, {"y": x})
+    (program,) = emit_programs(run.kernel)
+    code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
+    flushing = re.findall(r"\w+(?:\.\w+)*\.ftz\.f32", code.asm["ptx"])
+    assert set(flushing) <= {"ex2.approx.ftz.f32", "rcp.approx.ftz.f32"}, flushing  # of numbers that cannot be so small
 
 
 def text_of(run: ir.Run) -> str:

@@ -872,7 +872,8 @@ class _Emitter:
         join = join_name(expr.op, expr.dtype)
         scanned = f"tl.cumsum({given}, 1)" if expr.op == "sum" else f"tl.associative_scan({given}, 1, {join})"
         if place.tile.way != "steps":
-            return self._new(place, scanned)
+            begins_at_zero = expr.op == "sum" and expr.dtype.is_floating_point  # and so -0 becomes 0
+            return self._new(place, f"{scanned} + 0.0" if begins_at_zero else scanned)
         carry = f"carry_{self.count}"
         shape = self._shape(frozenset("x"), place)
         self.root.line(f"{carry} = tl.full({shape}, {start}, {triton_expr.TYPES[expr.dtype]})")

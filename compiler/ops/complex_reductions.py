@@ -8,7 +8,7 @@ import torch
 
 from compiler.ir.index import ONE, ZERO, Index
 from compiler.ir.loops import Element, ReduceOp
-from compiler.ir.rewrite import constant, convert, on_lane
+from compiler.ir.rewrite import call, constant, convert, on_lane
 from compiler.ops.complex_numbers import Complex, lane_of, of_real, record_complex, result
 from compiler.ops.pointwise import Formula
 from compiler.ops.reduction import Axes, axes, degrees_of_freedom, norm_of
@@ -43,12 +43,15 @@ def reduction(*targets: str) -> Callable[[Rule], Rule]:
 
 @reduction("mean.default", "mean.dim")
 def mean(operation: Operation) -> Result:
-    """The sum, divided by a complex number."""
+    """The sum, divided by a complex number; on a GPU either part of it, multiplied by the share of each number."""
     loops, dtype = axes(operation), operation.output.dtype.to_real()
     x = reduced_parts(loops, dtype)
     total = Complex(*(Formula(loops.reduce("sum", each.expr)) for each in (x.real, x.imag)))
-    count = Complex(Formula(number_of(loops.count, dtype)), Formula(constant(0.0, dtype)))
-    return result(operation, total / count)
+    number = number_of(loops.count, dtype)
+    if operation.output.device.type != "cpu":
+        share = Formula(call("div", constant(1.0, dtype), number))
+        return result(operation, Complex(total.real * share, total.imag * share))
+    return result(operation, total / Complex(Formula(number), Formula(constant(0.0, dtype))))
 
 
 def truth(op: ReduceOp) -> Rule:

@@ -51,12 +51,17 @@ class Launch:
 
 
 def launch_of(value: torch.Tensor) -> Launch | None:
-    """The launch for a tensor of known size on a GPU; None where it is not known how its numbers are drawn."""
+    """The launch for a tensor of known size on a GPU; None where it is not known how its numbers are drawn.
+
+    Of an input it is that for where this tensor lies: Dynamo does not compile again for one that begins elsewhere,
+    whose mask is then as random, but not eager's.
+    """
     most = philox.width_of(value.dtype, value.device)
     if most is None:
         return None
     threads = philox.threads_of(value.numel(), value.device)
-    return Launch(threads, philox.calls_of(value.numel(), threads), philox.width_for(value.numel(), most))
+    width = philox.width_for(value.numel(), most, int(value.storage_offset()))
+    return Launch(threads, philox.calls_of(value.numel(), threads), width)
 
 
 def limit_of(share: float, dtype: torch.dtype) -> int:

@@ -62,7 +62,7 @@ from compiler.runtime.recording import (
     record,
     recorded_bytes,
 )
-from compiler.schedule.memory import rise
+from compiler.schedule.memory import Change, changes
 
 PLAIN_CALLS = 1
 """Calls before any is timed or recorded: libraries choose their kernels and take their workspace in the first."""
@@ -120,7 +120,7 @@ class Replayed:
         is_symbolic: bool = False,
         is_set: bool = False,
         unread: Collection[int] = (),
-        rises: tuple[int, int] = (0, 0),
+        changes: Sequence[Change] = (),
         tape: Callable[[Pool], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
@@ -129,7 +129,7 @@ class Replayed:
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.is_backward = any(type(role) is Gradient for role in outputs)
         self.is_symbolic, self.is_set, self.unread, self.tape = is_symbolic, is_set, unread, tape
-        self.rises = rises
+        self.changes = changes
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
@@ -274,7 +274,7 @@ class Replayed:
                 unread=self.unread,
                 lender=lender,
                 yields=not self.is_backward,  # to copy all gradients takes too long
-                rises=self.rises,
+                changes=self.changes,
             )
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
@@ -361,9 +361,8 @@ class Recordable:
     """Whether it calls a library that does what the user has set at each call."""
     unread: frozenset[int] = frozenset()
     """The positions of inputs that nothing reads, as numbers that Dynamo hands over as tensors and guards on."""
-    rises: tuple[int, int] = (0, 0)
-    """The bytes by which its large blocks rise above what is there when it begins: where what forward saved stays as it
-    is, and where that is free once it has been read. 0 where sizes are symbols."""
+    changes: tuple[Change, ...] = ()
+    """How its large blocks come and go, and what forward saved goes; none where sizes are symbols."""
 
     @staticmethod
     def of(program: Program, steps: Sequence[Step] = ()) -> Recordable | None:
@@ -376,8 +375,8 @@ class Recordable:
         roles = tuple(signature.inputs), tuple(signature.outputs)
         unread = frozenset(position for position, node in enumerate(program.placeholders) if not node.users)
         is_symbolic, is_set = _is_symbolic(program), _is_set(program)
-        rises = (0, 0) if is_symbolic else _rises(program, steps)
-        return Recordable(*roles, device, is_symbolic, reason_against(program), is_set, unread, rises)
+        of_memory = () if is_symbolic else _changes(program, steps)
+        return Recordable(*roles, device, is_symbolic, reason_against(program), is_set, unread, of_memory)
 
 
 def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> GraphCall:
@@ -397,7 +396,7 @@ def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> 
         is_symbolic=what.is_symbolic,
         is_set=what.is_set,
         unread=what.unread,
-        rises=what.rises,
+        changes=what.changes,
     )
 
 
@@ -418,13 +417,11 @@ def _is_symbolic(program: Program) -> bool:
     return not all(isinstance(value, Tensor) for value in given) or any(isinstance(s, torch.SymInt) for s in sizes)
 
 
-def _rises(program: Program, steps: Sequence[Step]) -> tuple[int, int]:
-    """How far the large blocks of these steps rise, what forward saved left aside, and as they take its place."""
+def _changes(program: Program, steps: Sequence[Step]) -> tuple[Change, ...]:
     values = {node.name: node.meta.get("val") for node in program.module.graph.nodes}
-    pairs = zip(program.signature.inputs, program.placeholders, strict=True)
-    saved = {node.name: values[node.name] for role, node in pairs if type(role) is Saved}
-    given = {name: value.nbytes for name, value in saved.items() if isinstance(value, Tensor)}
-    return rise(steps, values, {}, LARGE_BYTES), rise(steps, values, given, LARGE_BYTES)
+    inputs = enumerate(zip(program.signature.inputs, program.placeholders, strict=True))
+    saved = {node.name: position for position, (role, node) in inputs if type(role) is Saved}
+    return tuple(changes(steps, values, saved, LARGE_BYTES))
 
 
 def _values(program: Program) -> list[Tensor]:

@@ -131,9 +131,10 @@ def words(seed: Tensor, call: Tensor, thread: Tensor, lane: Tensor) -> Tensor:
     return (chosen + LEAST).to(torch.int32)
 
 
-def width_for(numel: int, most: int) -> int:
-    """How many elements a thread takes at a time: no more than leave none over."""
-    return math.gcd(numel, most)
+def width_for(numel: int, most: int, offset: int) -> int:
+    """How many elements a thread takes at a time: no more than leave none over, nor than begin where as many may be
+    read at once, of a tensor that begins `offset` elements behind its memory."""
+    return math.gcd(numel, most, offset)
 
 
 @functools.cache
@@ -157,6 +158,6 @@ def _is_drawn_so(numel: int, most: int, dtype: torch.dtype, device: torch.device
     (key,), x = reserve_numbers([0], device), torch.ones(numel, dtype=dtype, device=device)
     expected = torch.ops.aten.native_dropout.default(x, 0.5, True)[1]
     (after,), threads = reserve_numbers([0], device), threads_of(numel, device)
-    mask = dropout_mask(key, [numel], limit_of(0.5, dtype), threads, width_for(numel, most))
+    mask = dropout_mask(key, [numel], limit_of(0.5, dtype), threads, width_for(numel, most, 0))
     is_as_far = (after - key).tolist() == [0, calls_of(numel, threads)]
     return is_as_far and torch.equal(mask, expected)

@@ -37,6 +37,7 @@ from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.roles import GraphCall
+from compiler.schedule.memory import Change
 
 use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
 
@@ -134,6 +135,7 @@ class CudaTape:
         return lent.untyped_storage()
 
 
+ALIGNED_BYTES = 16
 LARGE_BYTES = (1 << 20) + 1
 """The least block that torch's allocator makes of large segments."""
 SEGMENT_BYTES = 20 << 20
@@ -585,13 +587,13 @@ def record(
     unread: Collection[int] = (),
     lender: Recording | None = None,
     yields: bool = True,
-    rises: tuple[int, int] = (0, 0),
+    changes: Sequence[Change] = (),
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
     Inputs at the positions `unread` may lie anywhere.
     A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
-    `rises` is how far its large blocks rise above what is there before, without that and with it.
+    `changes` are those of its large blocks.
 
     Raises: RuntimeError for what cannot be recorded.
     """
@@ -607,7 +609,7 @@ def record(
     for held, positions in borrowed.values():
         _lenders.pop(held.key, None)
         held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
-    placing.place(tape.record(plain, inputs, rises[bool(borrowed)]))
+    placing.place(tape.record(plain, inputs, _room(changes, borrowed)))
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
     for index in copies:
@@ -623,6 +625,21 @@ def record(
     return recording
 
 
+def _room(changes: Sequence[Change], borrowed: Borrowed) -> int:
+    """How many bytes a recording takes at once more than what it was lent and has given back by then."""
+    lent = {position: held for held, positions in borrowed.values() for position in positions}
+    left = {id(held): len(positions) for held, positions in borrowed.values()}
+    live = most = 0
+    for size, freed in changes:
+        live += size
+        most = max(most, live)
+        if freed in lent:
+            held = lent[freed]
+            left[id(held)] -= 1
+            live -= 0 if left[id(held)] else held.place[1] - held.place[0]
+    return most
+
+
 def _over(storage: UntypedStorage, like: Tensor) -> Tensor:
     """A tensor that lies in its storage as another one does in its own."""
     return torch.empty(0, dtype=like.dtype, device=like.device).set_(
@@ -631,17 +648,27 @@ def _over(storage: UntypedStorage, like: Tensor) -> Tensor:
 
 
 def _copied(position: int, value: Tensor) -> tuple[Tensor, Copied]:
-    """Memory for an input, in its layout.
+    """Memory for an input, in its layout, and as far from where 16 bytes begin: some libraries read as many elements at
+    a time as their address allows, and draw random numbers so.
 
     Raises: RuntimeError for a layout in which elements overlap otherwise than by being expanded.
     """
     pairs = enumerate(zip(value.size(), value.stride(), strict=True))
     narrowed = tuple(dim for dim, (size, stride) in pairs if size > 1 and not stride)
-    own = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+    offset = value.data_ptr() % ALIGNED_BYTES // value.itemsize
+    memory = torch.empty(offset + _reach(value), dtype=value.dtype, device=value.device)
+    own = memory.as_strided(value.size(), value.stride(), offset)
     each = Copied(position, own, narrowed).source(own)
     if each.numel() and torch._debug_has_internal_overlap(each) != 0:
         raise RuntimeError("an input overlaps itself")
     return own, Copied(position, each, narrowed)
+
+
+def _reach(value: Tensor) -> int:
+    """The elements of memory from a tensor's first to its last."""
+    if not value.numel():
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(value.size(), value.stride(), strict=True))
 
 
 def is_lazy(value: Tensor) -> bool:

@@ -58,6 +58,11 @@ class Built:
         return THREADS_OF_A_WARP * self.warps
 
 
+ROUNDED = {"enable_fp_fusion": False, "enable_reflect_ftz": False}
+"""As eager's kernels are compiled: each result is rounded, and what is less than the least normal number is no zero,
+neither in a kernel nor in the functions of CUDA's library (Triton's own choice: the logarithm of 1e-40 is -inf)."""
+
+
 class NotBuilt(Exception):
     """Triton failed on a program with any number of warps. The message is Triton's."""
 
@@ -84,7 +89,7 @@ def triton_code(wanted: Wanted) -> Any:
     target = GPUTarget("cuda", wanted.capability, THREADS_OF_A_WARP)
 
     def compiled(warps: int) -> Any:
-        options = {"num_warps": warps, "enable_fp_fusion": False, "debug": wanted.checks, "sanitize_overflow": False}
+        options = {**ROUNDED, "num_warps": warps, "debug": wanted.checks, "sanitize_overflow": False}
         options |= {"num_stages": wanted.stages} if wanted.stages else {}
         return triton.compile(source, target=target, options=options)
 

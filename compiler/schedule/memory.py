@@ -6,7 +6,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -157,13 +157,10 @@ def release(
     return tuple(result)
 
 
-def live_bytes(
-    steps: Sequence[Step], values: Mapping[str, object], given: Mapping[str, int], least: int = 0
-) -> Iterator[Moment]:
+def live_bytes(steps: Sequence[Step], values: Mapping[str, object], given: Mapping[str, int]) -> Iterator[Moment]:
     """The bytes that are live after each step that makes a value. `given` are the bytes that inputs hold until they are
-    freed; of other inputs nothing counts, as their memory is the caller's. Blocks of fewer than `least` bytes do not
-    count."""
-    heap = _Heap(values, given, least)
+    freed; of other inputs nothing counts, as their memory is the caller's."""
+    heap = _Heap(values, given)
     yield Moment("", heap.live_bytes)
     for step in steps:
         if isinstance(step, Free):
@@ -174,43 +171,62 @@ def live_bytes(
     yield Moment("", heap.live_bytes)
 
 
-def rise(steps: Sequence[Step], values: Mapping[str, object], given: Mapping[str, int], least: int = 0) -> int:
-    """How many bytes, of blocks of at least `least`, memory rises above where it stands when the first step begins."""
-    moments = [moment.live_bytes for moment in live_bytes(steps, values, given, least)]
-    return max(moments) - moments[0]
+class Change(NamedTuple):
+    """What is live changes by so many bytes; or an input is not needed any more, that at a position."""
+
+    bytes: int
+    freed: int | None = None
+
+
+def changes(
+    steps: Sequence[Step], values: Mapping[str, object], inputs: Mapping[str, int], least: int
+) -> Iterator[Change]:
+    """What happens, one after the other, to the blocks of at least `least` bytes that the steps make, and to the
+    `inputs`, whose positions these are by name."""
+    heap = _Heap(values, dict.fromkeys(inputs, 0), least)
+    for step in steps:
+        before, gone = heap.live_bytes, list[str]()
+        if isinstance(step, Free):
+            gone = heap.free(step.names)
+        elif (name := given_by(step)) is not None:
+            heap.make(name, step)
+        if heap.live_bytes != before:
+            yield Change(heap.live_bytes - before)
+        yield from (Change(0, inputs[block]) for block in gone if block in inputs)
 
 
 class _Heap:
-    """Blocks of memory, each live while some value is that is made of it; of fewer than `least` bytes they weigh
+    """Blocks of memory, each live while some value is that is made of it; new ones of fewer than `least` bytes weigh
     nothing."""
 
     def __init__(self, values: Mapping[str, object], given: Mapping[str, int], least: int = 0) -> None:
         self.values, self.least = values, least
         self.blocks: dict[str, tuple[str, ...]] = {name: (name,) for name in given}
-        self.sizes = {name: self._weight(size) for name, size in given.items()}
+        self.sizes = dict(given)
         self.users = Counter(self.sizes.keys())
         self.several: set[str] = set()
-        self.live_bytes = sum(self.sizes.values())
-
-    def _weight(self, size: int) -> int:
-        return size if size >= self.least else 0
+        self.live_bytes = sum(given.values())
 
     def make(self, name: str, step: Step) -> None:
         self.blocks[name] = self._shared(step) if _has_memory_of_another(step) else self._fresh(name, step)
         self.users.update(self.blocks[name])
 
-    def free(self, names: Sequence[str]) -> None:
+    def free(self, names: Sequence[str]) -> list[str]:
+        """The blocks that are live no more."""
+        gone = []
         for block in (block for name in names for block in self.blocks.pop(name, ())):
             self.users[block] -= 1
             if not self.users[block]:
                 self.live_bytes -= self.sizes[block]
+                gone.append(block)
+        return gone
 
     def _fresh(self, name: str, step: Step) -> tuple[str, ...]:
         """A block for each tensor that a step makes."""
         value = self.values.get(name)
         parts = value if isinstance(value, tuple | list) else [value]
         sizes = map(_bytes_of, parts) if name in self.values else [_allocated_bytes(step)]
-        made = {f"{name}[{index}]": self._weight(size) for index, size in enumerate(sizes)}
+        made = {f"{name}[{index}]": size if size >= self.least else 0 for index, size in enumerate(sizes)}
         self.sizes |= made
         self.several |= {name} if isinstance(value, tuple | list) else set()
         self.live_bytes += sum(made.values())

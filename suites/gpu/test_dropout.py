@@ -56,7 +56,7 @@ def test_dropout_mask_is_that_of_aten(shape: tuple[int, ...], dtype: torch.dtype
     expected = torch.ops.aten.native_dropout.default(x, share, True)[1]
     (after,) = philox.reserve_numbers([0], x.device)
     assert (after - key).tolist() == [0, calls]
-    width = philox.width_for(x.numel(), most)
+    width = philox.width_for(x.numel(), most, 0)
     found = philox.dropout_mask(key, shape, philox.limit_of(1 - share, dtype), threads, width)
     assert torch.equal(found, expected)
 
@@ -185,3 +185,15 @@ def test_a_graph_that_the_user_records_draws_at_each_replay() -> None:
     shares = [(mask != 0).float().mean().item() for mask in found]
     assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
     assert all(abs(share - 0.5) < 0.05 for share in shares)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("numel", [26, 64])
+@pytest.mark.parametrize("offset", range(9))
+def test_dropout_of_what_begins_within_its_memory(offset: int, numel: int, dtype: torch.dtype) -> None:
+    """ATen reads as many elements at a time as their address allows, and a thread draws for those that it reads."""
+    x = torch.ones(100, dtype=dtype, device="cuda")[offset : offset + numel].view(2, -1)
+    torch.manual_seed(7)
+    expected = F.dropout(x, 0.5)
+    torch.manual_seed(7)
+    assert torch.equal(torch.compile(lambda x: F.dropout(x, 0.5), backend="assay")(x), expected)

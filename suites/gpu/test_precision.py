@@ -5,6 +5,7 @@ Errors are relative, of the largest element, beside float64: TF32 keeps 10 bits 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -233,3 +234,41 @@ def test_batches_far_from_zero_are_normalized(dtype: torch.dtype, by_channels: b
     found = torch.compile(lambda x: F.batch_norm(x, None, None, training=True), backend="assay")(x)
     exact = F.batch_norm(x.double(), None, None, training=True)
     torch.testing.assert_close(found.double(), exact, rtol=2e-3, atol=2e-3)
+
+
+SMALL = [1e-40, -1e-40, 1e-45, 0.0, -0.0]
+"""Below the least normal number of float32."""
+
+
+def below_normal(x: Tensor, y: Tensor) -> list[Tensor]:
+    unary = (
+        x.log(), x.log2(), x.log10(), x.log1p(), x.rsqrt(), x.sqrt(), x.expm1(), x.sin(), x.tan(), x.asin(), x.atan(),
+        x.sinh(), x.tanh(), x.asinh(), x.atanh(), x.erf(), x.ceil(), x.floor(), x.reciprocal(), x * 0.5,
+        x.abs().pow(0.3), F.gelu(x), F.silu(x), F.softplus(x),
+    )  # fmt: skip
+    return [*unary, torch.remainder(x, y), torch.fmod(x, y), x / y, torch.atan2(x, y), torch.where(x != 0, y, 2.0)]
+
+
+def test_numbers_below_the_least_normal_one() -> None:
+    """Triton's own choice takes them for 0: the logarithm of 1e-40 is -inf then."""
+    x, y = torch.tensor(SMALL, device="cuda").repeat(3), torch.tensor([1e-40, -3.0, 2e-40], device="cuda").repeat(5)
+    found = torch.compile(below_normal, backend="assay", options={"fallback": "error"})(x, y)
+    for at, (ours, eager) in enumerate(zip(found, below_normal(x, y), strict=True)):
+        message = functools.partial("{}: {}".format, at)
+        torch.testing.assert_close(ours, eager, rtol=1e-5, atol=2e-45, equal_nan=True, msg=message)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (3, 700), (2, 70_000)])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_signs_of_totals_of_negative_zeros(shape: tuple[int, ...], dim: int) -> None:
+    """A total begins at 0; where a tensor is one row, it begins in eager with its first element, and -0 stays."""
+    x = torch.full(shape, -0.0, device="cuda")
+    found = torch.compile(lambda x: x.cumsum(dim), backend="assay", options={"fallback": "error"})(x)
+    assert torch.equal(found.signbit(), x.cumsum(dim).signbit())
+
+
+def test_mean_of_complex_numbers_without_end() -> None:
+    """On a GPU either part is multiplied by a real number, on the CPU both are divided by a complex one."""
+    x = torch.tensor([-0.0, -torch.inf, 1e-40, -2.0], dtype=torch.complex64, device="cuda")
+    found = torch.compile(lambda x: x.mean(), backend="assay", options={"fallback": "error"})(x)
+    assert torch.equal(torch.view_as_real(found).nan_to_num(7), torch.view_as_real(x.mean()).nan_to_num(7))
