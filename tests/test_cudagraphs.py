@@ -627,7 +627,7 @@ def test_changes_of_large_blocks_and_of_what_forward_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lent", "room"), [([], 12), ([[0]], 9), ([[1]], 12), ([[0, 2]], 9), ([[0], [2]], 6), ([[1, 2]], 9)]
+    ("lent", "room"), [([], 12), ([[0]], 9), ([[1]], 12), ([[0, 2]], 9), ([[0], [2]], 6), ([[1, 2]], 12)]
 )
 def test_room_of_a_recording_is_what_it_takes_more_than_it_gives_back(lent: list[list[int]], room: int) -> None:
     changes = [Change(3), Change(0, 0), Change(3), Change(0, 2), Change(3), Change(3), Change(-9), Change(0, 1)]
