@@ -218,7 +218,8 @@ def _file_name(failure: Failure) -> str:
 
 
 class _Shard(threading.Thread):
-    """Runs every J-th program in children, one after the other, and passes on what they say."""
+    """Runs every J-th program in children, one after the other, and passes on what they say. What ended a child is run
+    again in one of its own, which tells whether it was the program or what ran before it."""
 
     def __init__(
         self, settings: Settings, number: int, inbox: queue.Queue[Event | None], stop: threading.Event
@@ -227,6 +228,8 @@ class _Shard(threading.Thread):
         self._settings, self._inbox, self._stop_asked = settings, inbox, stop
         self._left = list(range(settings.first + number, settings.first + settings.examples, settings.jobs))
         self._running: Event | None = None
+        self._suspect: Event | None = None
+        self._ended = 0
 
     def run(self) -> None:
         try:
@@ -235,10 +238,13 @@ class _Shard(threading.Thread):
         except Exception as error:
             self._inbox.put({"event": "error", "detail": f"{type(error).__name__}: {error}"})
         finally:
+            if self._suspect is not None:
+                self._accuse("", "it was not run again")
             self._inbox.put(None)
 
     def _run_child(self) -> None:
-        request = self._settings.request(self._left[:BLOCK])
+        indices = self._left[:BLOCK] if self._suspect is None else [self._suspect["index"]]
+        request, self._ended = self._settings.request(indices), 0
         with tempfile.TemporaryFile("w+") as said:
             child = _started(request, said)
             try:
@@ -248,6 +254,8 @@ class _Shard(threading.Thread):
             if self._running is not None and not self._stop_asked.is_set():
                 said.seek(0)
                 self._lost(ended, f"exit status {child.returncode}\n{last_words(said.read())}")
+            elif self._suspect is not None and self._running is None:
+                self._accuse("after others", "not when it runs in a process of its own")
 
     def _listen(self, child: subprocess.Popen[str]) -> str:
         """Passes on events until the child ends or is silent for too long; says which."""
@@ -275,6 +283,7 @@ class _Shard(threading.Thread):
             case "end":
                 self._left.remove(event["index"])
                 self._running = None
+                self._ended += 1
                 self._inbox.put(event)
             case "failure":
                 self._inbox.put(event)
@@ -283,16 +292,29 @@ class _Shard(threading.Thread):
         """The program that was running took its process with it, or never ended."""
         running, self._running = self._running, None
         assert running is not None
+        if self._suspect is None:
+            self._suspect = {"verdict": verdict, "said": said, "before": self._ended, **running}
+            if self._ended:
+                return
         self._left.remove(running["index"])
-        result = Result("programs.process", self._settings.modes[0], self._settings.backends[0], verdict, detail=said)
-        self._inbox.put(
-            {
-                "event": "failure", "kind": f"{verdict} of the process", "operations": (), "alone": "not run",
-                "is_smallest": False, "result": dataclasses.asdict(result), **running,
-            }
-        )  # fmt: skip
         ended = {"verdicts": [verdict], "raises": False, "given_back": False, "coverage": []}
         self._inbox.put({"event": "end", "index": running["index"], **ended})
+        self._accuse("", "in a process of its own")
+
+    def _accuse(self, when: str, how: str) -> None:
+        """Tells of a program that ended its process."""
+        suspect, self._suspect = self._suspect, None
+        assert suspect is not None
+        verdict, before = suspect["verdict"], suspect["before"]
+        detail = f"{how}; {before} programs ran before it where it ended\n{suspect['said']}"
+        result = Result("programs.process", self._settings.modes[0], self._settings.backends[0], verdict, detail=detail)
+        self._inbox.put(
+            {
+                "event": "failure", "kind": f"{verdict} of the process {when}".strip(), "operations": (),
+                "alone": "not run", "is_smallest": False, "result": dataclasses.asdict(result),
+                "index": suspect["index"], "source": suspect["source"],
+            }
+        )  # fmt: skip
 
 
 def _started(request: Request, said: Any) -> subprocess.Popen[str]:

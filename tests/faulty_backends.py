@@ -33,6 +33,17 @@ def dies_on_matmul(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Comp
     return gm.forward
 
 
+compiled_here: set[str] = set()
+
+
+def dies_on_a_second_program(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Compiled:
+    """What was compiled before in this process is the fault."""
+    compiled_here.add(gm.code)
+    if len(compiled_here) > 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return gm.forward
+
+
 def never_ends_on_sort(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Compiled:
     """Sorting hangs."""
     if "sort" in gm.code:

@@ -91,6 +91,20 @@ def test_hunt_outlives_a_crash_of_its_process(tmp_path: Path) -> None:
     assert done.exit_code == 1 and report["programs"] == 2, done.output
     (crash,) = [failure for failure in report["failures"] if failure["kind"] == "crash of the process"]
     assert crash["index"] == first and " @ " in crash["source"]
+    assert crash["result"]["detail"].startswith("in a process of its own; 0 programs ran before it")
+
+
+def test_hunt_tells_a_crash_that_needs_others_before_it(tmp_path: Path) -> None:
+    first = next(number for number in range(400) if " @ " in draw(f"0:{number}").source())
+    place = ("--first", str(first), "--mode", "infer")
+    done, report = hunted(tmp_path, "tests.faulty_backends:dies_on_a_second_program", 3, *place)
+    assert done.exit_code == 1 and report["programs"] == 3, done.output
+    crashes = [failure for failure in report["failures"] if failure["kind"].startswith("crash of the process")]
+    assert [crash["kind"] for crash in crashes] == ["crash of the process after others"], done.output
+    detail = crashes[0]["result"]["detail"].splitlines()
+    assert detail[0].startswith("not when it runs in a process of its own; 1 programs ran before it"), detail
+    assert any(line.startswith("Fatal Python error") for line in detail)
+    assert any("dies_on_a_second_program" in line for line in detail), "where it was is told"
 
 
 def test_hunt_outlives_a_hang(tmp_path: Path) -> None:
