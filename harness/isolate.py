@@ -7,6 +7,7 @@ that is not done in time is killed with all that it started.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -18,7 +19,9 @@ from typing import Any
 
 from harness import outcome
 from harness.case import Case
+from harness.discover import discover
 from harness.outcome import Result
+from harness.run import run_case
 
 LAST_LINES = 12
 
@@ -98,3 +101,19 @@ def last_words(said: str) -> str:
         return "\n".join(lines[-2 * LAST_LINES :]) or "(nothing)"
     place = next((n for n in range(fault, len(lines)) if lines[n].startswith("Current thread")), fault + 1)
     return "\n".join([*lines[max(0, fault - LAST_LINES) : fault + 1], *lines[place : place + 2 * LAST_LINES]])
+
+
+def main(argument: str) -> None:
+    """The child: runs what the request names and writes its row, whole or not at all."""
+    request = json.loads(argument)
+    (case,) = [found for found in discover((request["origin"],)) if found.name == request["case"]]
+    run = request["run"]
+    result = run_case(case, run.pop("mode"), run.pop("backend"), **run)
+    row = Path(request["row"])
+    part = row.with_suffix(".part")
+    part.write_text(json.dumps(dataclasses.asdict(result)))
+    part.rename(row)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -30,7 +30,9 @@ def kernels() -> list[Kernel]:
     total = ir.make_run(
         loops(i=4), [store("y", i, reduce("sum", read("x", i * 70_000 + j), j=70_000))], {"x": x}, {"y": x.sum(1)}
     )
-    twice = ir.make_run(loops(i=32), [store("y", i, call("mul", read("x", i), const(2)))], {"x": x[0, :32]}, {"y": x})
+    twice = ir.make_run(
+        loops(i=4096), [store("y", i, call("mul", read("x", i), const(2)))], {"x": x[0, :4096]}, {"y": x}
+    )
     found = (replace(total.kernel, name="total"), replace(twice.kernel, name="twice"))
     return [replace(kernel, device=torch.device("cuda", 0)) for kernel in found]
 

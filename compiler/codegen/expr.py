@@ -214,8 +214,6 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"({text} ? {constant(1, target)} : {constant(0, target)})"
     if target == torch.uint8 and source.is_floating_point:
         return f"(u8)(i64)({text})"
-    if source.is_floating_point and not target.is_floating_point:
-        return f"m::whole(({C_TYPES[target]})({text}))"
     return f"({C_TYPES[target]})({text})"
 
 
