@@ -93,14 +93,16 @@ def _ended(status: int) -> str:
 
 
 def last_words(said: str) -> str:
-    """The last lines of a child's standard error; where Python's fault handler wrote of a fault, the fault and where
-    the thread was that had it, the innermost call first."""
+    """What a child's standard error tells of its end: the first assertion that failed, as one on a device does long
+    before the process ends; the fault that Python's fault handler wrote of, and where the thread was that had it, the
+    innermost call first; or, without a fault, the last lines."""
     lines = said.rstrip().splitlines()
+    failed = [line for line in lines if "Assertion" in line and "failed" in line][:1]
     fault = next((number for number, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if fault is None:
-        return "\n".join(lines[-2 * LAST_LINES :]) or "(nothing)"
+        return "\n".join([*failed, *lines[-2 * LAST_LINES :]]) or "(nothing)"
     place = next((n for n in range(fault, len(lines)) if lines[n].startswith("Current thread")), fault + 1)
-    return "\n".join([*lines[max(0, fault - LAST_LINES) : fault + 1], *lines[place : place + 2 * LAST_LINES]])
+    return "\n".join([*failed, *lines[max(0, fault - LAST_LINES) : fault + 1], *lines[place : place + 2 * LAST_LINES]])
 
 
 def main(argument: str) -> None:

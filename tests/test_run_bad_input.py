@@ -15,7 +15,7 @@ from compiler.errors import Unsupported
 from harness.backends import Backend, BackendError, backend_names, resolve
 from harness.case import Case, case
 from harness.discover import discover
-from harness.isolate import run_isolated
+from harness.isolate import last_words, run_isolated
 from harness.run import run_case
 
 HERE = Path(__file__).name
@@ -288,3 +288,25 @@ def test_run_takes_settings_behind_a_backends_name() -> None:
         BackendError, match="'quick' is neither dynamic nor fullgraph nor compiled_autograd nor key=value"
     ):
         resolve("assay,quick")
+
+
+LOCATED = """\
+/aten/IndexKernel.cu:16: gather: block: [0,0,0], thread: [32,0,0] Assertion `index < size` failed.
+a warning
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f (most recent call first):
+  File "threading.py", line 359 in wait
+
+Current thread 0x00008f (most recent call first):
+  File "innermost.py", line 3 in call
+  File "outer.py", line 7 in main
+"""
+
+
+def test_last_words_are_of_the_thread_that_ended() -> None:
+    words = last_words(LOCATED).splitlines()
+    assert "Assertion `index < size`" in words[0] and "Fatal Python error: Segmentation fault" in words
+    assert words[-2:] == ['  File "innermost.py", line 3 in call', '  File "outer.py", line 7 in main']
+    assert not any("threading.py" in line for line in words)
+    assert last_words("") == "(nothing)" and last_words("a\nb\n") == "a\nb"
