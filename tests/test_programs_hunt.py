@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
+from harness import hunt_worker
 from harness.cli import commands
 from harness.compare import is_identical
 from harness.generated import Kind
 from harness.hunt import Settings
 from harness.hunt_worker import _Worker, tried
+from harness.outcome import Result as Outcome
 from harness.shrink import shrink
 from suites.programs import draw
 from tests.sources import ROOT
@@ -105,6 +108,34 @@ def test_hunt_tells_a_crash_that_needs_others_before_it(tmp_path: Path) -> None:
     assert detail[0].startswith("not when it runs in a process of its own; 1 programs ran before it"), detail
     assert any(line.startswith("Fatal Python error") for line in detail)
     assert any("dies_on_a_second_program" in line for line in detail), "where it was is told"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_worker_runs_nothing_on_a_gpu_that_raises(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index out of range, as smaller inputs make one, would end the process there."""
+    ran: list[str] = []
+
+    def fails(program: Any, mode: str, backend: str, device: str = "cpu") -> Outcome:
+        ran.append(program.source())
+        return Outcome("program", mode, backend, "diverged" if "[torch.tensor([" in ran[-1] else "same")
+
+    monkeypatch.setattr(hunt_worker, "tried", fails)
+    indexed = next(n for n in range(400) if "[torch.tensor([" in draw(f"0:{n}").source())
+    settings = Settings("suites.programs", 1, 0, ("eager-none",), ("infer",), shrink_s=120.0, shrinks=1, device=device)
+    _Worker(settings.request([indexed]), lambda event: None).run()
+    raised = [source for source in set(ran) if not is_valid(source)]
+    assert len(set(ran)) > 5 and bool(raised) == (device == "cpu")
+
+
+def is_valid(source: str) -> bool:
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    try:
+        with torch.no_grad():
+            namespace["program"](*namespace["inputs"]())
+    except Exception:
+        return False
+    return True
 
 
 def test_hunt_outlives_a_hang(tmp_path: Path) -> None:
