@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -302,6 +303,36 @@ def test_emit_cast_there_and_back_is_not_the_fraction_cut_off(source: torch.dtyp
         x = values.repeat(7)[:size].to(source)
         for got, expected in zip(compiled(x), back(x), strict=True):
             assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit()), size
+
+
+def chosen(value: float, x: torch.Tensor, whole: torch.dtype) -> torch.Tensor:
+    return torch.where(x > 0, value, x).to(whole)
+
+
+CONVERTED = {
+    "nan": functools.partial(chosen, math.nan),
+    "infinity": functools.partial(chosen, math.inf),
+    "negative infinity": functools.partial(chosen, -math.inf),
+    "what was computed": lambda x, whole: (x + 1).to(whole),
+    "chosen and back": lambda x, whole: chosen(math.nan, x, whole).float(),
+    "back where it is chosen": lambda x, whole: torch.where(x > 0, x.to(whole), 7).to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("whole", INTEGERS, ids=str)
+@pytest.mark.parametrize("source", (*FLOATS, torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("name", CONVERTED)
+def test_emit_cast_of_what_no_integer_holds_beside_what_it_is_made_of(
+    name: str, source: torch.dtype, whole: torch.dtype
+) -> None:
+    """GCC converts the constants that are chosen among itself, NaN to 0. Halves that are whole numbers in between stay
+    so."""
+    values = torch.tensor([1.5, -2.75, math.inf, -math.inf, math.nan, 3e38, -3e38, 0.0, -0.5], dtype=torch.float64)
+    function = CONVERTED[name]
+    compiled = torch.compile(lambda x: function(x, whole), backend=assay)
+    for size in (1, 9, 70):
+        x = values.repeat(8)[:size].to(source)
+        torch.testing.assert_close(compiled(x), function(x, whole), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", ARITHMETIC, ids=str)

@@ -187,21 +187,18 @@ class Values:
             case AsValue(index, dtype):
                 return cast(f"(i64)({self.index(index)})", torch.int64, dtype)
             case Cast(inner, dtype):
-                return cast(self._whole(inner), inner.dtype, dtype)
+                return cast(self.value(inner), inner.dtype, dtype, self._is_made(inner))
             case Call("exp", (value,), torch.float32) if is_never_positive(value):
                 return f"m::exp_below({self.value(value)})"
             case Call(_, args):
                 return call(expr, [self.value(arg) for arg in args])
         raise VerifyError(f"assay: {expr} is used where its loops are not open")
 
-    def _whole(self, expr: Expr) -> str:
-        """The text of a value that is to be converted. An integer may have been made of a float; one that is only read,
-        or where a loop stands, was not."""
-        is_computed = not isinstance(expr, Load | AsValue | Const) or (
-            isinstance(expr, Load) and any(store.buffer == expr.buffer for store in self.nest.stores)
-        )
-        is_integer = not expr.dtype.is_floating_point and expr.dtype is not torch.bool
-        return f"m::whole({self.value(expr)})" if is_computed and is_integer else self.value(expr)
+    def _is_made(self, expr: Expr) -> bool:
+        """Whether a value is neither read from where the nest only reads nor known."""
+        if isinstance(expr, Load):
+            return any(store.buffer == expr.buffer for store in self.nest.stores)
+        return not isinstance(expr, AsValue | Const)
 
     def hoist(self, roots: Iterable[Expr]) -> None:
         """Makes, here, the largest values under the roots that no further loop changes."""

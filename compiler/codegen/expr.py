@@ -200,19 +200,29 @@ def _integer_constant(value: int, dtype: torch.dtype) -> str:
     return f"({C_TYPES[dtype]}){text}" if value >= 0 else f"({C_TYPES[dtype]})({text})"
 
 
-def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
-    """The value `text` of type `source` as `target`, as eager converts it."""
+def cast(text: str, source: torch.dtype, target: torch.dtype, is_made: bool = False) -> str:
+    """The value `text` of type `source` as `target`, as eager converts it.
+
+    Of a value that `is_made` beside the conversion GCC knows too much: it makes one conversion of two, and converts
+    constants that are chosen among itself, NaN to 0, as no processor does.
+    """
     if source == target:
         return text
     if source in HALVES:
-        return cast(f"m::from_{C_TYPES[source]}({text})", torch.float32, target)
+        return cast(f"m::from_{C_TYPES[source]}({text})", torch.float32, target, is_made)
     if target in HALVES:
-        return f"m::to_{C_TYPES[target]}({cast(text, source, torch.float32)})"
+        return f"m::to_{C_TYPES[target]}({cast(text, source, torch.float32, is_made)})"
     if target == torch.bool:
         return f"({text} != 0)"
     if source == torch.bool and target.is_floating_point:  # gcc vectorises no conversion of bool
         return f"({text} ? {constant(1, target)} : {constant(0, target)})"
-    if target == torch.uint8 and source.is_floating_point:
+    to_float, from_float = target.is_floating_point, source.is_floating_point
+    wide = "i64" if target in (torch.uint8, torch.int64) else "i32"
+    if from_float and not to_float and is_made:
+        return f"({C_TYPES[target]})m::to_{wide}({text})"
+    if to_float and not from_float and is_made:
+        text = f"m::apart({text})"
+    if target == torch.uint8 and from_float:
         return f"(u8)(i64)({text})"
     return f"({C_TYPES[target]})({text})"
 

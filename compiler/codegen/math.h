@@ -48,23 +48,30 @@ template <class T>
 INLINE T rounded(T x) { return x; }
 #endif
 
-// A number made whole. To GCC, which knows that nobody traps, (f32)(i64)x is trunc(x), though it is not for what no
-// integer holds, nor for -0.5, whose sign an integer loses.
+// An integer apart from how it was made, before it becomes a float. To GCC, which knows that nobody traps, (f32)(i64)x
+// is trunc(x), though it is not for what no integer holds, nor for -0.5, whose sign an integer loses.
 #if defined(__clang__)
 template <class T>
-INLINE T whole(T x) { return x; }
+INLINE T apart(T x) { return x; }
 #elif __has_builtin(__builtin_assoc_barrier)
 template <class T>
-INLINE T whole(T x) { return __builtin_assoc_barrier(x); }
+INLINE T apart(T x) { return __builtin_assoc_barrier(x); }
 #else
 template <class T>
-INLINE T whole(T x) {
+INLINE T apart(T x) {
   asm("" : "+r"(x));
   return x;
 }
 #endif
 
 // ---- conversions ----
+
+// Floats as integers, with what a processor says of those that no integer holds: the least one. GCC has none of its own
+// to say for constants, of which NaN is 0 to it.
+INLINE i32 to_i32(f32 x) { return (x >= -0x1p31f) & (x < 0x1p31f) ? (i32)x : -2147483647 - 1; }
+INLINE i32 to_i32(f64 x) { return (x > -2147483649.0) & (x < 2147483648.0) ? (i32)x : -2147483647 - 1; }
+INLINE i64 to_i64(f32 x) { return (x >= -0x1p63f) & (x < 0x1p63f) ? (i64)x : -9223372036854775807LL - 1; }
+INLINE i64 to_i64(f64 x) { return (x >= -0x1p63) & (x < 0x1p63) ? (i64)x : -9223372036854775807LL - 1; }
 
 INLINE f32 from_bf16(bf16 x) { return bits<f32>((u32)x << 16); }
 

@@ -46,7 +46,7 @@ def convert(expr: Expr, dtype: torch.dtype) -> Expr:
 def without_detour(expr: Expr) -> Expr:
     """`where(c, x, y)` of halves for the same widened and narrowed again, where nothing happens in between."""
     chosen = expr.expr if isinstance(expr, Cast) and expr.dtype in NARROW else None
-    if not isinstance(chosen, Call) or chosen.op != "where":
+    if not isinstance(chosen, Call) or chosen.op != "where" or not chosen.dtype.is_floating_point:
         return expr
     condition, *arms = chosen.args
     narrow = [_unwidened(arm, expr.dtype) for arm in arms]
