@@ -93,3 +93,20 @@ def test_a_draw_that_is_asked_for_strides_is_about_the_devices_it_is_on(monkeypa
         warnings.simplefilter("always")
         assert run(x).stride() == F.dropout(x).stride()
     assert not any("fork_rng" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("name", ["one row in columns", "one inner", "expanded", "gaps", "two of one"])
+@pytest.mark.parametrize("lead", [(1,), (1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("many", [1, 3])
+def test_strides_of_what_is_expanded_to_more_dimensions(name: str, lead: tuple[int, ...], many: int) -> None:
+    """A new dimension of size 1 has the stride 0 in front of one that is expanded."""
+    x = LAID_OUT[name]()
+    size = (*lead, *(many if own == 1 else -1 for own in x.shape))
+
+    def expanded(x: Tensor) -> tuple[Tensor, ...]:
+        wide = x.expand(size)
+        return wide, wide + 1, wide.neg() * 2
+
+    compiled = torch.compile(expanded, backend="assay", options={"fallback": "error"}, dynamic=False)
+    for ours, eager in zip(compiled(x), expanded(x), strict=True):
+        assert ours.stride() == eager.stride() and torch.equal(ours, eager)

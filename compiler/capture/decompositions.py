@@ -6,6 +6,7 @@ name in the graph: a call that is not taken apart costs one node to record inste
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,12 +59,32 @@ def nll_loss_gradient(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> object
     return TABLE[aten.nll_loss2d_backward.default](grad, x, *args)
 
 
+def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) -> object:
+    """`expand` with eager's strides along new dimensions of size 1, where a fake tensor says others: one in front of a
+    dimension that is expanded has the stride 0. What is computed of it follows them."""
+    added = len(size) - x.dim()
+    if added < 1 or not x.dim() or not all(type(n) is int for n in (*size, *x.shape, *x.stride())):
+        return NotImplemented
+    sizes = [
+        *size[:added],
+        *(own if wanted == -1 else wanted for wanted, own in zip(size[added:], x.shape, strict=True)),
+    ]
+    pairs = zip(sizes[added:], x.shape, x.stride(), strict=True)
+    strides = [step if wanted == own else 0 for wanted, own, step in pairs]
+    for wanted in reversed(sizes[:added]):
+        strides.insert(0, sizes[len(sizes) - len(strides)] * strides[0] if wanted == 1 else 0)
+    faked = [x.shape[0] * x.stride(0) if wanted == 1 else 0 for wanted in sizes[:added]]
+    return NotImplemented if strides[:added] == faked else x.as_strided(sizes, strides, x.storage_offset())
+
+
 OWN: Decompositions = {
+    aten.expand.default: expanded,
     aten.nll_loss2d_forward.default: nll_loss_in_rows,
     aten.nll_loss2d_backward.default: nll_loss_gradient,
 }
 EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
+    aten.expand.default: expanded,
     **FOREACH,
     **COPIES,
     **WIDE_SUMS,
