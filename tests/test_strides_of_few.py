@@ -19,6 +19,7 @@ LAID_OUT: dict[str, Callable[[], Tensor]] = {
     "columns": lambda: torch.randn(3, 4).t(),
     "expanded": lambda: torch.randn(1, 4).expand(3, 4),
     "gaps": lambda: torch.randn(1, 8)[:, ::2],
+    "a row of as many": lambda: torch.randn(16).as_strided((1, 4), (4, 4)),
     "one channel": lambda: torch.randn(2, 1, 3, 5).to(memory_format=torch.channels_last),
     "one image": lambda: torch.randn(1, 3, 4, 4).permute(0, 2, 3, 1),
     "two of one": lambda: torch.randn(5, 1, 2, 1).permute(3, 2, 1, 0),
@@ -95,7 +96,9 @@ def test_a_draw_that_is_asked_for_strides_is_about_the_devices_it_is_on(monkeypa
     assert not any("fork_rng" in str(warning.message) for warning in caught)
 
 
-@pytest.mark.parametrize("name", ["one row in columns", "one inner", "expanded", "gaps", "two of one"])
+@pytest.mark.parametrize(
+    "name", ["one row in columns", "one inner", "expanded", "gaps", "two of one", "a row of as many"]
+)
 @pytest.mark.parametrize("lead", [(1,), (1, 1), (2, 1), (1, 2)])
 @pytest.mark.parametrize("many", [1, 3])
 def test_strides_of_what_is_expanded_to_more_dimensions(name: str, lead: tuple[int, ...], many: int) -> None:
