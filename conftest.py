@@ -1,6 +1,7 @@
 """Tests see every compile: nothing is made from what an earlier run kept. Those of warm starts ask for it.
 
-A test that leaves the process another than it found it fails: what comes after it would depend on the order.
+A test that leaves the process another than it found it fails: what comes after it would depend on the order. So does
+one for which Dynamo has compiled a function as often as it may: that runs in eager from then on, and never differs.
 
 Where `CUDA_VISIBLE_DEVICES` names several GPUs, each process of tests begins at another one, and sees all of them.
 """
@@ -17,6 +18,7 @@ from torch._dynamo import list_backends, register_backend
 from compiler.fx import assay
 
 os.environ.setdefault("ASSAY_WARM", "0")
+torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 
 def begun_at(devices: list[str], worker: str) -> list[str]:

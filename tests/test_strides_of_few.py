@@ -114,3 +114,15 @@ def test_strides_of_what_is_expanded_to_more_dimensions(name: str, lead: tuple[i
     compiled = torch.compile(expanded, backend="assay", options={"fallback": "error"}, dynamic=False)
     for ours, eager in zip(compiled(x), expanded(x), strict=True):
         assert ours.stride() == eager.stride() and torch.equal(ours, eager)
+
+
+def test_what_is_expanded_to_more_dimensions_is_a_view_of_what_is_written_behind_it() -> None:
+    def program(x: Tensor) -> Tensor:
+        wide = x.expand(1, 3, 3)
+        x.fill_(2)
+        return wide
+
+    torch._dynamo.reset()
+    x = torch.randn(12)[9:10].view(1, -1)
+    wide = torch.compile(program, backend="assay")(x)
+    assert (wide == 2).all() and wide.data_ptr() == x.data_ptr()

@@ -63,18 +63,13 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
     """`expand` with eager's strides along new dimensions of size 1, where a fake tensor says others: one in front of a
     dimension that is expanded has the stride 0. What is computed of it follows them."""
     added = len(size) - x.dim()
-    if added < 1 or not x.dim() or not all(type(n) is int for n in (*size, *x.shape, *x.stride())):
+    if 1 not in size[: max(added, 0)] or not x.dim() or not all(type(n) is int for n in (*size, *x.shape, *x.stride())):
         return NotImplemented
-    sizes = [
-        *size[:added],
-        *(own if wanted == -1 else wanted for wanted, own in zip(size[added:], x.shape, strict=True)),
-    ]
-    pairs = zip(sizes[added:], x.shape, x.stride(), strict=True)
-    strides = [step if wanted == own else 0 for wanted, own, step in pairs]
-    for wanted in reversed(sizes[:added]):
-        strides.insert(0, sizes[len(sizes) - len(strides)] * strides[0] if wanted == 1 else 0)
-    faked = [x.shape[0] * x.stride(0) if wanted == 1 else 0 for wanted in sizes[:added]]
-    return NotImplemented if strides[:added] == faked else x.as_strided(sizes, strides, x.storage_offset())
+    new, wide = size[:added], x.expand(size[added:])
+    faked = [x.shape[0] * x.stride(0) if wanted == 1 else 0 for wanted in new]
+    for wanted in reversed(new):
+        wide = wide.unsqueeze(0) if wanted == 1 else wide.expand(wanted, *wide.shape)
+    return NotImplemented if list(wide.stride()[:added]) == faked else wide
 
 
 OWN: Decompositions = {
