@@ -65,11 +65,18 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
     added = len(size) - x.dim()
     if 1 not in size[: max(added, 0)] or not x.dim() or not all(type(n) is int for n in (*size, *x.shape, *x.stride())):
         return NotImplemented
-    new, wide = size[:added], x.expand(size[added:])
-    faked = [x.shape[0] * x.stride(0) if wanted == 1 else 0 for wanted in new]
+    new, own = size[:added], x.shape[0]
+    inner, step = (own, x.stride(0)) if size[added] in (-1, own) else (size[added], 0)
+    strides = list[int]()
+    for wanted in reversed(new):
+        inner, step = wanted, inner * step if wanted == 1 else 0
+        strides.insert(0, step)
+    if strides == [own * x.stride(0) if wanted == 1 else 0 for wanted in new]:
+        return NotImplemented
+    wide = x.expand(size[added:])
     for wanted in reversed(new):
         wide = wide.unsqueeze(0) if wanted == 1 else wide.expand(wanted, *wide.shape)
-    return NotImplemented if list(wide.stride()[:added]) == faked else wide
+    return wide
 
 
 OWN: Decompositions = {
