@@ -129,12 +129,26 @@ def test_compiled_position_out_of_range_raises_as_eager() -> None:
     compiled = torch.compile(every, backend=assay)
     x, right = torch.randn(600, 600), torch.arange(600).flip(0)
     for which, name in enumerate(OUT_OF_RANGE):
+        torch._dynamo.reset()
         wrong = right.clone()
         wrong[417] = 600
         if error_of(every, x, wrong, which) is None:  # a large enough tensor has an element 600 * 5
             wrong[417] = 2**40
         assert error_of(compiled, x, wrong, which) is error_of(every, x, wrong, which), name
         torch.testing.assert_close(compiled(x, right, which), every(x, right, which))
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (2, 0, 3)])
+@pytest.mark.parametrize("lookup", [lambda x, i: x.index_select(0, i), lambda x, i: embedding(i, x.flatten(1))])
+def test_position_out_of_range_among_nothing_raises_as_eager(
+    lookup: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], shape: tuple[int, ...]
+) -> None:
+    given = torch.empty(shape), torch.tensor([0, 9])
+    with pytest.raises(RuntimeError, match="out of DATA bounds"):
+        lookup(*given)
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="out of DATA bounds"):
+        torch.compile(lookup, backend="assay")(*given)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])

@@ -37,6 +37,8 @@ EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.in
 COMPLEX = (torch.complex64, torch.complex128)
 GENERATED_DTYPES = (*FLOATS, *EXACT, *COMPLEX)
 ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
+LOOKED_FOR = ("aten.index_select", "aten.embedding")
+"""Lookups that raise for a position out of range where there is nothing to be had."""
 
 LITERALS = (
     *(torch.fx.Node, torch._ops.OpOverload, torch._ops.HigherOrderOperator, types.BuiltinFunctionType, slice),
@@ -313,6 +315,7 @@ class _Lowering:
         try:
             operation, aliases = self._operation(node, found.kind)
             may_refuse = found.kind is Kind.view or (found.kind is Kind.random and found.rule is None)
+            may_refuse |= found.target in LOOKED_FOR
             is_nothing = not may_refuse and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
             result = exact(result, found.target, operation.is_complex) if self.is_exact else result
