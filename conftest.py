@@ -54,6 +54,7 @@ AMBIENT = (
 
 @pytest.fixture(autouse=True)
 def ambient_state_is_left_alone() -> Iterator[None]:
+    torch._dynamo.reset()
     before = {read.__name__: read() for read in AMBIENT}
     yield
     assert {read.__name__: read() for read in AMBIENT} == before, "the test changed the process for those after it"
