@@ -126,3 +126,16 @@ def test_what_is_expanded_to_more_dimensions_is_a_view_of_what_is_written_behind
     x = torch.randn(12)[9:10].view(1, -1)
     wide = torch.compile(program, backend="assay")(x)
     assert (wide == 2).all() and wide.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("program", [lambda x: x.expand(1, 3), lambda x: x.expand(1, 3).unsqueeze(0)])
+def test_what_is_expanded_to_more_dimensions_is_made_by_one_call(program: Callable[[Tensor], Tensor]) -> None:
+    """Eager's strides are had by other calls than that of the program; autograd knows of the latter."""
+    x = torch.randn(1, requires_grad=True)
+    for made in (program(x), torch.compile(program, backend="assay")(x)):
+        names = [made.grad_fn.name(), made.grad_fn.next_functions[0][0].name()]  # type: ignore[union-attr]
+        assert names == (
+            ["ExpandBackward0", "torch::autograd::AccumulateGrad"]
+            if made.dim() == 2
+            else ["UnsqueezeBackward0", "ExpandBackward0"]
+        )

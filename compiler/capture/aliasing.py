@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
+from compiler.capture.view_steps import one_view
 from compiler.errors import Unsupported
 from compiler.ir.in_place import shares_version
 from compiler.ir.roles import (
@@ -260,6 +261,10 @@ class Aliases:
             call, items = producer(node)
             if not is_view(call) or len(items) > 1:
                 break
+            if (one := one_view(call)) is not None:
+                node, target, arguments = one
+                steps.append(ViewStep(target, arguments))
+                continue
             is_again = call.target in ALIASES and bool(steps) and steps[-1].target is call.target
             if not is_again:
                 steps.append(self._step(call, items[0] if items else None))

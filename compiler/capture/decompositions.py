@@ -16,6 +16,7 @@ from compiler.capture.batch_norm import BATCH_NORM
 from compiler.capture.copies import COPIES
 from compiler.capture.foreach import FOREACH
 from compiler.capture.group_norm import GROUP_NORM
+from compiler.capture.view_steps import mark_as_one
 from compiler.capture.wide_sums import WIDE_SUMS
 from compiler.torch_compat import Decompositions
 
@@ -76,6 +77,7 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
     wide = x.expand(size[added:])
     for wanted in reversed(new):
         wide = wide.unsqueeze(0) if wanted == 1 else wide.expand(wanted, *wide.shape)
+    mark_as_one(aten.expand.default, x, (list(size),), wide)
     return wide
 
 
