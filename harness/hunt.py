@@ -254,7 +254,7 @@ class _Shard(threading.Thread):
             if self._running is not None and not self._stop_asked.is_set():
                 said.seek(0)
                 self._lost(ended, f"exit status {child.returncode}\n{last_words(said.read())}")
-            elif self._suspect is not None and self._running is None:
+            elif self._suspect is not None and self._suspect["index"] not in self._left:
                 self._accuse("after others", "not when it runs in a process of its own")
 
     def _listen(self, child: subprocess.Popen[str]) -> str:

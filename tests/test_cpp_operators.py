@@ -329,7 +329,6 @@ def test_emit_cast_of_what_no_integer_holds_beside_what_it_is_made_of(
     so."""
     values = torch.tensor([1.5, -2.75, math.inf, -math.inf, math.nan, 3e38, -3e38, 0.0, -0.5], dtype=torch.float64)
     function = CONVERTED[name]
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: function(x, whole), backend=assay)
     for size in (1, 9, 70):
         x = values.repeat(8)[:size].to(source)

@@ -110,7 +110,6 @@ def test_strides_of_what_is_expanded_to_more_dimensions(name: str, lead: tuple[i
         wide = x.expand(size)
         return wide, wide + 1, wide.neg() * 2
 
-    torch._dynamo.reset()
     compiled = torch.compile(expanded, backend="assay", options={"fallback": "error"}, dynamic=False)
     for ours, eager in zip(compiled(x), expanded(x), strict=True):
         assert ours.stride() == eager.stride() and torch.equal(ours, eager)
@@ -122,7 +121,6 @@ def test_what_is_expanded_to_more_dimensions_is_a_view_of_what_is_written_behind
         x.fill_(2)
         return wide
 
-    torch._dynamo.reset()
     x = torch.randn(12)[9:10].view(1, -1)
     wide = torch.compile(program, backend="assay")(x)
     assert (wide == 2).all() and wide.data_ptr() == x.data_ptr()

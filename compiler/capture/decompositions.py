@@ -72,7 +72,7 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
     for wanted in reversed(new):
         inner, step = wanted, inner * step if wanted == 1 else 0
         strides.insert(0, step)
-    if strides == [own * x.stride(0) if wanted == 1 else 0 for wanted in new]:
+    if strides == [own * x.stride(0) if wanted == 1 else 0 for wanted in new]:  # as fakes have them
         return NotImplemented
     wide = x.expand(size[added:])
     for wanted in reversed(new):

@@ -37,6 +37,7 @@ from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.roles import GraphCall
+from compiler.runtime.triton_build import ALIGNED_BYTES
 from compiler.schedule.memory import Change
 
 use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
@@ -135,7 +136,6 @@ class CudaTape:
         return lent.untyped_storage()
 
 
-ALIGNED_BYTES = 16
 LARGE_BYTES = (1 << 20) + 1
 """The least block that torch's allocator makes of large segments."""
 SEGMENT_BYTES = 20 << 20
