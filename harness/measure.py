@@ -217,8 +217,9 @@ def peak_bytes(step: Step, device: str = "cpu", calls: int = 3) -> int | None:
     """How far memory rises above its resting level during a warmed-up step; None where the system can't tell.
 
     CPU: the high-water mark of the resident set, reset before and read after; from here on every large block of this
-    process is mapped by itself, so time nothing afterwards. GPU: torch's allocator statistics; the memory that
-    recordings (CUDA graphs) hold between steps, which is nobody else's, counts with what a step takes.
+    process is mapped by itself, so time nothing afterwards. GPU: torch's allocator statistics; what torch keeps between
+    steps for the next one counts with what a step takes: the memory of recordings (CUDA graphs), and what cuBLAS works
+    in. That is given back before: a CUDA graph that writes it all the same must not run afterwards.
     """
     step()
     return _peak_bytes_cuda(step, calls) if device == "cuda" else _peak_bytes_cpu(step, calls)
@@ -226,6 +227,7 @@ def peak_bytes(step: Step, device: str = "cpu", calls: int = 3) -> int | None:
 
 def _peak_bytes_cuda(step: Step, calls: int) -> int:
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.reset_peak_memory_stats()
     resting = torch.cuda.memory_allocated()
     for _ in range(calls):

@@ -13,6 +13,7 @@ from torch import Tensor, UntypedStorage
 
 from compiler.ir.roles import Gradient, GraphCall, InputRole, Parameter, Saved, Tangent, UserInput, UserOutput
 from compiler.runtime.cudagraphs import Replayed
+from compiler.runtime.packing import Event
 from compiler.runtime.recording import Pool, is_lazy
 
 WEIGHT = Parameter(0, "weight")
@@ -113,7 +114,7 @@ class Tape:
         self.lent: list[Place] = []
         Tape.made.append(self)
 
-    def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
+    def record(self, run: GraphCall, inputs: list[Any], events: Sequence[Event]) -> Sequence[Any]:
         self.run, self.inputs = run, [at(value) if isinstance(value, Tensor) else value for value in inputs]
         memory = {value.untyped_storage()._cdata for value in inputs if isinstance(value, Tensor)}
         largest = max(value.untyped_storage().nbytes() for value in inputs if isinstance(value, Tensor))

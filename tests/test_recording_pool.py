@@ -21,6 +21,7 @@ from compiler.ir.roles import Buffer, GraphCall, UserInput, UserOutput
 from compiler.journal import reset, totals
 from compiler.runtime import cudagraphs
 from compiler.runtime.cudagraphs import MOST_CLASHES, MOST_MISSES, Replayed
+from compiler.runtime.packing import Event
 from compiler.runtime.recording import Held, Holding, Pool, _is_within, free_bytes, pool_of, recorded_bytes
 from tests.taped import ALIGNED, EARLY, LATE, Arena, Step, Tape, made, plain, replays
 
@@ -185,8 +186,8 @@ def test_what_was_lent_is_kept_when_its_recordings_are_dropped() -> None:
 
 def test_recording_fails_after_what_was_saved_was_lent() -> None:
     class Refusing(Tape):
-        def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
-            super().record(run, inputs, room)
+        def record(self, run: GraphCall, inputs: list[Any], events: Sequence[Event]) -> Sequence[Any]:
+            super().record(run, inputs, events)
             raise RuntimeError("operation not permitted when stream is capturing")
 
     step, w = Step(), torch.randn(4, requires_grad=True)

@@ -28,6 +28,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,8 +50,8 @@ from compiler.ir.roles import (
 )
 from compiler.ir.watch import LAUNCHES
 from compiler.journal import count_apart, count_recorded, count_unrecorded
+from compiler.runtime.packing import LARGE_BYTES
 from compiler.runtime.recording import (
-    LARGE_BYTES,
     CudaTape,
     Pool,
     Recording,
@@ -363,6 +364,8 @@ class Recordable:
     """The positions of inputs that nothing reads, as numbers that Dynamo hands over as tensors and guards on."""
     changes: tuple[Change, ...] = ()
     """How its large blocks come and go, and what forward saved goes; none where sizes are symbols."""
+    multiplies: bool = False
+    """Whether it calls cuBLAS."""
 
     @staticmethod
     def of(program: Program, steps: Sequence[Step] = ()) -> Recordable | None:
@@ -374,9 +377,10 @@ class Recordable:
         signature = program.signature
         roles = tuple(signature.inputs), tuple(signature.outputs)
         unread = frozenset(position for position, node in enumerate(program.placeholders) if not node.users)
-        is_symbolic, is_set = _is_symbolic(program), _is_set(program)
+        is_symbolic, is_set = _is_symbolic(program), bool(_calls(program) & LIBRARIES)
         of_memory = () if is_symbolic else _changes(program, steps)
-        return Recordable(*roles, device, is_symbolic, reason_against(program), is_set, unread, of_memory)
+        reason, multiplies = reason_against(program), bool(_calls(program) & PRODUCTS)
+        return Recordable(*roles, device, is_symbolic, reason, is_set, unread, of_memory, multiplies)
 
 
 def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> GraphCall:
@@ -397,17 +401,20 @@ def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> 
         is_set=what.is_set,
         unread=what.unread,
         changes=what.changes,
+        tape=partial(CudaTape, multiplies=what.multiplies),
     )
 
 
-LIBRARIES = frozenset("convolution convolution_backward cudnn_convolution mm addmm bmm baddbmm".split())
-"""Operators whose precision the user sets, by the names of their packets."""
+PRODUCTS = frozenset("mm addmm bmm baddbmm".split())
+"""Operators of cuBLAS, by the names of their packets."""
+LIBRARIES = PRODUCTS.union("convolution convolution_backward cudnn_convolution".split())
+"""Those whose precision the user sets, as `settings` has it."""
 
 
-def _is_set(program: Program) -> bool:
-    """Whether the graph calls what reads `settings`."""
+def _calls(program: Program) -> set[str]:
+    """The packets of the operators that a graph calls, by name."""
     targets = (node.target for node in program.module.graph.nodes if node.op == "call_function")
-    return any(isinstance(t, torch._ops.OpOverload) and t._schema.name.split("::")[-1] in LIBRARIES for t in targets)
+    return {t._schema.name.split("::")[-1] for t in targets if isinstance(t, torch._ops.OpOverload)}
 
 
 def _is_symbolic(program: Program) -> bool:

@@ -37,6 +37,8 @@ from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.roles import GraphCall
+from compiler.runtime import workspaces
+from compiler.runtime.packing import Block, Event, Freed, Returned, Segments, Taken, extension
 from compiler.runtime.triton_build import ALIGNED_BYTES
 from compiler.schedule.memory import Change
 
@@ -54,10 +56,9 @@ ALONE = _references_in([object()], 0)
 class Tape(Protocol):
     """The launches of one run, recorded."""
 
-    def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
+    def record(self, run: GraphCall, inputs: list[Any], events: Sequence[Event]) -> Sequence[Any]:
         """What `run` returns for these inputs, which no later recording may take unless it is lent. Nothing need be
-        computed yet. Its blocks of `LARGE_BYTES` and more are expected to take `room` bytes, of what the pool has
-        free, too.
+        computed yet. The `events` are what is expected of its blocks of `LARGE_BYTES` and more.
 
         Raises: RuntimeError for what cannot be recorded.
         """
@@ -76,14 +77,14 @@ class Tape(Protocol):
 
 
 class CudaTape:
-    """A CUDA graph, with the memory of a pool."""
+    """A CUDA graph, with the memory of a pool. One that `multiplies` calls cuBLAS, which works in the pool too."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool, self.device = pool, pool.device
+    def __init__(self, pool: Pool, multiplies: bool = False) -> None:
+        self.pool, self.device, self.multiplies = pool, pool.device, multiplies
         self.graph = torch.cuda.CUDAGraph()
         self.replay = self.graph.replay
 
-    def record(self, run: GraphCall, inputs: list[Any], room: int) -> Sequence[Any]:
+    def record(self, run: GraphCall, inputs: list[Any], events: Sequence[Event]) -> Sequence[Any]:
         pool = self.pool
         with torch.cuda.device(self.device):
             torch.cuda.empty_cache()  # what plain calls have returned is of no use to a pool
@@ -91,14 +92,20 @@ class CudaTape:
             if pool.memory is None:  # as long as one graph of a pool is there, the allocator knows it
                 pool.memory = _nothing_recorded(self.device, pool.stream)
             before = torch.cuda.memory_reserved(self.device)
-            missing = room - self._free_bytes(pool.memory.pool())
+            identifier = pool.memory.pool()
+            segments = _large_blocks(identifier)
+            workspace = [Taken(WORKSPACE, workspaces.bytes_of(self.device))] if self.multiplies else []
+            more = extension(segments, [*workspace, *events])
 
-            def run_in_one_piece() -> Sequence[Any]:
-                if missing >= SEGMENT_BYTES:
-                    torch.empty(missing, dtype=torch.uint8, device=f"cuda:{self.device}")  # which the pool has then
+            def run_in_more() -> Sequence[Any]:
+                if more:
+                    _extend(self.device, segments, more)
+                if self.multiplies:
+                    workspaces.take()
                 return run(inputs)
 
-            results = _captured(self.graph, self.device, pool.stream, run_in_one_piece, pool.memory.pool())
+            with workspaces.of_the_pool(identifier):
+                results = _captured(self.graph, self.device, pool.stream, run_in_more, identifier)
         except BaseException:
             pool.is_closed = True
             self._stop()
@@ -120,12 +127,6 @@ class CudaTape:
         torch._C._cuda_releasePool(self.device, pool)
         _refused.append(self.graph)
 
-    def _free_bytes(self, pool: Any) -> int:
-        """The large blocks that the pool has free."""
-        segments = torch.cuda.memory_snapshot(pool, include_traces=False)
-        blocks = (block for each in segments if each["segment_type"] == "large" for block in each["blocks"])
-        return sum(block["size"] for block in blocks if block["state"] == "inactive")
-
     def segments(self) -> list[tuple[int, int]]:
         found = torch.cuda.memory_snapshot(self.graph.pool(), include_traces=False)
         pairs = [(each["address"], each["address"] + each["total_size"]) for each in found]
@@ -136,11 +137,23 @@ class CudaTape:
         return lent.untyped_storage()
 
 
-LARGE_BYTES = (1 << 20) + 1
-"""The least block that torch's allocator makes of large segments."""
-SEGMENT_BYTES = 20 << 20
-"""Such a segment, where no larger block is asked for: what is left of it beside two blocks of 9 MB serves nobody. So a
-recording that needs more takes it in one piece, which the allocator divides."""
+WORKSPACE = -1
+"""The number of the block that cuBLAS works in."""
+
+
+def _large_blocks(pool: Any) -> Segments:
+    found = torch.cuda.memory_snapshot(pool, include_traces=False)
+    large = (each["blocks"] for each in found if each["segment_type"] == "large")
+    return [[Block(each["address"], each["size"], each["state"] == "inactive") for each in blocks] for blocks in large]
+
+
+def _extend(device: int, segments: Segments, size: int) -> None:
+    """Adds a segment to the pool of what is being recorded. A block of that size must not fit in what is free there."""
+    free = sorted((block.bytes for blocks in segments for block in blocks if block.is_free), reverse=True)
+    held = [torch.empty(each, dtype=torch.uint8, device=f"cuda:{device}") for each in (*free, size)]
+    del held
+
+
 EVERYWHERE = [(0, 1 << 64)]
 _refused: list[torch.cuda.CUDAGraph] = []
 """The graphs that CUDA did not record, which torch's other allocators may still ask whether memory is for them."""
@@ -609,7 +622,7 @@ def record(
     for held, positions in borrowed.values():
         _lenders.pop(held.key, None)
         held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
-    placing.place(tape.record(plain, inputs, _room(changes, borrowed)))
+    placing.place(tape.record(plain, inputs, _events(changes, borrowed)))
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
     for index in copies:
@@ -625,19 +638,21 @@ def record(
     return recording
 
 
-def _room(changes: Sequence[Change], borrowed: Borrowed) -> int:
-    """How many bytes a recording takes at once more than what it was lent and has given back by then."""
+def _events(changes: Sequence[Change], borrowed: Borrowed) -> list[Event]:
+    """What a recording takes and gives back, what it was lent too."""
     lent = {position: held for held, positions in borrowed.values() for position in positions}
     left = {id(held): len(positions) for held, positions in borrowed.values()}
-    live = most = 0
-    for size, freed in changes:
-        live += size
-        most = max(most, live)
-        if freed in lent:
-            held = lent[freed]
+    numbers = dict[str, int]()
+    events = list[Event]()
+    for block, size in changes:
+        if isinstance(block, str):
+            number = numbers.setdefault(block, len(numbers))
+            events.append(Taken(number, size) if size else Freed(number))
+        elif block in lent:
+            held = lent[block]
             left[id(held)] -= 1
-            live -= 0 if left[id(held)] else held.place[1] - held.place[0]
-    return most
+            events += [] if left[id(held)] else [Returned(held.place[0])]
+    return events
 
 
 def _over(storage: UntypedStorage, like: Tensor) -> Tensor:

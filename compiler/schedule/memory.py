@@ -172,10 +172,10 @@ def live_bytes(steps: Sequence[Step], values: Mapping[str, object], given: Mappi
 
 
 class Change(NamedTuple):
-    """What is live changes by so many bytes; or an input is not needed any more, that at a position."""
+    """A block of so many bytes is made; or one is needed no more: 0. That of an input is known by its position."""
 
-    bytes: int
-    freed: int | None = None
+    block: str | int
+    bytes: int = 0
 
 
 def changes(
@@ -185,14 +185,11 @@ def changes(
     `inputs`, whose positions these are by name."""
     heap = _Heap(values, dict.fromkeys(inputs, 0), least)
     for step in steps:
-        before, gone = heap.live_bytes, list[str]()
         if isinstance(step, Free):
             gone = heap.free(step.names)
+            yield from (Change(inputs.get(block, block)) for block in gone if block in inputs or heap.sizes[block])
         elif (name := given_by(step)) is not None:
-            heap.make(name, step)
-        if heap.live_bytes != before:
-            yield Change(heap.live_bytes - before)
-        yield from (Change(0, inputs[block]) for block in gone if block in inputs)
+            yield from (Change(block, heap.sizes[block]) for block in heap.make(name, step) if heap.sizes[block])
 
 
 class _Heap:
@@ -207,9 +204,12 @@ class _Heap:
         self.several: set[str] = set()
         self.live_bytes = sum(given.values())
 
-    def make(self, name: str, step: Step) -> None:
-        self.blocks[name] = self._shared(step) if _has_memory_of_another(step) else self._fresh(name, step)
+    def make(self, name: str, step: Step) -> tuple[str, ...]:
+        """The blocks that are new."""
+        is_shared = _has_memory_of_another(step)
+        self.blocks[name] = self._shared(step) if is_shared else self._fresh(name, step)
         self.users.update(self.blocks[name])
+        return () if is_shared else self.blocks[name]
 
     def free(self, names: Sequence[str]) -> list[str]:
         """The blocks that are live no more."""
