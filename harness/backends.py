@@ -97,6 +97,12 @@ def resolve(name: str) -> Backend:
     return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
 
 
+def promises_bits(name: str) -> bool:
+    """Whether the backend of that name says that its results have eager's bits."""
+    bare, *settings = name.split(",")
+    return bare in JOURNALLED and "numerics=exact" in settings
+
+
 def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
     """What torch.compile would hand a graph and its inputs to under that name, and whether sizes are symbols there.
 

@@ -16,7 +16,8 @@ Seven comparisons are not equality, each for a reason:
 
 Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
 whether an output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag
-`hooks`, and noted for the others.
+`hooks`, and noted for the others. A backend that promises eager's bits (`numerics="exact"`) is held to them wherever
+eager's own two runs agree in them; which NaN a NaN is counts nowhere.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from harness.errors import is_same_error, name_of
 from harness.memory import bits
 from harness.observe import Facts, Observation, Seen
-from harness.oracle import Oracle
+from harness.oracle import Oracle, of_kind
 from harness.outcome import Difference
 from harness.tolerance import UNTOLD, explain, explain_reals
 
@@ -74,9 +76,10 @@ def compare(
     own_random_stream: bool = False,
     with_hooks: bool = False,
     with_bookkeeping: bool = False,
+    by_bits: bool = False,
 ) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
-    asked = _Asked(oracle, with_hooks, with_bookkeeping)
+    asked = _Asked(oracle, with_hooks, with_bookkeeping, by_bits)
     found = list(_steps(oracle.eager, ours, asked))
     unstable = list(_steps(oracle.eager, oracle.again, asked))
     shaky = {(difference.field, difference.path) for difference in unstable}
@@ -96,6 +99,7 @@ class _Asked:
     oracle: Oracle
     with_hooks: bool
     with_bookkeeping: bool
+    by_bits: bool
 
 
 def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
@@ -123,6 +127,28 @@ def _is_equal_error(eager: Observation, ours: Observation) -> bool:
     if eager.error is None or ours.error is None:
         return eager.error is ours.error
     return is_same_error(eager.error.error, ours.error.error)
+
+
+def _numbers(value: Tensor) -> Tensor:
+    """The bits of a tensor, with one NaN for all."""
+    plain = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    has_many_nans = plain.is_floating_point() and plain.element_size() > 1
+    return bits(torch.where(plain.isnan(), torch.nan, plain) if has_many_nans else plain)
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(_numbers(one), _numbers(other))
+
+
+def _other_bits(ours: Tensor, eager: Tensor) -> str | None:
+    """Which elements have other bits than eager's; None if none has."""
+    if _are_equal(ours, eager):
+        return None
+    differ = _numbers(ours) != _numbers(eager)
+    differ = differ.any(-1) if ours.is_complex() else differ
+    at = tuple(differ.nonzero()[0].tolist())
+    told = f"the first at {list(at)}: ours {ours[at].item()!r}, eager {eager[at].item()!r}"
+    return f"{int(differ.sum())} of {differ.numel()} elements; {told}. Rule: bit for bit, as the backend promises"
 
 
 def _grown(observation: Observation) -> dict[str, bool]:
@@ -295,8 +321,15 @@ class _Pair:
             return None  # a difference of shape or dtype, said already
         if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
+        if self.asked.by_bits and self._is_steady(name, path, eager):
+            return _other_bits(ours.value, eager.value)
         evidence = self.oracle.evidence(self.index, name, path)
         return explain(ours.value, eager.value, evidence, eager.device())
+
+    def _is_steady(self, name: str, path: str, eager: Seen) -> bool:
+        """Whether eager's other run gave the same bits."""
+        again = of_kind(self.oracle.again[self.index], name).get(path)
+        return again is not None and again.value.shape == eager.value.shape and _are_equal(again.value, eager.value)
 
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.versions.keys() & self.ours.versions.keys():

@@ -46,7 +46,7 @@ class Oracle:
 
     def evidence(self, step: int, kind: str, path: str) -> Evidence:
         """What the tensor at `path` is judged by. `kind` is values, mutation, gradient or earlier."""
-        seen = _of_kind(self.eager[step], kind)
+        seen = of_kind(self.eager[step], kind)
         truth, why_not = self._truth(step, kind, path)
         return Evidence(
             truth=truth,
@@ -78,7 +78,7 @@ class Oracle:
 
     def _scale(self, step: int, kind: str) -> float:
         if (step, kind) not in self._scales:
-            seen = _of_kind(self.eager[step], kind).values()
+            seen = of_kind(self.eager[step], kind).values()
             each = (largest(one.value, one.device()) for one in seen if one is not None)
             self._scales[step, kind] = max(each, default=0.0)
         return self._scales[step, kind]
@@ -92,11 +92,11 @@ class Oracle:
     def _truth(self, step: int, kind: str, path: str) -> tuple[Tensor | None, str]:
         if isinstance(self.wide, str):
             return None, self.wide
-        seen = _of_kind(self.wide[step], kind).get(path)
+        seen = of_kind(self.wide[step], kind).get(path)
         return (None, "the float64 run has no such value") if seen is None else (seen.value, "")
 
     def _between(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
-        eager = _of_kind(self.eager[step], kind)[path]
+        eager = of_kind(self.eager[step], kind)[path]
         if eager is not None and (wide := BETWEEN.get(eager.value.dtype)) is not None:
             yield from self._sampled(step, kind, path, wide)
             if eager.value.dtype in SINGLE:
@@ -115,7 +115,7 @@ class Oracle:
     def _errors(self, step: int, kind: str, path: str, eager: Tensor, is_held: bool) -> Iterator[Tensor]:
         """What each pair of runs differs by; not finite where a number in float32 is none."""
         for single, exact in self._narrowed_runs(is_held):
-            seen = _of_kind(single[step], kind).get(path), _of_kind(exact[step], kind).get(path)
+            seen = of_kind(single[step], kind).get(path), of_kind(exact[step], kind).get(path)
             if seen[0] is not None and seen[1] is not None and seen[0].value.shape == eager.shape:
                 yield seen[0].value.to(eager.dtype) - seen[1].value
 
@@ -137,7 +137,7 @@ class Oracle:
         self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True
     ) -> Iterator[Tensor]:
         for run in self._runs(wide, moves_whole):
-            seen = _of_kind(run[step], kind).get(path)
+            seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
 
@@ -157,7 +157,7 @@ class Oracle:
     def _elsewhere(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
         """The values of all perturbed runs, also of those that took another path, whole numbers kept."""
         for run in self._all_runs(None, False):
-            seen = _of_kind(run[step], kind).get(path) if step < len(run) else None
+            seen = of_kind(run[step], kind).get(path) if step < len(run) else None
             if seen is not None:
                 yield seen.value
 
@@ -197,7 +197,7 @@ def _is_same_path(got: Observation, reference: Observation) -> bool:
 KINDS = ("values", "mutation", "gradient", "earlier")
 
 
-def _of_kind(observation: Observation, kind: str) -> Mapping[str, Seen | None]:
+def of_kind(observation: Observation, kind: str) -> Mapping[str, Seen | None]:
     kinds: dict[str, Mapping[str, Seen | None]] = {
         "values": observation.outputs,
         "mutation": observation.state,

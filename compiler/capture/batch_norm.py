@@ -13,8 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from compiler.errors import Unsupported
 from compiler.ir.devices import has_kernels
 from compiler.ir.strides import is_by_channels
+from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
@@ -213,4 +215,41 @@ BATCH_NORM = {
     aten._batch_norm_no_update.default: _generated(normalized_without_update, "momentum", "eps"),
     aten.batch_norm_backward.default: _generated(gradients_of_update, "update", "eps", "output_mask", "reserve"),
     aten.native_batch_norm_backward.default: _generated(batch_norm_gradients, "train", "eps", "output_mask"),
+}
+
+
+def as_eager(
+    x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, training: bool, _momentum: float, eps: float
+) -> object:
+    """`_native_batch_norm_legit_functional`, left to ATen where that is what eager calls.
+
+    Raises: Unsupported where eager calls cuDNN's, which rounds otherwise: no graph has an operator for it, as it writes
+    the running statistics without saying so.
+    """
+    stands = (weight, weight) if mean is None and var is None and training else (mean, var)
+    given = (x, weight, bias, *stands)
+    if x.is_cuda and None not in given:
+        if torch._C._select_batch_norm_backend(*given, training, eps) is torch._C._BatchNormBackend.Cudnn:  # type: ignore[attr-defined]
+            raise Unsupported("eager normalizes by cuDNN, whose rounding no operator of a graph has")
+    return NotImplemented
+
+
+def as_eager_without_statistics(
+    x: Tensor, weight: Maybe, bias: Maybe, training: bool, momentum: float, eps: float
+) -> object:
+    """`_native_batch_norm_legit.no_stats`, likewise."""
+    return as_eager(x, weight, bias, None, None, training, momentum, eps)
+
+
+def as_eager_by_statistics(
+    x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, momentum: float, eps: float
+) -> object:
+    """`_native_batch_norm_legit_no_training`, likewise."""
+    return as_eager(x, weight, bias, mean, var, False, momentum, eps)
+
+
+EXACT_BATCH_NORM: Decompositions = {
+    aten._native_batch_norm_legit_functional.default: as_eager,
+    aten._native_batch_norm_legit.no_stats: as_eager_without_statistics,
+    aten._native_batch_norm_legit_no_training.default: as_eager_by_statistics,
 }

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
-from compiler.capture.batch_norm import BATCH_NORM
+from compiler.capture.batch_norm import BATCH_NORM, EXACT_BATCH_NORM
 from compiler.capture.copies import COPIES
-from compiler.capture.foreach import FOREACH
+from compiler.capture.foreach import EXACT_FOREACH, FOREACH
 from compiler.capture.group_norm import GROUP_NORM
 from compiler.capture.view_steps import mark_as_one
 from compiler.capture.wide_sums import WIDE_SUMS
@@ -90,6 +90,8 @@ EXACT: Decompositions = {
     **get_decompositions([aten.slice_backward, aten.select_backward, aten.new_zeros, aten.new_ones, aten.new_full]),  # type: ignore[dict-item]
     aten.expand.default: expanded,
     **FOREACH,
+    **EXACT_FOREACH,
+    **EXACT_BATCH_NORM,
     **COPIES,
     **WIDE_SUMS,
 }

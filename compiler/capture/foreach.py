@@ -78,3 +78,15 @@ def _list_operators() -> Iterator[tuple[torch._ops.OpOverload, Callable[..., Ten
 FOREACH: Decompositions = {
     operator: functools.partial(_by_element, operator, element) for operator, element in _list_operators()
 }
+
+
+def _divided(operator: torch._ops.OpOverload, tensors: list[Tensor], *args: Any) -> Any:
+    """On a GPU eager divides lists by numbers, and one tensor by multiplying it by a number's reciprocal."""
+    return NotImplemented if tensors[0].is_cuda else FOREACH[operator](tensors, *args)
+
+
+EXACT_FOREACH: Decompositions = {
+    operator: functools.partial(_divided, operator)
+    for operator in (aten._foreach_div.Scalar, aten._foreach_div.ScalarList)
+}
+"""Those of which single calls have other bits than eager's."""

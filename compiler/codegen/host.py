@@ -79,9 +79,11 @@ READS = {
 }
 RESTRIDE = """
 
-def restride(tensor, size, stride):
-    \"\"\"The tensor in the layout that the code after it was made for.\"\"\"
-    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+def restride(tensor, size, stride, dtype):
+    \"\"\"The tensor in the layout and the dtype that the code after it was made for.\"\"\"
+    if tensor.size() != size:
+        raise RuntimeError(f"assay: a result of ATen has the size {tuple(tensor.size())}, and {size} was foretold")
+    return torch.empty_strided(size, stride, dtype=dtype, device=tensor.device).copy_(tensor)
 """
 
 
@@ -213,10 +215,11 @@ class _Emitter:
             size, stride = self.sizes(step.size), self.sizes(step.stride)
             return [f"{step.name} = reinterpret({step.base}, {size}, {stride}, {index_text(step.offset)})"]
         if isinstance(step, Expect):
-            stride = self.sizes(step.stride)
+            name, dtype = step.name, self.bind(str(step.dtype))
+            size, stride = self.sizes(step.size), self.sizes(step.stride)
             return [
-                f"if {step.name}.stride() != {stride}:",
-                f"    {step.name} = restride({step.name}, {self.sizes(step.size)}, {stride})",
+                f"if {name}.stride() != {stride} or {name}.size() != {size} or {name}.dtype is not {dtype}:",
+                f"    {name} = restride({name}, {size}, {stride}, {dtype})",
             ]
         return [f"del {', '.join(step.names)}"] if step.names else []
 

@@ -159,10 +159,18 @@ def is_supported(op: str, dtype: torch.dtype) -> bool:
 def constant(value: bool | int | float, dtype: torch.dtype) -> str:
     """A value of `dtype`, rounded to it, that broadcasts to any tile."""
     if not dtype.is_floating_point:
-        return f"tl.full((), {int(value)}, {TYPES[dtype]})"
+        return f"tl.full((), {_wrapped(int(value), dtype)}, {TYPES[dtype]})"
     if value == 0 and math.copysign(1, value) < 0:
         return _negative_zero(dtype)
     return f"tl.full((), {_float_text(float(value), dtype)}, {TYPES[dtype]})"
+
+
+def _wrapped(value: int, dtype: torch.dtype) -> int:
+    """The number of an integer's dtype that has its last bits, as C++ has it: Triton takes no other."""
+    if dtype is torch.bool:
+        return value
+    least, bits = torch.iinfo(dtype).min, torch.iinfo(dtype).bits
+    return (value - least) % (1 << bits) + least
 
 
 def _negative_zero(dtype: torch.dtype) -> str:

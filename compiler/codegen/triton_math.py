@@ -145,6 +145,7 @@ def mod_int(a, b):
 @triton.jit
 def pow_int(base, exponent):
     """Wraps as eager does; a negative exponent leaves 1/base rounded towards zero."""
+    base, exponent = tl.broadcast(base, exponent)  # what a loop carries keeps its shape
     result = tl.full((), 1, base.dtype) + base * 0
     power, left = base, exponent
     for _ in range(64):

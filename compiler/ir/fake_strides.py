@@ -60,8 +60,8 @@ def _iterated_backwards(gradient: torch.Tensor, x: torch.Tensor, *_: object) -> 
 
 
 def _unpooled(x: torch.Tensor, _places: torch.Tensor, size: Sequence[int | torch.SymInt]) -> torch.Tensor:
-    """Images with their channels innermost stay so, unless there are none."""
-    is_by_channels = x.dim() == 4 and suggest_memory_format(x) is torch.channels_last
+    """Images with their channels innermost stay so, unless there are none; not on a GPU."""
+    is_by_channels = x.dim() == 4 and suggest_memory_format(x) is torch.channels_last and _is_on_cpu(x)
     chosen = torch.channels_last if is_by_channels and x.numel() else torch.contiguous_format
     return torch.empty((*x.shape[:-2], *size), dtype=x.dtype, device=x.device, memory_format=chosen)
 
@@ -72,10 +72,11 @@ def _resized(x: torch.Tensor, size: Sequence[int | torch.SymInt], *_: object) ->
 
 
 def _padded(x: torch.Tensor, padding: Sequence[int | torch.SymInt]) -> torch.Tensor:
-    """In eager's format of memory; a volume without a batch is taken for images."""
+    """In eager's format of memory; a volume without a batch is taken for images. On a GPU in rows."""
     sizes = [size + padding[2 * k] + padding[2 * k + 1] for k, size in enumerate(reversed(x.shape[-3:]))]
     shape = (*x.shape[:-3], *reversed(sizes))
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=suggest_memory_format(x))
+    chosen = suggest_memory_format(x) if _is_on_cpu(x) else torch.contiguous_format
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=chosen)
 
 
 def _like_padded(_gradient: torch.Tensor, x: torch.Tensor, *_: object) -> torch.Tensor:
@@ -83,7 +84,12 @@ def _like_padded(_gradient: torch.Tensor, x: torch.Tensor, *_: object) -> torch.
 
 
 def _log_sigmoid(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return _in_rows(None, x), _in_rows(None, x)
+    """A GPU keeps nothing for backward."""
+    return (_in_rows(None, x), _in_rows(None, x)) if _is_on_cpu(x) else (aten.neg.default(x), x.new_empty(0))
+
+
+def _is_on_cpu(x: torch.Tensor) -> bool:
+    return x.device.type == "cpu"
 
 
 def _margins(x: torch.Tensor, places: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -121,11 +127,18 @@ def _is_in_rows(args: Sequence[object]) -> bool:
     return all(index.dtype in masks or index.stride() == rows_of(index.shape) for index in indices)
 
 
+def _undropped(gradient: torch.Tensor, mask: torch.Tensor, *_: object) -> torch.Tensor:
+    """On a GPU in the gradient's format of memory."""
+    if _is_on_cpu(gradient):
+        return _iterated(gradient, mask)
+    return torch.empty_like(gradient, memory_format=suggest_memory_format(gradient))
+
+
 ITERATED = (
     *(aten.copysign.Tensor, aten.div.Tensor_mode, aten.heaviside.default, aten.logaddexp.default),
     aten.floor_divide.default,
     *(aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
-    *(aten.logit_backward.default, aten.native_dropout_backward.default, aten.special_xlog1py.default),
+    *(aten.logit_backward.default, aten.special_xlog1py.default),
     *(aten.xlogy.Tensor, aten.hardswish_backward.default),
     *(aten.hardtanh_backward.default, aten.hardsigmoid_backward.default, aten.softplus_backward.default),
     aten.log_sigmoid_backward.default,
@@ -135,6 +148,7 @@ WRONG: dict[object, Callable[..., object]] = {
     **dict.fromkeys(LOOKUPS, _looked_up),
     **dict.fromkeys(ITERATED, _iterated),
     aten.threshold_backward.default: _iterated_backwards,
+    aten.native_dropout_backward.default: _undropped,
     aten.pow.Scalar: _in_rows,
     aten.ldexp.Tensor: _times_power,
     aten.max_unpool2d.default: _unpooled,

@@ -282,11 +282,13 @@ class Reinterpret:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Makes sure that a result of ATen has the strides that kernels and views were made for; copies it if not."""
+    """Makes sure that a result of ATen has the strides and the dtype that kernels and views were made for; copies it if
+    not. One of another size is an error."""
 
     name: str
     size: tuple[Index, ...]
     stride: tuple[Index, ...]
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,15 +43,31 @@ TIED = frozenset(("aten.sort", "aten.topk"))
 """Operators that say nothing of which of equals comes first, so that eager's own algorithm decides."""
 
 
-def exact(result: Result, target: str, is_complex: bool) -> Result:
+DIVIDED = frozenset(("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor"))
+"""Operators that multiply by the reciprocal of a number, on a GPU."""
+
+
+def exact(result: Result, target: str, is_complex: bool, device: str = "cpu") -> Result:
     """The elements of the outputs, so that fusing them with others changes no bit either. Of complex numbers, whose
-    signs of zeros depend on how eager's vectors are filled, only those that nothing computes.
+    signs of zeros depend on how eager's vectors are filled, only those that nothing computes. `device` is the type of
+    that on which they are.
 
     Raises: Declined for one that eager may compute otherwise.
     """
     if target in TIED:
         raise Declined("the order of equals")
+    if target in DIVIDED and device != "cpu":
+        result = tuple(_by_reciprocals(one) if isinstance(one, Expr) else one for one in result)
     return tuple(_exact(output, is_complex) for output in result)
+
+
+def _by_reciprocals(expr: Expr) -> Expr:
+    """The expression with products in the places of its quotients by numbers."""
+    expr = map_children(expr, _by_reciprocals)
+    if isinstance(expr, Call) and expr.op == "div" and isinstance(number := expr.args[1], Const):
+        one, divisor = torch.ones((), dtype=number.dtype), torch.tensor(number.value, dtype=number.dtype)
+        return call("mul", expr.args[0], Const((one / divisor).item(), number.dtype))
+    return expr
 
 
 def _exact(output: Output, is_complex: bool) -> Output:

@@ -318,7 +318,8 @@ class _Lowering:
             may_refuse |= found.target in LOOKED_FOR
             is_nothing = not may_refuse and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
-            result = exact(result, found.target, operation.is_complex) if self.is_exact else result
+            if self.is_exact:
+                result = exact(result, found.target, operation.is_complex, operation.output.device.type)
             self._check_target(operation, result)
         except Declined:
             return None

@@ -257,7 +257,8 @@ class _Planner:
         elif definition.call.target is private:
             self._expect_of(definition.name, args[0].name)
         elif definition.tensor is not None and definition.name in self.read_by_kernels:
-            steps.append(Expect(definition.name, definition.tensor.shape, definition.tensor.stride))
+            tensor = definition.tensor
+            steps.append(Expect(definition.name, tensor.shape, tensor.stride, tensor.dtype))
         self.units.append(_Unit(self.positions[definition.name], reads, tuple(gives), tuple(steps)))
 
     def _expect_of(self, name: str, base: str) -> None:

@@ -107,7 +107,7 @@ def with_products(
         mine += [*place.region.allocations, replace(launch, kernel=kernel)]
         gone |= place.replaced
         for name in place.expected:
-            behind[finder.giver[name]] = [Expect(name, tensors[name].shape, tensors[name].stride)]
+            behind[finder.giver[name]] = [Expect(name, tensors[name].shape, tensors[name].stride, tensors[name].dtype)]
     kept = ([] if n in gone else [step, *behind.get(n, ())] for n, step in enumerate(steps))
     parts = ([*before.get(n, ()), *own] for n, own in enumerate(kept))
     return _without_idle_views(tuple(itertools.chain.from_iterable(parts)), outputs) if kernels else steps
