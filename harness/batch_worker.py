@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,9 +39,28 @@ def serve(batches: Mapping[str, Batch], lines: Iterable[str], settings: Mapping[
         request = json.loads(line)
         how = How(
             request["backend"], settings["seed"], settings["suite"], request["together"], tuple(request["excluded"]),
-            lambda names: say({"event": "running", "samples": list(names)}), device=settings["device"],
+            functools.partial(_running, say, settings["device"]), device=settings["device"],
         )  # fmt: skip
-        say(_ended(batches[request["unit"]], how))
+        event = _ended(batches[request["unit"]], how)
+        end_if_nothing_runs(settings["device"])
+        say(event)
+
+
+def _running(say: Say, device: str, names: Sequence[str]) -> None:
+    end_if_nothing_runs(device)
+    say({"event": "running", "samples": list(names)})
+
+
+def end_if_nothing_runs(device: str) -> None:
+    """Ends the process where an assertion has failed on its GPU: nothing runs there any more, and all that comes after
+    would fail. What was running is named last then."""
+    if device == "cpu":
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def _ended(batch: Batch, how: How) -> dict[str, Any]:
