@@ -60,12 +60,14 @@ class BackendError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A way to compile a callable. `wrap` gives the compiled callable; `ambient` holds while it is compiled and run."""
+    """A way to compile a callable. `wrap` gives the compiled callable; `ambient` holds while it is compiled and run.
+    One that `has_eagers_bits` is held to them."""
 
     name: str
     wrap: Wrap
     has_own_random_stream: bool = False
     ambient: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+    has_eagers_bits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ def resolve(name: str) -> Backend:
         return Backend(name, lambda function: function)
     bare, *settings = name.split(",")
     if bare == WITHOUT_DYNAMO:
-        return Backend(name, functools.partial(_ahead_of_time, settings=_settings(name, settings)))
+        ahead = functools.partial(_ahead_of_time, settings=_settings(name, settings))
+        return Backend(name, ahead, has_eagers_bits=promises_bits(name))
     target = _target(bare)
     given = _settings(name, settings)
     is_whole = given.pop(WHOLE_BACKWARD, False)
@@ -94,7 +97,11 @@ def resolve(name: str) -> Backend:
     ambient = _ambient(whole, _streams_of_eager if bare == "inductor" else None)
     asked = given.get("options", {}).get("functionalize_rng", False)
     own = bool(asked or getattr(target, "has_own_random_stream", False))
-    return Backend(name, lambda function: torch.compile(_compilable(function), backend=target, **given), own, ambient)
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(_compilable(function), backend=target, **given)  # type: ignore[no-any-return]
+
+    return Backend(name, wrap, own, ambient, promises_bits(name))
 
 
 def promises_bits(name: str) -> bool:

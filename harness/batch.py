@@ -238,7 +238,9 @@ class _Trial:
         if result.verdict == "same" or self.how.backend.split(",")[0] == ALONE:
             return result
         flags = [flag for flag in self.how.backend.split(",")[1:] if "=" not in flag]
-        alone = self._run(samples, backends.resolve(",".join([ALONE, *flags])))
+        beside = backends.resolve(",".join([ALONE, *flags]))
+        beside = dataclasses.replace(beside, has_eagers_bits=backends.promises_bits(self.how.backend))
+        alone = self._run(samples, beside)
         if alone.verdict == "same" or not kind_of(alone).includes(kind_of(result)):
             return result
         return dataclasses.replace(result, detail=f"{result.detail}\n{AS_MUCH}".strip())

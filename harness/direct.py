@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
-from harness.backends import Backend, graph_compiler
+from harness.backends import Backend, graph_compiler, promises_bits
 
 Compiler = Callable[..., Callable[..., Any]]
 
@@ -29,7 +29,7 @@ def without_dynamo(name: str) -> Backend:
     A compiled callable serves calls like its first one. Raises: BackendError if there is no such backend.
     """
     compiler, dynamic = graph_compiler(name)
-    return Backend(name, functools.partial(_Direct, compiler, dynamic))
+    return Backend(name, functools.partial(_Direct, compiler, dynamic), has_eagers_bits=promises_bits(name))
 
 
 @dataclass(slots=True)

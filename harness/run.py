@@ -176,7 +176,7 @@ class _Trial:
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
             verdict, detail = "reference-unstable", f"eager does the same where it computes {place}"
         row = self._row(verdict, detail, comparison, ours, timing, before)
-        if verdict == "diverged" and self.looks_beside and not self._promises_bits():
+        if verdict == "diverged" and self.looks_beside and not self.backend.has_eagers_bits:
             if self._is_same_beside(oracle, ours, comparison):
                 return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
         return row
@@ -188,11 +188,8 @@ class _Trial:
             own_random_stream=self.backend.has_own_random_stream,
             with_hooks="hooks" in self.case.tags,
             with_bookkeeping="bookkeeping" in self.case.tags,
-            by_bits=self._promises_bits(),
+            by_bits=self.backend.has_eagers_bits,
         )
-
-    def _promises_bits(self) -> bool:
-        return backends.promises_bits(self.backend.name)
 
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
         """At which other place in a vector eager does what the backend did; nothing on devices without them."""

@@ -12,6 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compiler import journal
+from compiler.ir.index import Int
+from compiler.ir.loops import Call, Cast, Const, Expr, Load
+from compiler.ops.exact import exact
+from compiler.ops.registry import Declined
 from compiler.passes import CHOICES, PASSES
 from harness.backends import resolve
 from harness.generated import case_of
@@ -78,6 +82,33 @@ def test_results_have_eagers_bits(name: str, dtype: torch.dtype) -> None:
         assert found.dtype == expected.dtype
         assert torch.equal(bits(found), bits(expected)), (position, found, expected)
     assert name in CALLED or journal.totals()["nodes_generated"] > before
+
+
+def divided(by: float, dtype: torch.dtype, device: str) -> Call:
+    """The elements of `x / by`; halves are computed in float32."""
+    wide = torch.float32 if dtype is torch.float16 else dtype
+    x: Expr = Load("x", Int(0), dtype)
+    quotient: Expr = Call("div", (x if wide is dtype else Cast(x, wide), Const(by, wide)), wide)
+    (found,) = exact((quotient if wide is dtype else Cast(quotient, dtype),), "aten.div.Tensor", False, device)
+    while not isinstance(found, Call) or found.op == "rounded":
+        found = found.args[0] if isinstance(found, Call) else found.expr
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("by", [3.0, 49.0, 0.3])
+def test_on_a_gpu_a_quotient_by_a_number_is_a_product(by: float, dtype: torch.dtype) -> None:
+    """As ATen's kernel for CUDA has it, whose reciprocal is of the dtype that it computes in."""
+    number = torch.tensor(1, dtype=dtype) / torch.tensor(by, dtype=dtype)
+    found = divided(by, dtype, "cuda")
+    assert found.op == "mul" and found.args[1] is Const(number.item(), dtype)
+    assert divided(by, dtype, "cpu").op == "div"
+
+
+def test_on_a_gpu_halves_are_divided_by_powers_of_two() -> None:
+    with pytest.raises(Declined):
+        divided(3.0, torch.float16, "cuda")
+    assert divided(4.0, torch.float16, "cuda").op == "mul"
 
 
 def test_what_rounds_otherwise_is_called_and_counted() -> None:
