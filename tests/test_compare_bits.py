@@ -58,15 +58,17 @@ def test_signs_of_zero_count() -> None:
     assert judged(lambda x: x * 0, lambda x: x * -0.0, torch.ones(3))[0] == "diverged"
 
 
+CALLS = list[int]()
+
+
+def unsteady(x: Tensor) -> Tensor:
+    """Rounds otherwise at each second call."""
+    CALLS.append(1)
+    return one_further(x * 3) if len(CALLS) % 2 else x * 3
+
+
 def test_where_eager_is_not_itself_rounding_is_excused() -> None:
-    calls = list[int]()
-
-    def function(x: Tensor) -> Tensor:
-        """Rounds otherwise at each second call."""
-        calls.append(1)
-        return one_further(x * 3) if len(calls) % 2 else x * 3
-
-    assert judged(function, lambda x: one_further(one_further(x * 3)), torch.arange(1.0, 5.0))[0] != "diverged"
+    assert judged(unsteady, lambda x: one_further(one_further(x * 3)), torch.arange(1.0, 5.0))[0] != "diverged"
 
 
 @pytest.mark.parametrize(
