@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
 from compiler.ir.devices import has_kernels
-from compiler.ir.strides import is_by_channels
+from compiler.ir.strides import hints, is_by_channels
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -226,12 +227,24 @@ def as_eager(
     Raises: Unsupported where eager calls cuDNN's, which rounds otherwise: no graph has an operator for it, as it writes
     the running statistics without saying so.
     """
-    stands = (weight, weight) if mean is None and var is None and training else (mean, var)
-    given = (x, weight, bias, *stands)
-    if x.is_cuda and None not in given:
-        if torch._C._select_batch_norm_backend(*given, training, eps) is torch._C._BatchNormBackend.Cudnn:  # type: ignore[attr-defined]
-            raise Unsupported("eager normalizes by cuDNN, whose rounding no operator of a graph has")
+    if x.is_cuda and _is_cudnns(x, weight, bias, mean, var, training, eps):
+        raise Unsupported("eager normalizes by cuDNN, whose rounding no operator of a graph has")
     return NotImplemented
+
+
+def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, training: bool, eps: float) -> bool:
+    """Whether eager calls cuDNN's, which torch tells of real tensors alone."""
+    stands = (weight, weight) if mean is None and var is None and training else (mean, var)
+    given = [value for value in (x, weight, bias, *stands) if value is not None]
+    if len(given) < 5:
+        return False
+    with _disable_current_modes():
+        real = [
+            torch.empty((1,) * value.dim(), dtype=value.dtype, device=value.device).expand(hints(value.shape))
+            for value in given
+        ]
+        found = torch._C._select_batch_norm_backend(*real, training, eps)  # type: ignore[attr-defined]
+    return bool(found == torch._C._BatchNormBackend.Cudnn)  # type: ignore[attr-defined]
 
 
 def as_eager_without_statistics(
