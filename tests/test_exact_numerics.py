@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,25 @@ from compiler.ir.loops import Call, Cast, Const, Expr, Load
 from compiler.ops.exact import exact
 from compiler.ops.registry import Declined
 from compiler.passes import CHOICES, PASSES
+from harness import ledger
 from harness.backends import resolve
+from harness.batch import How, run_batch
+from harness.batch_report import judged
+from harness.batch_run import Shard, Unit, plan
+from harness.case import MODES, SHAPES
 from harness.generated import case_of
 from harness.observe import Seen, observe
 from harness.oracle import Run
 from harness.run import _Trial, compiled_by, made_call
+from harness.sample import Sample, key_of
+from suites import ops
 from suites.programs import draw
 
 BACKEND = "assay,numerics=exact"
 SEEDS = 16
+EVERY, MOST = 900, 6
+"""Of the batches of operators one in so many, and so many samples of one."""
+KNOWN = ledger.read()
 ROWS, COLUMNS = 6, 37
 
 
@@ -179,3 +190,20 @@ def test_drawn_programs_have_eagers_bits(mode: str) -> None:
         logging.disable(logging.NOTSET)
         torch._dynamo.reset()
     assert checked > SEEDS // 2
+
+
+def batches() -> list[Unit]:
+    units = plan(ops.batches(), (BACKEND,), "", MODES, SHAPES, Shard())
+    return [unit for unit in units if zlib.crc32(key_of(unit.batch).encode()) % EVERY == 0]
+
+
+def some(samples: Sequence[Sample]) -> list[Sample]:
+    return sorted(samples, key=lambda sample: zlib.crc32(sample.name.encode()))[:MOST]
+
+
+@pytest.mark.parametrize("unit", batches(), ids=lambda unit: f"{key_of(unit.batch)} {unit.backend}")
+def test_operators_have_eagers_bits(unit: Unit) -> None:
+    """The harness holds this backend to them."""
+    for result in run_batch(unit.batch, How(unit.backend, 0, "ops", only=some)).failures:
+        judgement = judged(result, KNOWN)
+        assert judgement.passes, (result.case, result.detail, result.differences)

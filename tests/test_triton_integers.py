@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +47,28 @@ def test_integers(backend: str, tmp_path: Path) -> None:
     environment = {"COLUMNS": "400", "TRITON_INTERPRET": "1" if backend == "assay-triton" else "0"}
     done = CliRunner(env=environment).invoke(commands, arguments)
     assert done.exit_code == 0 and "3 same" in done.output, done.output
+
+
+DIVIDED = """
+import torch
+from compiler.runtime import triton_build
+from harness.backends import resolve
+
+whole = triton_build.triton_code
+made = []
+triton_build.triton_code = lambda wanted: made.append(whole(wanted)) or made[-1]
+x = torch.randn(2, 3, 5, 5)
+windows = resolve("assay-sm90").wrap(lambda x: torch.nn.functional.unfold(x, 2, padding=1))
+torch.testing.assert_close(windows(x), torch.nn.functional.unfold(x, 2, padding=1))
+for found in made:
+    print("in 16 bits" if "mul.hi.u16" in found.asm["ptx"] else "in 32" if "mul.hi" in found.asm["ptx"] else "not")
+"""
+
+
+def test_indices_are_not_divided_in_16_bits(tmp_path: Path) -> None:
+    """NVIDIA's assembler makes something else of such products: windows of 5 x 5 had zeros at their ends."""
+    pytest.importorskip("triton")
+    root = str(Path(__file__).parent.parent)
+    environment = os.environ | {"TRITON_INTERPRET": "0", "ASSAY_CACHE": str(tmp_path), "PYTHONPATH": root}
+    done = subprocess.run([sys.executable, "-c", DIVIDED], capture_output=True, text=True, env=environment, cwd=root)
+    assert set(done.stdout.split("\n")) == {"in 32", ""}, done.stdout + done.stderr[-2000:]

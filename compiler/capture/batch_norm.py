@@ -239,10 +239,8 @@ def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, t
     if len(given) < 5:
         return False
     with _disable_current_modes():
-        real = [
-            torch.empty((1,) * value.dim(), dtype=value.dtype, device=value.device).expand(hints(value.shape))
-            for value in given
-        ]
+        sizes = [hints(value.shape[:2]) + [1] * (value.dim() - 2) for value in given]  # however large images are
+        real = [torch.empty(n, dtype=each.dtype, device=each.device) for n, each in zip(sizes, given, strict=True)]
         found = torch._C._select_batch_norm_backend(*real, training, eps)  # type: ignore[attr-defined]
     return bool(found == torch._C._BatchNormBackend.Cudnn)  # type: ignore[attr-defined]
 

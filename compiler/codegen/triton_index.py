@@ -9,6 +9,9 @@ from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum,
 
 Variable = Callable[[str], str]
 """The text of a variable, as an operand."""
+SHORT = (1 << 16) - 1
+"""What is known to be no more is divided in 16 bits, as a product by a reciprocal, of which NVIDIA's assembler (12.8,
+for sm_90) makes a wrong condition: zeros were read for elements that are there."""
 
 
 def text_of(index: Index, variable: Variable, extents: Mapping[str, Index]) -> str:
@@ -37,6 +40,9 @@ def factor_of(index: Index, variable: Variable, extents: Mapping[str, Index]) ->
 
 
 def _division(index: FloorDiv | Mod, a: str, b: str, extents: Mapping[str, Index]) -> str:
-    if affine.interval(index.a, extents)[0] >= 0:
+    least, most = affine.interval(index.a, extents)
+    if most <= SHORT and not (isinstance(index.b, Int) and index.b.value & (index.b.value - 1) == 0):
+        a = f"m.hidden({a})"
+    if least >= 0:
         return f"({a} {'//' if isinstance(index, FloorDiv) else '%'} {b})"
     return f"m.{'floordiv_int' if isinstance(index, FloorDiv) else 'mod_int'}({a}, {b})"

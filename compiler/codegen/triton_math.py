@@ -143,6 +143,12 @@ def mod_int(a, b):
 
 
 @triton.jit
+def hidden(x):
+    """The number itself, of which no compiler knows how large it is: programs are launched along one dimension."""
+    return x + (tl.num_programs(1) - 1) * 32768
+
+
+@triton.jit
 def pow_int(base, exponent):
     """Wraps as eager does; a negative exponent leaves 1/base rounded towards zero."""
     base, exponent = tl.broadcast(base, exponent)  # what a loop carries keeps its shape

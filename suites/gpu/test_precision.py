@@ -272,3 +272,16 @@ def test_mean_of_complex_numbers_without_end() -> None:
     x = torch.tensor([-0.0, -torch.inf, 1e-40, -2.0], dtype=torch.complex64, device="cuda")
     found = torch.compile(lambda x: x.mean(), backend="assay", options={"fallback": "error"})(x)
     assert torch.equal(torch.view_as_real(found).nan_to_num(7), torch.view_as_real(x.mean()).nan_to_num(7))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("side", range(4, 10))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_windows_of_small_images_are_eagers(dtype: torch.dtype, side: int, channels: int) -> None:
+    """Indices below 2**16 divided by 6: NVIDIA's assembler makes wrong conditions of 16-bit products (12.8, sm_90)."""
+    x = torch.randn(2, channels, side, side, device="cuda", dtype=dtype)
+
+    def windows(x: Tensor) -> Tensor:
+        return F.unfold(x, 2, padding=1)
+
+    assert torch.equal(torch.compile(windows, backend="assay", dynamic=False)(x), windows(x))
