@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from compiler.runtime.packing import (
     LARGE_BYTES,
+    MOST_EVENTS,
     OWN_SEGMENT_BYTES,
     SEGMENT_BYTES,
     Block,
@@ -73,6 +74,21 @@ def test_no_more_than_is_missing_is_added() -> None:
     """A free block in which the first ones fit."""
     events: list[Event] = [Taken(0, 32 * MB), Taken(1, 9 * MB), Taken(2, 9 * MB), Taken(3, 9 * MB)]
     assert extension([[Block(0, 32 * MB, True)]], events) == 28 * MB
+
+
+def test_of_a_long_recording_few_sizes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, whole = list[int](), Packing.run
+
+    def run(self: Packing, events: list[Event]) -> int:
+        runs.append(len(events))
+        return whole(self, events)
+
+    monkeypatch.setattr(Packing, "run", run)
+    events: list[Event] = [Taken(k, 9 * MB) for k in range(90)]
+    extension([], events)
+    many = len(runs)
+    extension([], events * (1 + MOST_EVENTS // len(events)))
+    assert many > 4 and len(runs) - many <= 3 and sum(runs[many:]) <= 3 * (MOST_EVENTS + len(events))
 
 
 def test_what_is_missing_counts_what_is_free_and_what_is_given_back() -> None:

@@ -21,7 +21,9 @@ SEGMENT_BYTES = 20 << 20
 STEP_BYTES = 2 << 20
 """By what segments differ."""
 TRIED = 24
-"""Sizes of a segment to be added before, about."""
+"""Sizes of a segment to be added before, about; of long recordings fewer."""
+MOST_EVENTS = 200_000
+"""That are gone through in all: half a second."""
 
 
 class Taken(NamedTuple):
@@ -152,7 +154,8 @@ def extension(segments: Segments, events: Sequence[Event]) -> int:
     allocator alone."""
     best, least = 0, Packing(segments).run(events)
     first = max(OWN_SEGMENT_BYTES, missing(segments, events))
-    step = max(STEP_BYTES, (least - first) // TRIED)
+    tried = max(1, min(TRIED, MOST_EVENTS // max(1, len(events))))
+    step = max(STEP_BYTES, (least - first) // tried)
     for size in map(segment_for, range(first, least, step)):
         packing = Packing(segments)
         packing.extend(size)
