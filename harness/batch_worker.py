@@ -42,16 +42,16 @@ def serve(batches: Mapping[str, Batch], lines: Iterable[str], settings: Mapping[
             functools.partial(_running, say, settings["device"]), device=settings["device"],
         )  # fmt: skip
         event = _ended(batches[request["unit"]], how)
-        end_if_nothing_runs(settings["device"])
+        _end_if_nothing_runs(settings["device"])
         say(event)
 
 
 def _running(say: Say, device: str, names: Sequence[str]) -> None:
-    end_if_nothing_runs(device)
+    _end_if_nothing_runs(device)
     say({"event": "running", "samples": list(names)})
 
 
-def end_if_nothing_runs(device: str) -> None:
+def _end_if_nothing_runs(device: str) -> None:
     """Ends the process where an assertion has failed on its GPU: nothing runs there any more, and all that comes after
     would fail. What was running is named last then."""
     if device == "cpu":

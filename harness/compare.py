@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import is_same_error, name_of
-from harness.memory import bits
+from harness.memory import bits, number_bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle, of_kind
 from harness.outcome import Difference
@@ -129,22 +129,11 @@ def _is_equal_error(eager: Observation, ours: Observation) -> bool:
     return is_same_error(eager.error.error, ours.error.error)
 
 
-def _numbers(value: Tensor) -> Tensor:
-    """The bits of a tensor, with one NaN for all."""
-    plain = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    has_many_nans = plain.is_floating_point() and plain.element_size() > 1
-    return bits(torch.where(plain.isnan(), torch.nan, plain) if has_many_nans else plain)
-
-
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(_numbers(one), _numbers(other))
-
-
 def _other_bits(ours: Tensor, eager: Tensor) -> str | None:
     """Which elements have other bits than eager's; None if none has."""
-    if _are_equal(ours, eager):
+    differ = number_bits(ours) != number_bits(eager)
+    if not differ.any():
         return None
-    differ = _numbers(ours) != _numbers(eager)
     differ = differ.any(-1) if ours.is_complex() else differ
     at = tuple(differ.nonzero()[0].tolist())
     told = f"the first at {list(at)}: ours {ours[at].item()!r}, eager {eager[at].item()!r}"
@@ -329,7 +318,7 @@ class _Pair:
     def _is_steady(self, name: str, path: str, eager: Seen) -> bool:
         """Whether eager's other run gave the same bits."""
         again = of_kind(self.oracle.again[self.index], name).get(path)
-        return again is not None and again.value.shape == eager.value.shape and _are_equal(again.value, eager.value)
+        return again is not None and torch.equal(number_bits(again.value), number_bits(eager.value))
 
     def _versions(self) -> Iterator[Difference]:
         for path in self.eager.versions.keys() & self.ours.versions.keys():

@@ -91,6 +91,13 @@ def bits(tensor: Tensor) -> Tensor:
     return plain.view(integers[plain.element_size()])
 
 
+def number_bits(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor's numbers, those of one NaN for all: which operand's a NaN is is the machine's choice."""
+    plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    has_many_nans = plain.is_floating_point() and plain.element_size() > 1
+    return bits(torch.where(plain.isnan(), torch.nan, plain) if has_many_nans else plain)
+
+
 def _has_lazy_bits(tensor: Tensor) -> bool:
     return tensor.is_conj() or tensor.is_neg()
 

@@ -628,13 +628,24 @@ def test_changes_of_large_blocks_and_of_what_forward_saved() -> None:
     assert found.changes == (("sine[0]", size), ("other[0]", size), ("sine[0]", 0), (0, 0), ("last[0]", size))
 
 
-@pytest.mark.parametrize("lent", [[], [[0]], [[1]], [[0, 2]], [[0], [2]], [[1, 2]]])
-def test_what_a_recording_was_lent_is_given_back_with_the_last_that_lies_there(lent: list[list[int]]) -> None:
+@pytest.mark.parametrize(
+    ("lent", "returned"),
+    [
+        ([], {}),
+        ([[0]], {1: Returned(0)}),
+        ([[1]], {4: Returned(0)}),
+        ([[0, 2]], {2: Returned(0)}),
+        ([[0], [2]], {1: Returned(0), 3: Returned(8)}),
+        ([[1, 2]], {4: Returned(0)}),
+    ],
+)
+def test_what_a_recording_was_lent_is_given_back_with_the_last_that_lies_there(
+    lent: list[list[int]], returned: dict[int, Event]
+) -> None:
+    """`returned` has at which place among the events."""
     changes = [Change("a", 3), Change(0), Change("b", 3), Change(2), Change("c", 5), Change("a"), Change(1)]
     given = {n: (SimpleNamespace(place=(8 * n, 8 * n + 3)), tuple(positions)) for n, positions in enumerate(lent)}
     expected: list[Event] = [Taken(0, 3), Taken(1, 3), Taken(2, 5), Freed(0)]
-    places = {0: 1, 2: 2, 1: 4}  # how many of these come before what is at a position is given back
-    last = [max(positions, key=lambda k: places[k]) for positions in lent]
-    for n, position in sorted(enumerate(last), key=lambda pair: -places[pair[1]]):
-        expected.insert(places[position], Returned(8 * n))
+    for at, event in returned.items():
+        expected.insert(at, event)
     assert _events(changes, given) == expected  # type: ignore[arg-type]

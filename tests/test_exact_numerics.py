@@ -25,6 +25,7 @@ from harness.batch_report import judged
 from harness.batch_run import Shard, Unit, plan
 from harness.case import MODES, SHAPES
 from harness.generated import case_of
+from harness.memory import number_bits
 from harness.observe import Seen, observe
 from harness.oracle import Run
 from harness.run import _Trial, compiled_by, made_call
@@ -38,15 +39,6 @@ EVERY, MOST = 900, 6
 """Of the batches of operators one in so many, and so many samples of one."""
 KNOWN = ledger.read()
 ROWS, COLUMNS = 6, 37
-
-
-def bits(value: Tensor) -> Tensor:
-    """The numbers by their bits; of NaN, which operand's it is is the machine's choice."""
-    value = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    if not value.is_floating_point():
-        return value
-    same = torch.where(value.isnan(), torch.full_like(value, float("nan")), value)
-    return same.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()])
 
 
 def hard_numbers(dtype: torch.dtype) -> Tensor:
@@ -91,7 +83,7 @@ def test_results_have_eagers_bits(name: str, dtype: torch.dtype) -> None:
     pairs = zip(*(torch.utils._pytree.tree_leaves(f(x)) for f in (compiled, function)), strict=True)
     for position, (found, expected) in enumerate(pairs):
         assert found.dtype == expected.dtype
-        assert torch.equal(bits(found), bits(expected)), (position, found, expected)
+        assert torch.equal(number_bits(found), number_bits(expected)), (position, found, expected)
     assert name in CALLED or journal.totals()["nodes_generated"] > before
 
 
@@ -146,7 +138,7 @@ def test_no_rounding_pass_runs(tmp_path: Path) -> None:
     options = {"numerics": "exact", "dump": str(tmp_path)}
     x, y = torch.randn(9, 33), torch.arange(9)
     found = torch.compile(function, backend="assay", options=options)(x, y)
-    assert torch.equal(bits(found), bits(function(x, y)))
+    assert torch.equal(number_bits(found), number_bits(function(x, y)))
     states = [path.name for path in tmp_path.rglob("*")]
     assert states and not any(name in state for name in names for state in states)
 
@@ -166,7 +158,7 @@ def differences(eager: Run, ours: Run) -> list[str]:
 def _differs(eager: Seen | None, ours: Seen | None) -> bool:
     if eager is None or ours is None:
         return eager is not ours
-    return eager.value.dtype != ours.value.dtype or not torch.equal(bits(eager.value), bits(ours.value))
+    return eager.value.dtype != ours.value.dtype or not torch.equal(number_bits(eager.value), number_bits(ours.value))
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])

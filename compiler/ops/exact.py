@@ -42,7 +42,6 @@ ORDERED = ("any", "all", "argmax", "argmin")
 TIED = frozenset(("aten.sort", "aten.topk"))
 """Operators that say nothing of which of equals comes first, so that eager's own algorithm decides."""
 
-
 DIVIDED = frozenset(("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor"))
 """Operators that multiply by the reciprocal of a number, on a GPU."""
 

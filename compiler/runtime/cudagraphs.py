@@ -377,9 +377,9 @@ class Recordable:
         signature = program.signature
         roles = tuple(signature.inputs), tuple(signature.outputs)
         unread = frozenset(position for position, node in enumerate(program.placeholders) if not node.users)
-        is_symbolic, is_set = _is_symbolic(program), bool(_calls(program) & LIBRARIES)
+        is_symbolic, calls, reason = _is_symbolic(program), _calls(program), reason_against(program)
+        is_set, multiplies = bool(calls & LIBRARIES), bool(calls & PRODUCTS)
         of_memory = () if is_symbolic else _changes(program, steps)
-        reason, multiplies = reason_against(program), bool(_calls(program) & PRODUCTS)
         return Recordable(*roles, device, is_symbolic, reason, is_set, unread, of_memory, multiplies)
 
 

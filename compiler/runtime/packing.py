@@ -112,20 +112,22 @@ class Packing:
 
     def give(self, address: int) -> None:
         """Makes a block free."""
-        for lower, upper in ((address, self.after.get(address)), (self.before.get(address), address)):
-            if lower is not None and upper is not None:
-                other = upper if lower == address else lower
-                if (self.sizes[other], other) in self._free_at(other):
-                    self.free.remove((self.sizes[other], other))
-                    self._join(lower, upper)
-                    address = lower
+        above, below = self.after.get(address), self.before.get(address)
+        if above is not None and self._hold(above):
+            self._join(address, above)
+        if below is not None and self._hold(below):
+            self._join(below, address)
+            address = below
         insort(self.free, (self.sizes[address], address))
 
-    def _free_at(self, address: int) -> list[tuple[int, int]]:
-        """That block, if it is free."""
+    def _hold(self, address: int) -> bool:
+        """Takes a block out of the free ones, if it is one."""
         key = self.sizes[address], address
         at = bisect_left(self.free, key)
-        return self.free[at : at + 1]
+        is_free = at < len(self.free) and self.free[at] == key
+        if is_free:
+            del self.free[at]
+        return is_free
 
     def _split(self, address: int, size: int, rest: int) -> None:
         upper, behind = address + size, self.after.get(address)

@@ -58,7 +58,7 @@ class Tape(Protocol):
 
     def record(self, run: GraphCall, inputs: list[Any], events: Sequence[Event]) -> Sequence[Any]:
         """What `run` returns for these inputs, which no later recording may take unless it is lent. Nothing need be
-        computed yet. The `events` are what is expected of its blocks of `LARGE_BYTES` and more.
+        computed yet. The `events` are what is expected of its blocks of `packing.LARGE_BYTES` and more.
 
         Raises: RuntimeError for what cannot be recorded.
         """
@@ -148,7 +148,8 @@ def _large_blocks(pool: Any) -> Segments:
 
 
 def _extend(device: int, segments: Segments, size: int) -> None:
-    """Adds a segment to the pool of what is being recorded. A block of that size must not fit in what is free there."""
+    """Adds a segment to the pool of what is being recorded. What is free there is held meanwhile, as the allocator adds
+    nothing for a block that it has room for."""
     free = sorted((block.bytes for blocks in segments for block in blocks if block.is_free), reverse=True)
     held = [torch.empty(each, dtype=torch.uint8, device=f"cuda:{device}") for each in (*free, size)]
     del held
