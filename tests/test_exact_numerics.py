@@ -6,13 +6,17 @@ import logging
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler import journal
+from compiler.capture.decompositions import EXACT
+from compiler.errors import Unsupported
 from compiler.ir.index import Int
 from compiler.ir.loops import Call, Cast, Const, Expr, Load
 from compiler.ops.exact import exact
@@ -112,6 +116,39 @@ def test_on_a_gpu_halves_are_divided_by_powers_of_two() -> None:
     with pytest.raises(Declined):
         divided(3.0, torch.float16, "cuda")
     assert divided(4.0, torch.float16, "cuda").op == "mul"
+
+
+@pytest.mark.parametrize(
+    "operator", [torch.ops.aten._foreach_div.Scalar, torch.ops.aten._foreach_div.ScalarList], ids=str
+)
+def test_lists_are_divided_by_numbers_in_one_call_on_a_gpu(operator: Any) -> None:
+    by = [3.0, 7.0] if operator is torch.ops.aten._foreach_div.ScalarList else 3.0
+    x = [torch.randn(4), torch.randn(4)]
+    found = EXACT[operator](x, by)
+    assert all(torch.equal(one, other) for one, other in zip(found, operator(x, by), strict=True))  # type: ignore[call-overload]
+    with FakeTensorMode():
+        assert EXACT[operator]([torch.empty(4, device="cuda")] * 2, by) is NotImplemented
+
+
+def test_a_batch_norm_of_cudnns_goes_back_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only torch tells whose it is, and of real tensors alone."""
+    asked = list[list[torch.Size]]()
+
+    def select(*args: Any) -> object:
+        asked.append([each.shape for each in args[:5]])
+        return torch._C._BatchNormBackend.Cudnn  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(torch._C, "_select_batch_norm_backend", select)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, device=None, **more: empty(*size, **more))
+    with FakeTensorMode():
+        x, *four = empty(2, 3, 8, 8, device="cuda"), *(empty(3, device="cuda") for _ in range(4))
+        decompose = EXACT[torch.ops.aten._native_batch_norm_legit_functional.default]
+        with pytest.raises(Unsupported, match="cuDNN"):
+            decompose(x, *four, True, 0.1, 1e-5)
+        assert decompose(x, None, None, *four[:2], True, 0.1, 1e-5) is NotImplemented
+    assert asked == [[(2, 3, 1, 1), *[(3,)] * 4]]
+    assert decompose(torch.empty(2, 3, 8, 8), *(torch.empty(3) for _ in range(4)), True, 0.1, 1e-5) is NotImplemented
 
 
 def test_what_rounds_otherwise_is_called_and_counted() -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
+from compiler.ir import fake_strides
 from harness.direct import without_dynamo
 
 aten = torch.ops.aten
@@ -159,3 +161,23 @@ def test_lookups_lie_as_eagers(dynamic: bool) -> None:
         assert ours.stride() == theirs.stride(), (chosen, x.stride(), [index.stride() for index in given])
         found.append(theirs.is_contiguous())
     assert not all(found)
+
+
+ON_A_GPU: dict[str, tuple[Callable[[Tensor], object], object]] = {
+    "padded volume": (lambda x: fake_strides._padded(x, (1, 1, 1, 1, 1, 1)).stride(), (343, 49, 7, 1)),
+    "unpooled image": (lambda x: fake_strides._unpooled(x, x, (6, 6)).stride(), (180, 36, 6, 1)),
+    "dropped gradient": (lambda x: fake_strides._undropped(x.mT, x).stride(), (125, 25, 5, 1)),
+    "dropped gradient by channels": (lambda x: fake_strides._undropped(x, x).stride(), (125, 1, 25, 5)),
+    "log_sigmoid": (lambda x: [(t.shape, t.stride()) for t in fake_strides._log_sigmoid(x)], [
+        ((3, 5, 5, 5), (125, 1, 25, 5)), ((0,), (1,)),
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_results_on_a_gpu_lie_as_eagers_there(name: str) -> None:
+    """As they lay on an H100 with torch 2.11, whatever a CPU's do."""
+    function, expected = ON_A_GPU[name]
+    with FakeTensorMode():
+        x = torch.empty(3, 5, 5, 5, device="cuda").to(memory_format=LAST)
+        assert function(x) == expected

@@ -10,11 +10,13 @@ import platform
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 
 from compiler.codegen.host import LARGE_BYTES, emit, load
 from compiler.ir.loops import Free, Launch
@@ -189,6 +191,7 @@ x = torch.ones(300, 300) / 300
 
 LARGE = """
 import torch
+from torch import Tensor
 f = lambda x: x * 2
 x = torch.ones(4096, 4096)
 """
@@ -232,3 +235,32 @@ def test_large_results_come_from_where_the_last_ones_were_freed() -> None:
 def test_what_a_call_frees_stays_with_the_process() -> None:
     """Temporaries of 0.36 MB, 24 at a time: 2,100 pages of 4 KB."""
     assert faults_of_a_call(MANY, ASSAY_KEEP_MEMORY="1") < 100 < faults_of_a_call(MANY, ASSAY_KEEP_MEMORY="0")
+
+
+def foretold(
+    name: str, real: Callable[[Tensor], Tensor], fake: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    """An operator of which a fake tensor says something else."""
+    operator = torch.library.custom_op(f"host_emit::{name}", mutates_args=())(_typed(real))
+    operator.register_fake(_typed(fake))
+    return operator
+
+
+def _typed(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def typed(x: Tensor) -> Tensor:
+        return function(x)
+
+    typed.__annotations__ = {"x": Tensor, "return": Tensor}
+    return typed
+
+
+def test_a_result_of_another_dtype_than_foretold_is_read_as_what_it_is() -> None:
+    halves = foretold("halves", lambda x: x.bfloat16(), torch.empty_like)
+    x = torch.arange(1.0, 9.0)
+    assert torch.equal(torch.compile(lambda x: halves(x) * 2, backend="assay")(x), x * 2)
+
+
+def test_a_result_of_another_size_than_foretold_is_an_error() -> None:
+    shorter = foretold("shorter", lambda x: x[:3].clone(), torch.empty_like)
+    with pytest.raises(RuntimeError, match=r"has the size \(3,\), and \(8,\) was foretold"):
+        torch.compile(lambda x: shorter(x) * 2, backend="assay")(torch.arange(8.0))

@@ -279,8 +279,8 @@ def added_since(before: dict[tuple[int, ...], int]) -> dict[tuple[int, ...], int
     return {pool: size for pool, size in pools().items() if pool not in before}
 
 
-def test_backward_lies_in_the_memory_of_its_forward() -> None:
-    warm_up()
+def recorded_training() -> tuple[Any, Tensor, dict[tuple[int, ...], int]]:
+    """A deep network that has been trained, with its input, and the memory of its recordings."""
     net = deep()
     fast = compiled(net)
     x = torch.randn(4096, 256, device="cuda")
@@ -289,8 +289,14 @@ def test_backward_lies_in_the_memory_of_its_forward() -> None:
         trained(net, fast, x)
     net.zero_grad()
     gc.collect()
-    added = added_since(before)
-    assert totals()["recorded"] == 2 and len(added) == 1
+    assert totals()["recorded"] == 2
+    return fast, x, added_since(before)
+
+
+def test_backward_lies_in_the_memory_of_its_forward() -> None:
+    warm_up()
+    _fast, x, added = recorded_training()
+    assert len(added) == 1
     room = sum(added.values()) - workspaces.bytes_of(0)
     assert room < 1.25 * 8 * 3 * x.nbytes  # what layers keep of their products and norms, at most
 
@@ -307,14 +313,9 @@ def test_the_pool_grows_by_what_was_foretold(monkeypatch: pytest.MonkeyPatch) ->
         return more
 
     monkeypatch.setattr(recording, "extension", extension)
-    net = deep()
-    fast = compiled(net)
-    x = torch.randn(4096, 256, device="cuda")
-    before = pools()
-    for _ in range(6):
-        trained(net, fast, x)
-    assert totals()["recorded"] == 2 == len(foretold)
-    (pool,) = added_since(before)
+    _fast, _x, added = recorded_training()
+    (pool,) = added
+    assert len(foretold) == 2
     segments = torch.cuda.memory_snapshot(pool)
     assert sum(each["total_size"] for each in segments if each["segment_type"] == "large") == sum(foretold)
 
