@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler import journal
+from compiler.capture import inputs
 from compiler.capture.decompositions import EXACT
+from compiler.capture.functionalize import capture
 from compiler.errors import Unsupported
 from compiler.ir.index import Int
 from compiler.ir.loops import Call, Cast, Const, Expr, Load
@@ -149,6 +152,35 @@ def test_a_batch_norm_of_cudnns_goes_back_to_eager(monkeypatch: pytest.MonkeyPat
         assert decompose(x, None, None, *four[:2], True, 0.1, 1e-5) is NotImplemented
     assert asked == [[(2, 3, 1, 1), *[(3,)] * 4]]
     assert decompose(torch.empty(2, 3, 8, 8), *(torch.empty(3) for _ in range(4)), True, 0.1, 1e-5) is NotImplemented
+
+
+@pytest.mark.parametrize("is_functional", [False, True])
+@pytest.mark.parametrize("may_be_cudnns", [False, True])
+def test_norms_that_the_user_calls_go_back_where_eager_may_call_cudnn(
+    monkeypatch: pytest.MonkeyPatch, may_be_cudnns: bool, is_functional: bool
+) -> None:
+    """They are recorded without cuDNN, and what eager would call is asked as the program has it: by the flag of all
+    calls, or by an argument whatever that flag says."""
+    empty, backends = torch.empty, torch._C._BatchNormBackend  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        torch._C, "_select_batch_norm_backend",
+        lambda *_: backends.Cudnn if torch.backends.cudnn.enabled else backends.Native,
+    )  # fmt: skip
+
+    def function(_: list[object]) -> list[object]:
+        x, *four = empty(2, 3, 8, 8, device="cuda"), *(empty(3, device="cuda") for _ in range(4))
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "empty", lambda *size, device=None, **more: empty(*size, **more))
+            if is_functional:
+                return [F.batch_norm(x, *four[:2], *four[2:], training=True)]
+            return [torch.batch_norm(x, *four, True, 0.1, 1e-5, may_be_cudnns)]
+
+    call = inputs.Call(function, (), FakeTensorMode(), frozenset())
+    flag = may_be_cudnns is is_functional
+    with torch.backends.cudnn.flags(enabled=flag):
+        with pytest.raises(Unsupported, match="cuDNN") if may_be_cudnns else nullcontext():
+            capture(call, EXACT)
+        assert torch.backends.cudnn.enabled is flag
 
 
 def test_what_rounds_otherwise_is_called_and_counted() -> None:

@@ -8,7 +8,9 @@ large sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -22,6 +24,19 @@ from compiler.torch_compat import Decompositions
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
 Maybe = Tensor | None
+MAY_BE_CUDNNS = ContextVar("MAY_BE_CUDNNS", default=True)
+"""Whether the call of the user's that is recorded may be cuDNN's; torch takes it apart as if it may not."""
+
+
+@contextmanager
+def without_cudnn(asked: bool) -> Iterator[None]:
+    """Norms are recorded as ATen's own; `asked` is whether the program's may be cuDNN's."""
+    token = MAY_BE_CUDNNS.set(asked)
+    try:
+        with torch.backends.cudnn.flags(enabled=False):
+            yield
+    finally:
+        MAY_BE_CUDNNS.reset(token)
 
 
 def per_channel(value: Tensor, like: Tensor) -> Tensor:
@@ -236,9 +251,9 @@ def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, t
     """Whether eager calls cuDNN's, which torch tells of real tensors alone."""
     stands = (weight, weight) if mean is None and var is None and training else (mean, var)
     given = [value for value in (x, weight, bias, *stands) if value is not None]
-    if len(given) < 5:
+    if len(given) < 5 or not MAY_BE_CUDNNS.get():
         return False
-    with _disable_current_modes():
+    with _disable_current_modes(), torch.backends.cudnn.flags(enabled=True):
         sizes = [hints(value.shape[:2]) + [1] * (value.dim() - 2) for value in given]  # however large images are
         real = [torch.empty(n, dtype=each.dtype, device=each.device) for n, each in zip(sizes, given, strict=True)]
         found = torch._C._select_batch_norm_backend(*real, training, eps)  # type: ignore[attr-defined]

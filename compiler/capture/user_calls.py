@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from compiler.capture.batch_norm import without_cudnn
 from compiler.errors import Unsupported
 
 NORMS = (torch.batch_norm, torch.instance_norm)
@@ -50,9 +51,10 @@ class UserCalls(TorchFunctionMode):
             if share == 1 and not in_place:
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
-            return func(*args[:CUDNN], False, **kwargs or {})
+            with without_cudnn(bool(args[CUDNN])):
+                return func(*args[:CUDNN], False, **kwargs or {})
         if func in OF_NORMS and _first(args, kwargs).is_cuda:
-            with torch.backends.cudnn.flags(enabled=False):
+            with without_cudnn(torch.backends.cudnn.enabled):
                 return func(*args, **kwargs or {})
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
