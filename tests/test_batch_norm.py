@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler import journal
-from compiler.capture.batch_norm import _moments
+from compiler.capture.batch_norm import _moments, batch_norm_gradients, normalized_by_statistics
 from compiler.fx import assay
 
 
@@ -62,3 +62,21 @@ def test_the_variance_of_halves_on_a_gpu_is_no_difference_of_squares(dtype: torc
         graph = make_fx(_moments)(x).graph
     targets = [node.target for node in graph.nodes if node.op == "call_function"]
     assert torch.ops.aten.var_mean.correction in targets and torch.ops.aten.mul.Tensor not in targets
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_by_running_statistics_a_gpu_gives_them_and_backward_reads_these(dtype: torch.dtype) -> None:
+    """Not the running ones, which training may have changed since."""
+    wide = torch.promote_types(dtype, torch.float32)
+    with FakeTensorMode():
+        x, *state = (torch.empty(size, dtype=dtype, device="cuda") for size in ((4, 3, 8, 8), *[(3,)] * 4))
+        weight, bias, mean, var = state
+        y, used, rstd = normalized_by_statistics(x, weight, bias, mean, var, 0.1, 1e-5)
+        assert [(v.dtype, v.shape) for v in (y, used, rstd)] == [(dtype, x.shape), (wide, (3,)), (wide, (3,))]
+
+        def gradients(grad: Tensor, x: Tensor, *kept: Tensor) -> object:
+            return batch_norm_gradients(grad, x, *kept, train=False, eps=1e-5, output_mask=[True] * 3)
+
+        graph = make_fx(gradients)(y, x, weight, mean, var, used, rstd).graph
+    read = [bool(node.users) for node in graph.nodes if node.op == "placeholder"]
+    assert read == [True, True, True, False, False, True, True]

@@ -123,6 +123,16 @@ def test_host_restrides_an_unexpected_result_of_aten() -> None:
     assert_same(found, (x @ w) * 2, "restrided")
 
 
+def test_host_conjugates_a_result_of_aten_that_is_yet_to_be() -> None:
+    """As `svd` gives vectors on a GPU, of which fake tensors say nothing."""
+    x, w = torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 5, dtype=torch.complex64)
+    schedule = planned(traced(lambda x, w: ((x @ w) * 2,), x, w))
+    namespace = {k.name: v for k, v in zip(schedule.kernels, _functions(schedule), strict=True)}
+    source = emit(schedule).replace("torch._C._VariableFunctions.mm", "lazy")
+    (found,) = load(source, {**namespace, "lazy": lambda a, b: (a @ b).conj().resolve_conj().conj()})([x, w])
+    assert_same(found, (x @ w) * 2, "conjugated")
+
+
 def test_host_restrides_what_backward_will_read() -> None:
     """A result that is saved, and that no kernel of this graph reads, has the traced strides as well."""
     x, w = torch.randn(3, 4), torch.randn(4, 5)

@@ -38,6 +38,31 @@ def numbers_that_no_signed_byte_holds(size):
 """
 
 
+PLACED = """
+import torch
+from harness.case import case
+
+
+@case()
+def rows_at_places_that_strided_data_gives(size):
+    index, values = torch.randint(0, 10, (10, 2, 2))[..., 1], torch.randn(10, 2, 2)[..., 1].requires_grad_()
+    x = torch.randn(10, 5, 2)[..., 1].requires_grad_()
+    return lambda x, i, v: x.scatter_reduce(0, i, v, "mean", include_self=False), (x, index, values), {}
+"""
+
+
+def test_rows_at_places_that_data_gives_for_each_element(tmp_path: Path) -> None:
+    """Where such a row begins is not known before its elements are: it is none that is read 16 bytes at a time."""
+    pytest.importorskip("triton")
+    file = tmp_path / "mine.py"
+    file.write_text(PLACED)
+    arguments = ["run", str(file), "--backend", "assay-sm90,dynamic", "--isolate"]
+    done = CliRunner(env={"COLUMNS": "400", "TRITON_INTERPRET": "0"}).invoke(commands, arguments)
+    assert (
+        done.exit_code == 0 and "2 same" in done.output and " 0 failed" in done.output and "failed, " not in done.output
+    ), done.output
+
+
 @pytest.mark.parametrize("backend", ["assay-sm90", "assay-triton"])
 def test_integers(backend: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")

@@ -57,6 +57,15 @@ def total_beside_nothing() -> ir.Run:
     return ir.make_run(loops(i=0), stores, {}, {"y": torch.zeros(0), "z": torch.zeros(1)})
 
 
+def total_of_a_row_beside_nothing(none: Symbol | int) -> ir.Run:
+    """The row is walked, and there is nothing that the other loop's instances would be divided by."""
+    x = torch.arange(70.0)
+    total = reduce("sum", load("x", k), k=Symbol("n"))
+    symbols = {"n": 70} | ({"m": 0} if isinstance(none, Symbol) else {})
+    stores = [store("y", i, const(1)), store("z", 0, total)]
+    return ir.make_run(loops(i=none), stores, {"x": x}, {"y": torch.zeros(0), "z": x.sum(0, keepdim=True)}, symbols)
+
+
 def position_in_a_short_row() -> ir.Run:
     """A short reduction over a loop that bears the name of one around it."""
     x = torch.randn(40, 16, generator=GENERATOR)
@@ -246,6 +255,8 @@ OWN = {
     "rows, their sums, and what waits for these": rows_and_their_sums(300, 16_999, True),
     "written over what is read": written_over_what_is_read(),
     "total beside nothing": total_beside_nothing(),
+    "total of a row beside nothing": total_of_a_row_beside_nothing(0),
+    "total of a row beside a symbol of nothing": total_of_a_row_beside_nothing(Symbol("m")),
     "norms of symbolic rows": norms_of_symbolic_rows(),
     "sum of nothing": sum_of_nothing(),
     "position in a short row": position_in_a_short_row(),

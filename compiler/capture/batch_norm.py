@@ -117,8 +117,8 @@ def normalized_by_batch(
     running_mean, running_var = statistics
     if not training:
         assert running_mean is not None and running_var is not None
-        y, *empty = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
-        return y, *empty, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
+        y, *used = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
+        return y, *used, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
     count = _count(x)
     var, mean = _moments(x)
     kept = _kept(x, weight, bias, running_mean, running_var)
@@ -143,10 +143,15 @@ def normalized_without_statistics(
 def normalized_by_statistics(
     x: Tensor, weight: Maybe, bias: Maybe, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors."""
+    """`_native_batch_norm_legit_no_training`: the output under the running statistics, and two empty tensors; on a GPU
+    these statistics, which backward is to see as they were."""
     rstd = torch.rsqrt(wide(running_var) + eps)
-    empty = x.new_empty((0,), dtype=_kept(x, weight, bias, running_mean, running_var))
-    return _scaled(x, wide(running_mean), rstd, weight, bias), empty, empty.clone()
+    y = _scaled(x, wide(running_mean), rstd, weight, bias)
+    kept = _kept(x, weight, bias, running_mean, running_var)
+    if x.is_cuda:
+        return y, running_mean.to(kept, copy=True), rstd.to(kept)
+    empty = x.new_empty((0,), dtype=kept)
+    return y, empty, empty.clone()
 
 
 def updated_by_batch(
@@ -187,10 +192,11 @@ def batch_norm_gradients(
 ) -> tuple[Maybe, Maybe, Maybe]:
     """`native_batch_norm_backward`: the gradients of input, weight and bias.
 
-    `statistics` are the running mean and variance, and what forward saved: the batch mean and reciprocal deviation.
+    `statistics` are the running mean and variance, and what forward saved: the mean and reciprocal deviation of the
+    batch, or those that were used; none where these are the running ones of a CPU.
     """
     running_mean, running_var, mean, rstd = statistics
-    if not train:
+    if not train and not (x.is_cuda and mean is not None and mean.shape == x.shape[1:2]):
         assert running_mean is not None and running_var is not None
         mean, rstd = wide(running_mean), torch.rsqrt(wide(running_var) + eps)
     assert mean is not None and rstd is not None

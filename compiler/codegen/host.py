@@ -217,8 +217,9 @@ class _Emitter:
         if isinstance(step, Expect):
             name, dtype = step.name, self.bind(str(step.dtype))
             size, stride = self.sizes(step.size), self.sizes(step.stride)
+            is_lazy = f" or {name}.is_conj()" if step.dtype.is_complex else ""
             return [
-                f"if {name}.stride() != {stride} or {name}.size() != {size} or {name}.dtype is not {dtype}:",
+                f"if {name}.stride() != {stride} or {name}.size() != {size} or {name}.dtype is not {dtype}{is_lazy}:",
                 f"    {name} = restride({name}, {size}, {stride}, {dtype})",
             ]
         return [f"del {', '.join(step.names)}"] if step.names else []

@@ -272,7 +272,7 @@ class _Emitter:
         """The nest as one for each set of loops whose instances its stores run in, so that none runs in instances that
         it has no part in: as often as it should, even where others run not at all."""
         nest, found = self.nest, dict[frozenset[str], list[Store]]()
-        is_rowwise = bool(self.levels or self.scans)
+        is_rowwise = bool(self.levels or self.scans) and not self._may_be_none()
         for store in nest.stores:
             loops = loops_of(self.intern, store, nest.loops)
             found.setdefault(loops & self.x_vars if is_rowwise else loops, []).append(store)
@@ -284,6 +284,12 @@ class _Emitter:
             mine = tuple(loop for loop in nest.loops if loop.var in used)
             nests.append(Nest(mine, tuple(stores), nest.lane if nest.lane in used else None))
         return nests
+
+    def _may_be_none(self) -> bool:
+        """Whether the instances are divided along the row of the stores, and may be none."""
+        total = product(tuple(loop.extent for loop in self.y_loops))
+        is_some = isinstance(total, Int) and total.value > 0
+        return not is_some and self._tile_of(self.y_loops)[1] == "grid"
 
     # ---- reductions in parts
 
@@ -409,16 +415,19 @@ class _Emitter:
 
     def _tile(self, loops: tuple[Loop, ...]) -> Tile:
         if loops not in self.tiles:
-            is_reduced = any(self._ordered(e.loops) == loops for level in self.levels for e in level)
-            is_in_program = is_reduced or bool(self.scans) or len(self.sections) > 1
             self.extents |= {loop.var: loop.extent for loop in loops}
-            total = product(tuple(v.extent for v in loops))
-            block, way = self.blocks.tile(total, is_in_program)
+            block, way = self._tile_of(loops)
             tile = self.tiles[loops] = Tile(len(self.tiles), loops, block, way, edge=self._edge(loops))
             tile.head = tile.number
             if way == "whole":
                 self._divide(tile)
         return self.tiles[loops]
+
+    def _tile_of(self, loops: tuple[Loop, ...]) -> tuple[int, str]:
+        """The block of a tile over these loops, and how it runs over them."""
+        is_reduced = any(self._ordered(e.loops) == loops for level in self.levels for e in level)
+        is_in_program = is_reduced or bool(self.scans) or len(self.sections) > 1
+        return self.blocks.tile(product(tuple(v.extent for v in loops)), is_in_program)
 
     def _divide(self, tile: Tile) -> None:
         """Makes a whole row tiles of as many elements, where it is far from a power of two of them."""
@@ -437,10 +446,17 @@ class _Emitter:
         found = subexpressions(store.expr for store in self.nest.stores)
         accesses = [Access(e.index, self.dtypes[e.buffer]) for e in found if isinstance(e, Load)]
         accesses += [Access(store.index, self.dtypes[store.buffer]) for store in self.nest.stores]
+        accesses = [access for access in accesses if not self._is_placed_along(loops[0], access.index)]
         outside = self.x_vars | {loop.var for loop in self.z_loops}
         edge = edge_of(loops[0], accesses, outside, self.extents)
         is_drawn = any(isinstance(e, Call) and e.op == "philox" for e in found)  # at positions that begin at a multiple
         return None if edge is not None and edge.is_led and is_drawn else edge
+
+    def _is_placed_along(self, loop: Loop, index: Index) -> bool:
+        """Whether data gives a part of the place for each turn of the loop."""
+        positions = self.intern.positions
+        given = affine.names(index) & positions.keys()
+        return any(loop.var in self.intern.free(positions[name]) for name in given)
 
     def _place_of(self, tile: Tile) -> tuple[Place, bool]:
         """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""

@@ -282,8 +282,9 @@ class Reinterpret:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Makes sure that a result of ATen has the strides and the dtype that kernels and views were made for; copies it if
-    not. One of another size is an error."""
+    """Makes sure that a result of ATen has the strides and the dtype that kernels and views were made for, and that its
+    numbers are those in memory, with none that are yet to be conjugated; copies it if not. One of another size is an
+    error."""
 
     name: str
     size: tuple[Index, ...]

@@ -28,9 +28,10 @@ def hardshrink(operation: Operation, x: Formula) -> Formula:
 
 @formula("self", targets=("softshrink",))
 def softshrink(operation: Operation, x: Formula) -> Formula:
-    """Inside the limits `0 * x`, which keeps NaN and the sign of zero."""
+    """Inside the limits `0 * x`, which keeps NaN and, as on the CPU alone, the sign of zero."""
     limit = _number(operation, "lambd")
-    return (x > limit).where(x - limit, (x < -limit).where(x + limit, x * 0.0))
+    inside = x * 0.0 if operation.output.device.type == "cpu" else x.of("isnan").where(x, 0.0)
+    return (x > limit).where(x - limit, (x < -limit).where(x + limit, inside))
 
 
 @formula("grad_out", "self", targets=("hardshrink_backward",))
