@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
+from compiler.capture.user_calls import UserCalls
 from compiler.ir import fake_strides
 from harness.direct import without_dynamo
 
@@ -181,3 +182,11 @@ def test_results_on_a_gpu_lie_as_eagers_there(name: str) -> None:
     with FakeTensorMode():
         x = torch.empty(3, 5, 5, 5, device="cuda").to(memory_format=LAST)
         assert function(x) == expected
+
+
+def test_images_of_few_channels_on_a_gpu_are_resized_by_channels() -> None:
+    """In pieces too, as where sizes are symbols, which torch's kernels for recordings give in rows."""
+    with FakeTensorMode():
+        x = torch.empty(2, 3, 4, 5, device="cuda").to(memory_format=LAST)
+        with UserCalls():
+            assert functional.interpolate(x, scale_factor=2, mode="bilinear").stride() == (240, 1, 30, 3)

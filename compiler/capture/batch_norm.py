@@ -90,13 +90,21 @@ def _scaled(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: 
     """`x * alpha + beta`, as eager's kernel has it."""
     scale = rstd if weight is None else rstd * wide(weight)
     shift = -mean * scale if bias is None else wide(bias) - mean * scale
-    y = (wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype)
-    return y if x.is_cuda else _laid_out(y, x)  # a GPU's kernel keeps any layout
+    return (wide(x) * per_channel(scale, x) + per_channel(shift, x)).to(x.dtype)
 
 
 def _laid_out(value: Tensor, x: Tensor) -> Tensor:
-    """The value as eager's CPU kernels lay out what has the shape of `x`: by channels if `x` is so, else in rows."""
+    """The value as eager's CPU kernels and cuDNN lay out what has the shape of `x`: by channels if `x` is so, else in
+    rows."""
     return value if is_by_channels(x) else value.contiguous()
+
+
+def _as_eager(y: Tensor, x: Tensor, *parameters: Maybe, training: bool, eps: float) -> Tensor:
+    """The output, laid out as eager's; ATen's own kernel for a GPU keeps any layout."""
+    is_regular = x.is_contiguous() or is_by_channels(x)
+    if x.is_cuda and (is_regular or not _is_cudnns(x, *parameters, training=training, eps=eps)):
+        return y
+    return _laid_out(y, x)
 
 
 def _kept(x: Tensor, *parameters: Maybe) -> torch.dtype:
@@ -124,6 +132,7 @@ def normalized_by_batch(
     kept = _kept(x, weight, bias, running_mean, running_var)
     rstd, short = torch.rsqrt(var + eps).to(kept), mean.to(kept)
     y = _scaled(x, short, rstd, weight, bias)
+    y = _as_eager(y, x, weight, bias, running_mean, running_var, training=True, eps=eps)
     if running_mean is not None:
         running_mean = (momentum * mean + (1 - momentum) * running_mean.double()).to(running_mean.dtype)
     if running_var is not None:
@@ -147,6 +156,7 @@ def normalized_by_statistics(
     these statistics, which backward is to see as they were."""
     rstd = torch.rsqrt(wide(running_var) + eps)
     y = _scaled(x, wide(running_mean), rstd, weight, bias)
+    y = _as_eager(y, x, weight, bias, running_mean, running_var, training=False, eps=eps)
     kept = _kept(x, weight, bias, running_mean, running_var)
     if x.is_cuda:
         return y, running_mean.to(kept, copy=True), rstd.to(kept)
@@ -248,12 +258,12 @@ def as_eager(
     Raises: Unsupported where eager calls cuDNN's, which rounds otherwise: no graph has an operator for it, as it writes
     the running statistics without saying so.
     """
-    if x.is_cuda and _is_cudnns(x, weight, bias, mean, var, training, eps):
+    if x.is_cuda and _is_cudnns(x, weight, bias, mean, var, training=training, eps=eps):
         raise Unsupported("eager normalizes by cuDNN, whose rounding no operator of a graph has")
     return NotImplemented
 
 
-def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, training: bool, eps: float) -> bool:
+def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, *, training: bool, eps: float) -> bool:
     """Whether eager calls cuDNN's, which torch tells of real tensors alone."""
     stands = (weight, weight) if mean is None and var is None and training else (mean, var)
     given = [value for value in (x, weight, bias, *stands) if value is not None]

@@ -6,9 +6,11 @@ batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
+interpolate of images by channels on a GPU      ->     by channels, however few these are
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
-running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. The
+running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. What
+recordings make of an interpolation is in rows where kernels for few channels would be slower; eager's is not. The
 Python form of matmul, which recordings run, ends in a view where the C++ one does not.
 """
 
@@ -56,6 +58,8 @@ class UserCalls(TorchFunctionMode):
         if func in OF_NORMS and _first(args, kwargs).is_cuda:
             with without_cudnn(torch.backends.cudnn.enabled):
                 return func(*args, **kwargs or {})
+        if func is F.interpolate and _is_by_channels(value := _first(args, kwargs)) and value.is_cuda:
+            return func(*args, **kwargs or {}).to(memory_format=torch.channels_last)
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         if func in MATMULS and "out" not in (kwargs or {}):
