@@ -9,7 +9,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler import journal
-from compiler.capture.batch_norm import _moments, batch_norm_gradients, normalized_by_statistics
+from compiler.capture.batch_norm import (
+    _moments,
+    batch_norm_gradients,
+    normalized_by_batch,
+    normalized_by_statistics,
+)  # fmt: skip
 from compiler.fx import assay
 
 
@@ -80,3 +85,20 @@ def test_by_running_statistics_a_gpu_gives_them_and_backward_reads_these(dtype: 
         graph = make_fx(gradients)(y, x, weight, mean, var, used, rstd).graph
     read = [bool(node.users) for node in graph.nodes if node.op == "placeholder"]
     assert read == [True, True, True, False, False, True, True]
+
+
+@pytest.mark.parametrize("is_cudnns", [False, True])
+def test_on_a_gpu_the_output_lies_as_that_of_the_library_that_eager_calls(
+    monkeypatch: pytest.MonkeyPatch, is_cudnns: bool
+) -> None:
+    """cuDNN's is in rows, or by channels where the input is; that of ATen's own kernel as the input."""
+    laid_out = list[torch.Size]()
+    monkeypatch.setattr("compiler.capture.batch_norm._is_cudnns", lambda *_, **__: is_cudnns)
+    monkeypatch.setattr("compiler.capture.batch_norm._laid_out", lambda y, x: laid_out.append(x.shape) or y)
+    with FakeTensorMode():
+        x, *state = (torch.empty(size, device="cuda") for size in ((5, 4, 3), *[(4,)] * 4))
+        for training in (False, True):
+            for given in (x, x.permute(2, 1, 0)):
+                y, *_ = normalized_by_batch(given, *state, training=training, momentum=0.1, eps=1e-5)
+                assert y.stride() == given.stride()
+    assert laid_out == [torch.Size([3, 4, 5])] * 2 * is_cudnns  # what lay in rows already is left

@@ -24,8 +24,9 @@ from compiler.torch_compat import Decompositions
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
 Maybe = Tensor | None
-MAY_BE_CUDNNS = ContextVar("MAY_BE_CUDNNS", default=True)
-"""Whether the call of the user's that is recorded may be cuDNN's; torch takes it apart as if it may not."""
+MAY_BE_CUDNNS = ContextVar("MAY_BE_CUDNNS", default=False)
+"""Whether the call of the user's that is recorded may be cuDNN's; torch takes it apart as if it may not. ATen's own
+norms, called by name, never are."""
 
 
 @contextmanager
