@@ -184,9 +184,13 @@ def test_results_on_a_gpu_lie_as_eagers_there(name: str) -> None:
         assert function(x) == expected
 
 
-def test_images_of_few_channels_on_a_gpu_are_resized_by_channels() -> None:
+@pytest.mark.parametrize(("shape", "mode"), [((2, 3, 4, 5), "bilinear"), ((2, 3, 4, 5, 6), "trilinear")])
+@pytest.mark.parametrize("is_by_channels", [False, True])
+def test_few_channels_on_a_gpu_are_resized_as_they_lie(shape: tuple[int, ...], mode: str, is_by_channels: bool) -> None:
     """In pieces too, as where sizes are symbols, which torch's kernels for recordings give in rows."""
+    last = LAST if len(shape) == 4 else LAST_3D
     with FakeTensorMode():
-        x = torch.empty(2, 3, 4, 5, device="cuda").to(memory_format=LAST)
+        x = torch.empty(shape, device="cuda").to(memory_format=last if is_by_channels else torch.contiguous_format)
         with UserCalls():
-            assert functional.interpolate(x, scale_factor=2, mode="bilinear").stride() == (240, 1, 30, 3)
+            y = functional.interpolate(x, scale_factor=2, mode=mode)
+    assert y.is_contiguous(memory_format=last) is is_by_channels and y.is_contiguous() is not is_by_channels

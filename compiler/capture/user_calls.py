@@ -6,7 +6,7 @@ batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
-interpolate of images by channels on a GPU      ->     by channels, however few these are
+interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
 running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. What
@@ -58,8 +58,9 @@ class UserCalls(TorchFunctionMode):
         if func in OF_NORMS and _first(args, kwargs).is_cuda:
             with without_cudnn(torch.backends.cudnn.enabled):
                 return func(*args, **kwargs or {})
-        if func is F.interpolate and _is_by_channels(value := _first(args, kwargs)) and value.is_cuda:
-            return func(*args, **kwargs or {}).to(memory_format=torch.channels_last)
+        if func is F.interpolate and (value := _first(args, kwargs)).is_cuda:
+            result, laid_out = func(*args, **kwargs or {}), suggest_memory_format(value)
+            return result if laid_out is torch.contiguous_format else result.to(memory_format=laid_out)
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         if func in MATMULS and "out" not in (kwargs or {}):
