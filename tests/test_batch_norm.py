@@ -9,12 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler import journal
-from compiler.capture.batch_norm import (
-    _moments,
-    batch_norm_gradients,
-    normalized_by_batch,
-    normalized_by_statistics,
-)  # fmt: skip
+from compiler.capture.batch_norm import _moments, batch_norm_gradients, normalized_by_batch, normalized_by_statistics
 from compiler.fx import assay
 
 
