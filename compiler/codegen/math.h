@@ -602,7 +602,7 @@ alignas(64) static const double two_over_pi_low[256] = {
 
 // x = (quadrant + fraction) * pi/2, -1/2 <= fraction <= 1/2; returns fraction * pi/2.
 INLINE f64 reduce_quadrant(f32 x, i32& quadrant) {
-  i32 e = (bits<i32>(x) >> 23) & 255;  // signed: gcc gathers with no other index
+  i64 e = (bits<i32>(x) >> 23) & 255;  // signed, and as wide as what it places: gcc gathers with no other index
   f64 v = (f64)x;
   f64 whole = v * two_over_pi_high[e];
   f64 n = __builtin_rint(whole);
