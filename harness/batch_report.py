@@ -116,7 +116,7 @@ def run_batches(
 
     Raises: StoreError for a file to resume, or a summary, that belongs to another run.
     """
-    console, found = progress.terminal(), Found(ledger.read())
+    console, found = progress.terminal(), Found(ledger.read(device=settings.device))
     own = {"suite": settings.suite, "seed": settings.seed, "torch": facts["torch"], **batch_summary.on_device(settings)}
     store = Store(resume, own) if resume else None
     asked = batch_summary.asked_of(settings, units)

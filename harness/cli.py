@@ -180,7 +180,7 @@ def run(
         settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, driving["jobs"], store, timeout_s,
                             with_variants="metamorphic" in more, device=device)  # fmt: skip
         sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
-    known = read_ledger()
+    known = read_ledger(device)
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
     facts = environment(device) | {"size": size, "seed": seed}
@@ -611,8 +611,8 @@ def _attempt(option: str, path: Path, action: Callable[[], object]) -> None:
         raise click.UsageError(f"{option} {path}: cannot be written ({error.strerror or error})") from error
 
 
-def read_ledger() -> tuple[ledger.Known, ...]:
+def read_ledger(device: str) -> tuple[ledger.Known, ...]:
     try:
-        return ledger.read()
+        return ledger.read(device=device)
     except ledger.LedgerError as error:
         raise click.UsageError(str(error)) from error

@@ -132,7 +132,7 @@ def hunt(settings: Settings, tell: Tell) -> Found:
 
     An interrupt ends the hunt, and what was found by then is returned.
     """
-    found, known = Found(), ledger.read()
+    found, known = Found(), ledger.read(device=settings.device)
     began = datetime.datetime.now()
     inbox: queue.Queue[Event | None] = queue.Queue()
     stop = threading.Event()

@@ -9,6 +9,7 @@ reason = "one sentence, with the upstream issue where there is one"
 owner = "who mends it"
 expires = 2027-01-31         # from this day on the entry excuses nothing, and says so
 torch = "<2.13"              # may be left out: the versions of torch that it holds for, as "<2.13" or ">=2.12,<2.13"
+device = "cuda"              # may be left out: the device that it holds for, "cpu" or "cuda"
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from harness.outcome import Result
 COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
 BOUND = re.compile(r"(<=|>=|==|<|>)(\d+)\.(\d+)")
 """A bound on the version of torch, of which the first two numbers count."""
+DEVICES = ("cpu", "cuda")
 PATH = Path(__file__).parent.parent / "suites" / "ledger.toml"
 
 
@@ -49,6 +51,7 @@ class Known:
     owner: str
     expires: datetime.date
     torch: str = ""
+    device: str = ""
 
     def covers(self, result: Result, field: str) -> bool:
         """Whether this entry is about that field of that result, expired or not."""
@@ -69,8 +72,8 @@ class Judgement:
     notes: tuple[str, ...] = ()
 
 
-def read(path: Path = PATH) -> tuple[Known, ...]:
-    """The entries of a ledger; none if there is no such file.
+def read(path: Path = PATH, device: str = "cpu") -> tuple[Known, ...]:
+    """The entries of a ledger for runs on that device; none if there is no such file.
 
     Raises: LedgerError for a file that is not TOML, and for an entry with a missing, unknown or mistyped key.
     """
@@ -85,7 +88,8 @@ def read(path: Path = PATH) -> tuple[Known, ...]:
     entries = content.get("known", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise LedgerError(f"{path}: known must be a list of tables, each written [[known]]")
-    return tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
+    known = [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
+    return tuple(entry for entry in known if entry.device in ("", device))
 
 
 def judge(result: Result, ledger: Sequence[Known], today: datetime.date) -> Judgement:
@@ -131,12 +135,14 @@ def _entry(path: Path, number: int, entry: dict[str, Any]) -> Known:
     where = f"{path}: entry {number}"
     if missing := [name for name in kinds if name not in entry]:
         raise LedgerError(f"{where} has no {', '.join(missing)}")
-    kinds["torch"] = str
+    kinds |= {"torch": str, "device": str}
     if unknown := [name for name in entry if name not in kinds]:
         raise LedgerError(f"{where} has {', '.join(unknown)}, which no entry takes; it takes {', '.join(kinds)}")
     for name, kind in kinds.items():
         if not isinstance(entry.get(name, ""), kind):
             raise LedgerError(f"{where}: {name} is {entry[name]!r}, and must be a {kind.__name__}")
+    if entry.get("device", "cpu") not in DEVICES:
+        raise LedgerError(f"{where}: device is {entry['device']!r}, and must be one of {', '.join(DEVICES)}")
     try:
         is_among(torch.__version__, entry.get("torch", ""))
     except ValueError as error:

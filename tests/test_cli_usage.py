@@ -150,7 +150,7 @@ def test_cli_bench_against_an_unknown_backend_is_refused(cases: str) -> None:
 def test_cli_broken_ledger_is_named(cases: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.toml"
     path.write_text('[[known]]\ncase = "x"\n')
-    monkeypatch.setattr("harness.cli.ledger.read", lambda: read_ledger_at(path))
+    monkeypatch.setattr("harness.cli.ledger.read", lambda device: read_ledger_at(path))
     assert "ledger.toml: entry 1 has no" in refused("run", cases, "--backend", "eager")
 
 

