@@ -8,7 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn import functional as F
+
+from compiler.capture.user_calls import UserCalls
 
 
 def pooled(x: Tensor) -> Tensor:
@@ -65,3 +69,15 @@ def test_user_calls_of_matmul_are_views_where_eagers_are(
         found = torch.compile(program, backend="assay", options={"fallback": "error"})(a, b)
         assert (found._base is None, found.stride()) == (expected._base is None, expected.stride())
         torch.testing.assert_close(found, expected)
+
+
+def test_user_calls_of_rms_norm_on_a_gpu_are_given_numbers() -> None:
+    """Torch's kernel for a GPU takes none but numbers; the graph is then guarded by them."""
+    shapes = ShapeEnv()
+    fakes = FakeTensorMode(shape_env=shapes)
+    sizes = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 3)
+    made = fakes.from_tensor(torch.empty(2, 4, 3), symbolic_context=sizes)
+    with fakes, UserCalls():
+        x = torch.empty(made.shape, device="cuda")
+        F.rms_norm(x, x.shape[1:])
+    assert len(shapes.guards) == 2

@@ -7,11 +7,13 @@ max_pool3d of one volume by channels            ->     left to eager, which rais
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
+rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
 running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. What
-recordings make of an interpolation is in rows where kernels for few channels would be slower; eager's is not. The
-Python form of matmul, which recordings run, ends in a view where the C++ one does not.
+recordings make of an interpolation is in rows where kernels for few channels would be slower; eager's is not. Torch's
+RMS norm for a GPU takes no symbols, and takes their addresses for numbers where it is given them. The Python form of
+matmul, which recordings run, ends in a view where the C++ one does not.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ class UserCalls(TorchFunctionMode):
         if func is F.interpolate and (value := _first(args, kwargs)).is_cuda:
             result, laid_out = func(*args, **kwargs or {}), suggest_memory_format(value)
             return result if laid_out is torch.contiguous_format else result.to(memory_format=laid_out)
+        if func in (F.rms_norm, torch.rms_norm) and _first(args, kwargs).is_cuda:
+            return _rms_norm(*args, **kwargs or {})
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         if func in MATMULS and "out" not in (kwargs or {}):
@@ -72,6 +76,12 @@ class UserCalls(TorchFunctionMode):
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     return args[0] if args else (kwargs or {})["input"]
+
+
+def _rms_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    return torch.rms_norm(input, list(map(int, normalized_shape)), weight, eps)
 
 
 def _of_its_own(product: torch.Tensor) -> torch.Tensor:
