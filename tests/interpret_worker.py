@@ -14,7 +14,7 @@ from compiler.codegen.tile import SPACE
 from compiler.options import Options
 from harness.interpreted import interpret
 from tests import kernel_ir as ir
-from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
+from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED, MEETING, MET
 
 
 def main(cache: str, output: str) -> None:
@@ -26,6 +26,9 @@ def main(cache: str, output: str) -> None:
     for name, change in itertools.product(CHANGED, SPACE):
         run = INTERPRETED[name]
         found[f"{name}, {change}"] = ir.launch(interpret(run.kernel, options, change=change), run)
+    for name in MEETING:
+        run = INTERPRETED[name]
+        found[f"{name}, {MET}"] = ir.launch(interpret(run.kernel, options, change=MET), run)
     found["over one memory"] = over_one_memory(options)
     torch.save(found, output)
 

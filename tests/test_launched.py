@@ -11,13 +11,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from compiler.codegen.tile import Change
 from compiler.ir.loops import Kernel
+from compiler.ir.text import parse
 from compiler.runtime import launched, load
 from compiler.runtime.launch import Loaded
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, j, loops, reduce, store
 from tests.kernel_ir import load as read
 from tests.kernel_ir import options as options_of
+from tests.two_stages import norm_of_columns
 
 pytest.importorskip("triton")
 FUNCTIONS: dict[bytes, int] = {}
@@ -115,3 +118,26 @@ def test_a_damaged_code_is_never_loaded(launches: list[Launch], tmp_path: Path) 
     path.write_bytes(path.read_bytes()[:-40] + b"x" * 40)
     with pytest.warns(RuntimeWarning, match="damaged"):
         assert again(first, tmp_path) is None
+
+
+@pytest.mark.parametrize("at_a_time", [10_000, 3])
+def test_instances_meet_where_they_run_at_a_time(
+    launches: list[Launch], tmp_path: Path, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They begin with numbers that are zero; elsewhere the two stages are launches of their own."""
+    from compiler.runtime import triton_launch
+
+    monkeypatch.setattr(triton_launch, "most_at_a_time", lambda *given: at_a_time)
+    zeros = SimpleNamespace(data_ptr=lambda: 1 << 30)
+    monkeypatch.setattr(torch, "zeros", lambda *size, **more: zeros)
+    kernel = norm_of_columns(34_000, 6, torch.Generator()).kernel
+    kernel = replace(kernel, name="norm", device=torch.device("cuda", 0))
+    made = triton_launch.Variants(kernel, str(tmp_path))
+    made.settle(Change(is_met=True))
+    arguments = [4096 * n for n in range(1, 1 + len(kernel.buffers))]
+    made.first().launch(*arguments)
+    assert len(launches) == (1 if at_a_time > 3 else 3)
+    assert (1 << 30 in launches[0]) is (at_a_time > 3)
+    assert all(values[6 : 6 + len(arguments)] == tuple(arguments) for values in launches)
+    place = made.place(made.first())
+    assert place is not None and parse(place.kernel) == kernel

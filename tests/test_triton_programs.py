@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.codegen.tile import SPACE, Blocks, Shape, choose, split_of
+from compiler.codegen.tile import SPACE, Blocks, Change, Shape, choose, split_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.codegen.triton_tiles import Program
 from compiler.ir.index import Int, Symbol
@@ -28,9 +28,11 @@ from tests.lowering import planned, traced
 from tests.test_cpp_kernels import BOUNDS, RUNS
 from tests.test_edges import EDGES
 from tests.test_nested_reductions import RUNS as NESTED
+from tests.two_stages import norm_of_columns, peaks_of_channels
 
 for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
 GENERATOR = torch.Generator().manual_seed(5)
+MET = Change(is_met=True)
 
 
 def powers(rows: int, width: int) -> ir.Run:
@@ -260,6 +262,10 @@ OWN = {
     "norms of symbolic rows": norms_of_symbolic_rows(),
     "sum of nothing": sum_of_nothing(),
     "position in a short row": position_in_a_short_row(),
+    "norm of columns": norm_of_columns(34_000, 6, GENERATOR),
+    "norm of 40 columns": norm_of_columns(4_600, 40, GENERATOR),
+    "peaks of channels": peaks_of_channels(40, 3, 1_800, GENERATOR),
+    "norm of large columns": norm_of_columns(70_000, 64, GENERATOR),
     **EDGES,
     **NESTED,
     **SORTED,
@@ -276,6 +282,7 @@ BY_ROW = (
     "halves in rows of 197",
 )
 CHANGED = ("softmax", "layer norm, bfloat16", "transposed")
+MEETING = ("norm of columns", "norm of 40 columns", "peaks of channels")
 COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
@@ -303,6 +310,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tor
 
 AS_WELL = {f"{name}, by row": name for name in BY_ROW}
 AS_WELL |= {f"{name}, {change}": name for name in CHANGED for change in SPACE}
+AS_WELL |= {f"{name}, {MET}": name for name in MEETING}
 
 
 @pytest.mark.parametrize("name", [*INTERPRETED, *AS_WELL])
@@ -396,6 +404,27 @@ def test_functions_of_the_library_take_what_is_below_the_least_normal_number(op:
     code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
     flushing = re.findall(r"\w+(?:\.\w+)*\.ftz\.f32", code.asm["ptx"])
     assert set(flushing) <= {"ex2.approx.ftz.f32", "rcp.approx.ftz.f32"}, flushing  # of numbers that cannot be so small
+
+
+@pytest.mark.parametrize("name", [*MEETING, "norm of large columns"])
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_as_many_instances_run_at_a_time_as_meet(name: str, is_wide: bool, tmp_path: Path) -> None:
+    """On a GPU of 132 processors, of 65,536 registers each."""
+    kernel = OWN[name].kernel
+    (program,) = emit_programs(kernel, is_wide, change=MET)
+    code = compiled(kernel, program, module_of((program,), str(tmp_path)), is_wide, True)
+    taken = for_gpu.resources_of(code, program.warps)
+    assert taken.stack_bytes == 0 and taken.warps == program.warps
+    at_a_time = 132 * (65_536 // (32 * program.warps * (-(-taken.registers // 8) * 8)))
+    assert 1.5 * program.meets <= at_a_time, taken
+    ptx = code.asm["ptx"]
+    assert all(len(re.findall(rf"\.{order}\b", ptx)) == 1 for order in ("acq_rel", "release", "acquire")), ptx
+
+
+def test_a_short_row_is_met_over_by_nobody() -> None:
+    kernel = norm_of_columns(4_000, 6, GENERATOR).kernel
+    assert emit_programs(kernel, change=MET) == emit_programs(kernel)
+    assert [program.meets for program in emit_programs(kernel)] == [0] * len(emit_programs(kernel))
 
 
 def text_of(run: ir.Run) -> str:

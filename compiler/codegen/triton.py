@@ -14,6 +14,10 @@ reads:
 
 A reduction over few elements, or one that varies along `y` itself, is a loop over tiles. A scan runs along `y` and
 carries its total from tile to tile. Stores that two iterations may meet in are atomic.
+
+A kernel of two stages, of which the second reads again what the first sums, is their programs one after the other, or
+one whose instances meet: each stores its part of the sums and waits until the last of its rows has joined them; what it
+reads again is still in the cache. Instances are numbered as they begin, so that those that are waited for have begun.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ from compiler.codegen.tile import (
     Change,
     Shape,
     choose,
+    meeting_of,
     pieces_of,
     split_of,
     whole_rows,
@@ -98,6 +103,8 @@ NUMBERS = 100
 """The numbers of tiles go up to here; those of what is left of their rows are above it."""
 SEQUENTIAL = 32
 """A reduction over so few elements is a loop over tiles."""
+MET = "parts_met"
+"""The numbers that instances which meet begin with, then for each of their tiles how many have come, and a gate."""
 UNROLLED = 16
 """Its iterations up to which the loop is written out."""
 ATOMIC = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
@@ -110,18 +117,21 @@ _OURS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; with
-    tiles changed so; as functions that another program calls, with the number of the instance first."""
+    tiles changed so; as functions that another program calls, with the number of the instance first; with instances
+    numbered as they begin."""
 
     is_wide: bool = False
     is_by_row: bool = False
     is_aligned: bool = True
     change: Change = USUAL
     is_called: bool = False
+    is_ticketed: bool = False
 
     @property
     def number(self) -> str:
         """The text of an instance's number."""
-        return f"tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}"
+        first = f'tl.atomic_add({MET}, 1, sem="relaxed")' if self.is_ticketed else "tl.program_id(0)"
+        return f"{first}{'.to(tl.int64)' if self.is_wide else ''}"
 
 
 def emit_programs(
@@ -141,6 +151,12 @@ def emit_programs(
     if kernel.tiles is not None:
         return (product_program(kernel, kernel.tiles, is_wide),)
     manner = Manner(is_wide, is_by_row, is_aligned, change)
+    if kernel.before:
+        met = _met_program(kernel, manner) if change.is_met and not is_by_row else None
+        if met is not None:
+            return (met,)
+        first, last = kernel.stages
+        return *_emitted(replace(first, name=f"{kernel.name}_before"), manner), *_emitted(last, manner)
     return _for_each(kernel, twins_of(kernel), manner) or _emitted(kernel, manner)
 
 
@@ -190,6 +206,17 @@ def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, n
         kernel = replace(kernel, buffers=(*kernel.buffers, *parts.buffers))
         programs.append(_Emitter(emitter.name, kernel, intern, nest, manner, parts).run())
         nest = replace(nest, stores=tuple(parts.joined(store, intern) for store in nest.stores))
+
+
+def _met_program(kernel: Kernel, manner: Manner) -> Program | None:
+    """Both stages of a kernel as one program; None where their rows are short, or sizes are not known."""
+    whole = replace(kernel, stores=(*kernel.before, *kernel.stores), before=())
+    renamed = with_identifiers(whole, _identifier)
+    intern, nests = normalize(renamed)
+    if len(nests) > 1 or kernel.symbols:
+        return None
+    emitter = _Emitter(kernel.name, renamed, intern, nests[0], replace(manner, change=USUAL, is_ticketed=True))
+    return emitter.run_met(len(kernel.before))
 
 
 def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
@@ -257,6 +284,10 @@ class _Emitter:
         self.tiles: dict[tuple[Loop, ...], Tile] = {}
         self.whole: dict[Tile, Place] = {}
         self.early: list[Store] = []
+        self.of_others: frozenset[str] = frozenset()
+        """What other instances of the launch write before it is read."""
+        self.eviction = ""
+        """How soon the cache drops what is read or written along `y`, where that is said."""
 
     def _reads_halves(self, reductions: Sequence[Reduce]) -> bool:
         """Whether what is reduced is of halves, beside what each row has one of."""
@@ -395,6 +426,11 @@ class _Emitter:
     def _run_parts(self, parts: Parts) -> Program:
         loops = self._ordered(parts.reductions[0].loops)
         self.extents |= {loop.var: loop.extent for loop in loops}
+        self._store_parts(parts)
+        return self._program(self._text(None, parts), self._grid(None) * parts.count)
+
+    def _store_parts(self, parts: Parts) -> None:
+        loops = self._ordered(parts.reductions[0].loops)
         tile = self.tiles[loops] = Tile(0, loops, self.blocks.step, "steps", parts)
         self._reduce(tile, parts.reductions)
         for reduction, buffer in zip(parts.reductions, parts.buffers, strict=True):
@@ -402,7 +438,70 @@ class _Emitter:
             where, lines = self._store_lines(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
             for line in lines:
                 where.line(line)
-        return self._program(self._text(None, parts), self._grid(None) * parts.count)
+            del self.root.names[id(reduction)]
+
+    def run_met(self, count_before: int) -> Program | None:
+        """The nest as one program, of whose stores the first so many are of rows, and are made before the others."""
+        parts = self._parts_that_meet()
+        if parts is None:
+            return None
+        groups = self._blocks_of(parts.rows, self.blocks.x)
+        met = Buffer(MET, torch.int32, Int(1) + groups * 2)
+        self.kernel = replace(self.kernel, buffers=(*self.kernel.buffers, *parts.buffers, met))
+        self.dtypes |= {buffer.name: buffer.dtype for buffer in parts.buffers}
+        before, others = self.nest.stores[:count_before], self.nest.stores[count_before:]
+        join = self._join_of(parts, before)
+        self.eviction = "evict_last"
+        self._store_parts(parts)
+        arguments = ", ".join([*(b.name for b in self.kernel.buffers), *self.kernel.symbols])
+        for line in (
+            f"g = pid // {parts.count}",
+            f"if m.is_last({MET} + 1 + g, {parts.count}):",
+            f"    {join.name}(g, {arguments})",
+            f"    m.open_gate({MET} + {self._size(groups + 1)} + g)",
+            "else:",
+            f"    m.pass_gate({MET} + {self._size(groups + 1)} + g)",
+            "tl.debug_barrier()",
+        ):
+            self.root.line(line)
+        self.of_others, self.eviction = frozenset(store.buffer for store in before), "evict_first"
+        self._store(Tile(1, self.y_loops, self.blocks.step, "steps", parts), others)
+        text = f"{join.text}\n{self._text(None, parts)}"
+        program = self._program(text, self._grid(None) * parts.count)
+        return replace(program, workspace=parts.buffers, zeroed=(met,), meets=parts.count)
+
+    def _parts_that_meet(self) -> Parts | None:
+        """All reductions in parts, and the blocks as they are for these; None where that does not go."""
+        found = [e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Reduce)]
+        first = self.levels[0] if self.levels else []
+        moments = [e for e in found if (total := sum_of_moment(e)) is not None and any(total is e for e in first)]
+        rows, length = self._x_total(), product(tuple(loop.extent for loop in self.y_loops))
+        is_simple = len(found) == len(first) + len(moments) and not (self.scans or self.intern.positions)
+        if not is_simple or not isinstance(rows, Int) or not isinstance(length, Int):
+            return None
+        if any(self._ordered(e.loops) != self.y_loops for e in found):
+            return None
+        loads = [e for e in subexpressions(e.body for e in found) if isinstance(e, Load)]
+        least = min((self.dtypes[e.buffer].itemsize for e in loads), default=1)
+        is_x_near = self.nest.lane in {loop.var for loop in self.x_loops[-1:]}
+        meeting = meeting_of(rows.value, length.value, least if is_x_near else 0)
+        if meeting is None:
+            return None
+        self.blocks, count, part = meeting
+        at, members = len(self.kernel.buffers), (*first, *moments)
+        buffers = tuple(Buffer(f"parts_{at + n}", e.dtype, Int(rows.value * count)) for n, e in enumerate(members))
+        return Parts(members, buffers, count, part, self._row(), rows)
+
+    def _join_of(self, parts: Parts, stores: Sequence[Store]) -> Program:
+        """The program that the last of some instances calls: it joins the parts of their rows."""
+        loops = tuple(loop for loop in self.nest.loops if loop.var in self.x_vars)
+        joined = tuple(parts.joined(store, self.intern) for store in stores)
+        nest = Nest(loops, joined, self.nest.lane if self.nest.lane in self.x_vars else None)
+        manner = replace(self.manner, is_called=True, is_ticketed=False)
+        emitter = _Emitter(f"{self.name}_join", self.kernel, self.intern, nest, manner)
+        emitter.blocks = replace(self.blocks, step=self.blocks.step)
+        emitter.of_others = frozenset(buffer.name for buffer in parts.buffers)
+        return emitter.run()
 
     def _program(self, text: str, grid: Index) -> Program:
         workspace = tuple(buffer for buffer in self.kernel.buffers if buffer.name.startswith("parts_"))
@@ -719,7 +818,8 @@ class _Emitter:
             return place, tuple(f"tl.store({pointer}, {value}, mask={mask})" for mask in masks)
         masked = f", mask={mask}" if mask else ""
         if store.mode == "write":
-            return place, (f"tl.store({pointer}, {value}{masked})",)
+            soon = ', eviction_policy="evict_first"' if self.eviction and "y" in axes else ""
+            return place, (f"tl.store({pointer}, {value}{masked}{soon})",)
         if store.mode == "accumulate" and dtype in ATOMIC:
             return place, (f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")',)
         raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
@@ -854,7 +954,12 @@ class _Emitter:
             near, in_x = self._near(edge.width_of(self.dtypes[expr.buffer]), place), self._mask(axes - {"y"}, place)
             mask = f"{near} & {in_x}" if in_x else near
             index = f"{self._lead_base(place)} + {place.tile.lane}" if edge.is_led else index  # type: ignore[union-attr]
-        text = f"tl.load({self._pointer(expr.buffer, index)}{f', mask={mask}, other=0' if mask else ''})"
+        more = f", mask={mask}, other=0" if mask else ""
+        if expr.buffer in self.of_others:
+            more += ', cache_modifier=".cg"'
+        elif self.eviction and "y" in axes:
+            more += f', eviction_policy="{self.eviction}"'
+        text = f"tl.load({self._pointer(expr.buffer, index)}{more})"
         return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
 
     def _pointer(self, buffer: str, index: str) -> str:

@@ -21,7 +21,9 @@ class Program:
     """One launch. `text` defines the function `name` of the buffers and then the symbols of the kernel; `grid` is how
     many instances run, with `warps` warps each; `checks` says whether it stops the device where a check fails.
     `workspace` are further arguments between the buffers and the symbols: memory that the kernel's launches share.
-    `stages` is how many steps of its loops have their loads under way, 0 as many as Triton wants."""
+    `stages` is how many steps of its loops have their loads under way, 0 as many as Triton wants. `zeroed` are
+    arguments behind the workspace: memory that is zero before a launch. So many instances as `meets` wait for each
+    other, and have to run at a time."""
 
     name: str
     text: str
@@ -30,6 +32,8 @@ class Program:
     checks: bool
     workspace: tuple[Buffer, ...] = ()
     stages: int = 0
+    zeroed: tuple[Buffer, ...] = ()
+    meets: int = 0
 
 
 @dataclass(slots=True, eq=False)

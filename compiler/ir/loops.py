@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -203,6 +203,7 @@ class Kernel:
 
     `origins` are the graph nodes that it computes, for the reader of generated code. All buffers are on `device`.
     With `tiles` a GPU computes the one sum of products in it by its tensor cores (`codegen/triton_products.py`).
+    `before` are stores that are all made before any of `stores`, which may read them (`schedule/read_once.py`).
     """
 
     name: str
@@ -213,6 +214,14 @@ class Kernel:
     origins: tuple[str, ...]
     device: torch.device = CPU
     tiles: Tiles | None = None
+    before: tuple[Store, ...] = ()
+
+    @property
+    def stages(self) -> tuple[Kernel, ...]:
+        """What runs one after the other, each as a kernel over all the buffers."""
+        if not self.before:
+            return (self,)
+        return replace(self, stores=self.before, before=()), replace(self, before=())
 
 
 # ---- schedules: what the generated host function does, step by step --------------------------------------------------

@@ -32,7 +32,7 @@ from compiler.ir.loops import Kernel
 from compiler.ir.text import show
 from compiler.journal import count_tuned
 from compiler.options import Options
-from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
+from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda, most_at_a_time
 from compiler.runtime.launch import Loaded
 from compiler.runtime.launched import Code, Launched, Launcher, defined, kept_code, launch_names, machine_of
 from compiler.runtime.triton_build import ALIGNED_BYTES, Built, NotBuilt, Wanted, module_at, triton_code
@@ -194,9 +194,20 @@ class Variants:
             if isinstance(answer, NotBuilt):
                 raise _failed(program, answer)
             codes.append(_on_device(wanted, answer, self.device))
+        if not all(self._can_meet(program, code) for program, code in zip(plan.programs, codes, strict=True)):
+            apart = self.planned(replace(of, change=USUAL))
+            self.take(of, apart, workers().build_all(apart.wanted))
+            return
         text = self._launches(plan.programs, codes)
         launch = defined(text, "launch", launch_names(self.device, [code.named for code in codes]))
         self.variants[of] = _Made(text, tuple(codes), launch)
+
+    def _can_meet(self, program: Program, code: _Code) -> bool:
+        """Whether as many instances run at a time on the device as wait for each other."""
+        return not program.meets or (
+            bool(code.threads)
+            and program.meets <= most_at_a_time(code.function, code.threads, code.shared, self.device)
+        )
 
     def _variant(self, wanted: _Variant) -> _Made:
         """The kernel's launches, one after the other, compiled now if they were not before."""
@@ -253,8 +264,13 @@ class Variants:
             lines += [f"    room = empty({sum(room.values()) + ROOM * len(room)}, dtype=u8, device=device)"]
             lines += ["    start = room.data_ptr()"]
             lines += [f"    {name} = start + {at}" for name, at in zip(room, starts, strict=False)]
+        for buffer in (buffer for program in programs for buffer in program.zeroed):
+            size = buffer.numel.value * buffer.dtype.itemsize  # type: ignore[union-attr]
+            lines += [f"    of_{buffer.name} = zeros({size}, dtype=u8, device=device)"]
+            lines += [f"    {buffer.name} = of_{buffer.name}.data_ptr()"]
         for number, (program, code) in enumerate(zip(programs, codes, strict=True)):
-            own = ", ".join([*buffers, *(buffer.name for buffer in program.workspace), *kernel.symbols])
+            more = (buffer.name for buffer in (*program.workspace, *program.zeroed))
+            own = ", ".join([*buffers, *more, *kernel.symbols])
             grid = str(program.grid.value) if isinstance(program.grid, Int) else "grid"
             launch = code.call(number, grid, self.device, own)
             if isinstance(program.grid, Int):
@@ -289,7 +305,7 @@ def path_of(text: str, cache: str) -> str:
 
 def signature_of(kernel: Kernel, program: Program, is_wide: bool) -> list[str]:
     """The types of a program's arguments, as Triton names them, in order."""
-    pointers = [f"*{memory_type(buffer.dtype)}" for buffer in (*kernel.buffers, *program.workspace)]
+    pointers = [f"*{memory_type(buffer.dtype)}" for buffer in (*kernel.buffers, *program.workspace, *program.zeroed)]
     return [*pointers, *("i64" if is_wide else "i32" for _ in kernel.symbols)]
 
 
