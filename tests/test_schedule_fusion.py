@@ -153,6 +153,35 @@ def normalized_by_channels(
     return ((x * factor[:, None, None] + (b - mean * factor)[:, None, None]).relu(),)
 
 
+def gradients_of_norm_and_relu(
+    grad: torch.Tensor, y: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Those of a batch norm and its ReLU, of halves that are computed with as float32."""
+    masked = torch.where(y <= 0, 0.0, grad.float())
+    gap = x.float() - mean
+    total, along = masked.sum(0), (masked * gap).sum(0)
+    return ((masked - total / len(x) - gap * along * rstd**2 / len(x)) * rstd).to(x.dtype), along * rstd, total
+
+
+def test_fuse_computes_again_what_takes_more_bytes_to_store() -> None:
+    """The gradient behind the ReLU, as float32, is read by three, and is made of two halves."""
+    halves = [torch.randn(300, 64).to(torch.bfloat16) for _ in range(3)]
+    schedule = check(gradients_of_norm_and_relu, *halves, torch.randn(64), torch.rand(64), rtol=2e-2, atol=2e-2)
+    made = [step for step in schedule.steps if isinstance(step, Allocate)]
+    assert [step.dtype for step in made if len(step.size) == 2] == [torch.bfloat16]
+
+
+def test_fuse_stores_what_takes_as_many_bytes_to_compute_again() -> None:
+    """A sum of four tensors that two sums read, along other axes."""
+
+    def function(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = args[0] + args[1] + args[2] + args[3]
+        return total.sum(0), total.sum(1)
+
+    schedule = planned(traced(function, *(torch.randn(300, 200) for _ in range(4))))
+    assert any(isinstance(step, Allocate) and len(step.size) == 2 for step in schedule.steps)
+
+
 @pytest.mark.parametrize(("device", "kernels"), [("cpu", 2), ("cuda", 1)])
 def test_fuse_launches_nothing_for_small_values_of_inputs_on_a_gpu(
     device: str, kernels: int, monkeypatch: pytest.MonkeyPatch

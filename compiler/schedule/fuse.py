@@ -68,6 +68,10 @@ SPREAD = 4
 """How many times larger than what it reads a value is that is computed again rather than stored."""
 MOST_SPREAD = {"cpu": 10, "cuda": 60}
 """The work of an element of such a value: a GPU computes some ten numbers in the time that one takes to and fro."""
+MOST_AGAIN = {"cpu": 8, "cuda": 16}
+"""The work of an element of a value that is computed again by each of up to three readers, where that moves less."""
+LESS = 0.8
+"""The share of the bytes, at most, that moving less is."""
 MOST_OF_INPUTS = {"cpu": 0, "cuda": 1 << 14}
 """Elements of a value of nothing but inputs, as the factors of a batch norm are, that its readers compute again: a GPU
 takes longer to launch the kernel that stores it."""
@@ -338,7 +342,20 @@ class _Fusion:
             return True
         if effort <= WORK_OF_INPUTS and use.users <= 2 and self._is_small_of_inputs(tensor, found):
             return True
-        return times <= 3 and effort <= MOST_SPREAD.get(tensor.device.type, 0) and self._is_spread(tensor, found)
+        if times > 3:
+            return False
+        if effort <= MOST_AGAIN.get(tensor.device.type, 0) and self._moves_less(tensor, found, times):
+            return True
+        return effort <= MOST_SPREAD.get(tensor.device.type, 0) and self._is_spread(tensor, found)
+
+    def _moves_less(self, tensor: Tensor, found: list[Expr], times: float) -> bool:
+        """Whether reading again what a value is computed from takes fewer bytes than storing it and reading that."""
+        sources = {element.tensor for element in found if isinstance(element, Element)}
+        read = sum(self._bytes_of(self.lowered.tensors[name]) for name in sources)
+        return times * read <= LESS * (read + (1 + times) * self._bytes_of(tensor))
+
+    def _bytes_of(self, tensor: Tensor) -> int:
+        return self.cost.count(numbers_of(tensor)) * tensor.dtype.itemsize
 
     def _is_small_of_inputs(self, tensor: Tensor, found: list[Expr]) -> bool:
         """Whether a value would be a kernel of its own that takes next to no time but for its launch."""
