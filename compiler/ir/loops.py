@@ -2,6 +2,7 @@
 
     Kernel := name, loops: (Loop, ...), stores: (Store, ...), buffers: (Buffer, ...), symbols: (name, ...), origins
               [, tiles: by which tiles a GPU computes a product of matrices]
+              [, before: (Store, ...), all made before `stores`, which may read them]
     Loop   := var in [0, extent)
     Store  := buffer[index] (= | += | *= | max= | min=) expr    once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
