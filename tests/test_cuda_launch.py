@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from compiler.runtime.build import find_compiler
-from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda, most_at_a_time
+from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 
 STAND_IN = """
 extern "C" {
@@ -46,11 +46,6 @@ int cuFuncSetAttribute(void* function, int which, int value) {
   attribute[0] = (long long)function, attribute[1] = which, attribute[2] = value;
   return 0;
 }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, void* function, int threads, unsigned long shared) {
-  *count = refused ? 0 : (int)((long long)function + threads + shared);
-  return refused ? 201 : 0;
-}
-int cuDeviceGetAttribute(int* value, int which, int device) { *value = which * 100 + device; return 0; }
 int cuGetErrorString(int, const char** name) { *name = "out of something"; return 0; }
 }
 """
@@ -122,18 +117,6 @@ def test_code_is_loaded_in_the_context_of_its_device(driver: Path) -> None:
     assert (ctypes.c_longlong * 3).in_dll(ctypes.CDLL(str(driver)), "attribute")[0] == 0, "shared memory as it may be"
     assert load_cuda(b"code", "kernel", 64 << 10, 1, str(driver)) == 12
     assert list((ctypes.c_longlong * 3).in_dll(ctypes.CDLL(str(driver)), "attribute")) == [12, 8, 64 << 10]
-
-
-def test_so_many_instances_run_at_a_time_as_the_driver_says_for_each_processor(driver: Path) -> None:
-    assert most_at_a_time(12, 256, 1024, 3, str(driver)) == (12 + 256 + 1024) * 1603
-    assert number(driver, "context_now").value == 5
-    refused = number(driver, "refused")
-    refused.value = 1
-    try:
-        with pytest.raises(RuntimeError, match=r"out of something \(201\)"):
-            most_at_a_time(12, 256, 1024, 3, str(driver))
-    finally:
-        refused.value = 0
 
 
 def test_code_that_the_driver_refuses_is_an_error(driver: Path) -> None:

@@ -120,24 +120,23 @@ def test_a_damaged_code_is_never_loaded(launches: list[Launch], tmp_path: Path) 
         assert again(first, tmp_path) is None
 
 
-@pytest.mark.parametrize("at_a_time", [10_000, 3])
-def test_instances_meet_where_they_run_at_a_time(
-    launches: list[Launch], tmp_path: Path, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_met", [True, False])
+def test_instances_that_meet_begin_with_zeros(
+    launches: list[Launch], tmp_path: Path, is_met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They begin with numbers that are zero; elsewhere the two stages are launches of their own."""
+    """Where they do not, the two stages are launches of their own."""
     from compiler.runtime import triton_launch
 
-    monkeypatch.setattr(triton_launch, "most_at_a_time", lambda *given: at_a_time)
     zeros = SimpleNamespace(data_ptr=lambda: 1 << 30)
     monkeypatch.setattr(torch, "zeros", lambda *size, **more: zeros)
     kernel = norm_of_columns(34_000, 6, torch.Generator()).kernel
     kernel = replace(kernel, name="norm", device=torch.device("cuda", 0))
     made = triton_launch.Variants(kernel, str(tmp_path))
-    made.settle(Change(is_met=True))
+    made.settle(Change(is_met=is_met))
     arguments = [4096 * n for n in range(1, 1 + len(kernel.buffers))]
     made.first().launch(*arguments)
-    assert len(launches) == (1 if at_a_time > 3 else 3)
-    assert (1 << 30 in launches[0]) is (at_a_time > 3)
+    assert len(launches) == (1 if is_met else 3)
+    assert (1 << 30 in launches[0]) is is_met
     assert all(values[6 : 6 + len(arguments)] == tuple(arguments) for values in launches)
     place = made.place(made.first())
     assert place is not None and parse(place.kernel) == kernel

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from compiler.codegen.tile import MEETING as MEETING_AT_MOST
 from compiler.codegen.tile import SPACE, Blocks, Change, Shape, choose, split_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.codegen.triton_tiles import Program
@@ -262,7 +263,7 @@ OWN = {
     "norms of symbolic rows": norms_of_symbolic_rows(),
     "sum of nothing": sum_of_nothing(),
     "position in a short row": position_in_a_short_row(),
-    "norm of columns": norm_of_columns(34_000, 6, GENERATOR),
+    "norm of columns": norm_of_columns(9_000, 6, GENERATOR),
     "norm of 40 columns": norm_of_columns(4_600, 40, GENERATOR),
     "peaks of channels": peaks_of_channels(40, 3, 1_800, GENERATOR),
     "norm of large columns": norm_of_columns(70_000, 64, GENERATOR),
@@ -408,23 +409,24 @@ def test_functions_of_the_library_take_what_is_below_the_least_normal_number(op:
 
 @pytest.mark.parametrize("name", [*MEETING, "norm of large columns"])
 @pytest.mark.parametrize("is_wide", [False, True])
-def test_as_many_instances_run_at_a_time_as_meet(name: str, is_wide: bool, tmp_path: Path) -> None:
-    """On a GPU of 132 processors, of 65,536 registers each."""
+def test_more_instances_run_at_a_time_than_meet(name: str, is_wide: bool, tmp_path: Path) -> None:
+    """On a GPU of 132 processors, of 65,536 registers each, so that some read while others wait."""
     kernel = OWN[name].kernel
     (program,) = emit_programs(kernel, is_wide, change=MET)
     code = compiled(kernel, program, module_of((program,), str(tmp_path)), is_wide, True)
     taken = for_gpu.resources_of(code, program.warps)
     assert taken.stack_bytes == 0 and taken.warps == program.warps
-    at_a_time = 132 * (65_536 // (32 * program.warps * (-(-taken.registers // 8) * 8)))
-    assert 1.5 * program.meets <= at_a_time, taken
-    ptx = code.asm["ptx"]
-    assert all(len(re.findall(rf"\.{order}\b", ptx)) == 1 for order in ("acq_rel", "release", "acquire")), ptx
+    if not is_wide:
+        at_a_time = 132 * (65_536 // (32 * program.warps * (-(-taken.registers // 8) * 8)))
+        assert at_a_time >= 1.5 * MEETING_AT_MOST, taken
+    orders = {order: len(re.findall(rf"\.{order}\b", code.asm["ptx"])) for order in ("acq_rel", "release", "acquire")}
+    assert orders["acquire"] == 1 and orders["acq_rel"] == orders["release"] > 0, orders
 
 
-def test_a_short_row_is_met_over_by_nobody() -> None:
+def test_nobody_meets_over_short_rows() -> None:
     kernel = norm_of_columns(4_000, 6, GENERATOR).kernel
     assert emit_programs(kernel, change=MET) == emit_programs(kernel)
-    assert [program.meets for program in emit_programs(kernel)] == [0] * len(emit_programs(kernel))
+    assert len(emit_programs(OWN["norm of columns"].kernel, change=MET)) == 1 < len(emit_programs(kernel))
 
 
 def text_of(run: ir.Run) -> str:

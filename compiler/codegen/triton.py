@@ -16,8 +16,7 @@ A reduction over few elements, or one that varies along `y` itself, is a loop ov
 carries its total from tile to tile. Stores that two iterations may meet in are atomic.
 
 A kernel of two stages, of which the second reads again what the first sums, is their programs one after the other, or
-one whose instances meet: each stores its part of the sums and waits until the last of its rows has joined them; what it
-reads again is still in the cache. Instances are numbered as they begin, so that those that are waited for have begun.
+one whose instances meet in between (`codegen/meeting.py`): what each reads again is still in the cache.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from compiler.codegen.early_stores import early_stores
 from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_up
 from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
+from compiler.codegen.meeting import MET, Meeting
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.tile import (
@@ -103,8 +103,6 @@ NUMBERS = 100
 """The numbers of tiles go up to here; those of what is left of their rows are above it."""
 SEQUENTIAL = 32
 """A reduction over so few elements is a loop over tiles."""
-MET = "parts_met"
-"""The numbers that instances which meet begin with, then for each of their tiles how many have come, and a gate."""
 UNROLLED = 16
 """Its iterations up to which the loop is written out."""
 ATOMIC = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
@@ -117,21 +115,18 @@ _OURS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; with
-    tiles changed so; as functions that another program calls, with the number of the instance first; with instances
-    numbered as they begin."""
+    tiles changed so; as functions that another program calls, with the number of the instance first."""
 
     is_wide: bool = False
     is_by_row: bool = False
     is_aligned: bool = True
     change: Change = USUAL
     is_called: bool = False
-    is_ticketed: bool = False
 
     @property
     def number(self) -> str:
         """The text of an instance's number."""
-        first = f'tl.atomic_add({MET}, 1, sem="relaxed")' if self.is_ticketed else "tl.program_id(0)"
-        return f"{first}{'.to(tl.int64)' if self.is_wide else ''}"
+        return f"tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}"
 
 
 def emit_programs(
@@ -215,8 +210,29 @@ def _met_program(kernel: Kernel, manner: Manner) -> Program | None:
     intern, nests = normalize(renamed)
     if len(nests) > 1 or kernel.symbols:
         return None
-    emitter = _Emitter(kernel.name, renamed, intern, nests[0], replace(manner, change=USUAL, is_ticketed=True))
-    return emitter.run_met(len(kernel.before))
+    (nest,), called = nests, replace(manner, change=USUAL, is_called=True)
+    found = _Emitter(kernel.name, renamed, intern, nest, called).parts_that_meet()
+    if found is None:
+        return None
+    parts, blocks, groups = found
+    arguments = ", ".join([*(buffer.name for buffer in (*renamed.buffers, *parts.buffers)), MET])
+    meeting = Meeting(kernel.name, arguments, parts.count, groups, manner.is_wide)
+    met = Buffer(MET, torch.int32, Int(meeting.size))
+    inside = replace(renamed, buffers=(*renamed.buffers, *parts.buffers, met))
+    before, others = nest.stores[: len(kernel.before)], nest.stores[len(kernel.before) :]
+
+    def emitter(name: str, own: Nest, split: Parts | None = None) -> _Emitter:
+        made = _Emitter(name, inside, intern, own, called, split)
+        made.blocks = blocks
+        return made
+
+    sums, rest = emitter(meeting.sums, nest, parts), emitter(meeting.rest, nest)
+    join = emitter(meeting.join, rest.rows_alone([parts.joined(store, intern) for store in before]))
+    join.of_others = frozenset(buffer.name for buffer in parts.buffers)
+    sums.eviction = "evict_last"
+    own = join.run(), sums.run(), rest.run_again(parts, others, frozenset(store.buffer for store in before))
+    text = "\n".join([*(program.text for program in own), meeting.text(renamed.origins)])
+    return Program(kernel.name, text, Int(parts.count * groups), blocks.warps, False, parts.buffers, zeroed=(met,))
 
 
 def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
@@ -440,38 +456,21 @@ class _Emitter:
                 where.line(line)
             del self.root.names[id(reduction)]
 
-    def run_met(self, count_before: int) -> Program | None:
-        """The nest as one program, of whose stores the first so many are of rows, and are made before the others."""
-        parts = self._parts_that_meet()
-        if parts is None:
-            return None
-        groups = self._blocks_of(parts.rows, self.blocks.x)
-        met = Buffer(MET, torch.int32, Int(1) + groups * 2)
-        self.kernel = replace(self.kernel, buffers=(*self.kernel.buffers, *parts.buffers, met))
-        self.dtypes |= {buffer.name: buffer.dtype for buffer in parts.buffers}
-        before, others = self.nest.stores[:count_before], self.nest.stores[count_before:]
-        join = self._join_of(parts, before)
-        self.eviction = "evict_last"
-        self._store_parts(parts)
-        arguments = ", ".join([*(b.name for b in self.kernel.buffers), *self.kernel.symbols])
-        for line in (
-            f"g = pid // {parts.count}",
-            f"if m.is_last({MET} + 1 + g, {parts.count}):",
-            f"    {join.name}(g, {arguments})",
-            f"    m.open_gate({MET} + {self._size(groups + 1)} + g)",
-            "else:",
-            f"    m.pass_gate({MET} + {self._size(groups + 1)} + g)",
-            "tl.debug_barrier()",
-        ):
-            self.root.line(line)
-        self.of_others, self.eviction = frozenset(store.buffer for store in before), "evict_first"
-        self._store(Tile(1, self.y_loops, self.blocks.step, "steps", parts), others)
-        text = f"{join.text}\n{self._text(None, parts)}"
-        program = self._program(text, self._grid(None) * parts.count)
-        return replace(program, workspace=parts.buffers, zeroed=(met,), meets=parts.count)
+    def run_again(self, parts: Parts, stores: Sequence[Store], of_others: frozenset[str]) -> Program:
+        """The stores over a part of the rows, of which other instances have written some buffers before."""
+        self.of_others, self.eviction = of_others, "evict_first"
+        self.is_narrow = all(self.dtypes[store.buffer] in HALVES for store in stores)
+        self._store(Tile(0, self.y_loops, self.blocks.step, "steps", parts), stores)
+        return self._program(self._text(None, parts), self._grid(None) * parts.count)
 
-    def _parts_that_meet(self) -> Parts | None:
-        """All reductions in parts, and the blocks as they are for these; None where that does not go."""
+    def rows_alone(self, stores: Sequence[Store]) -> Nest:
+        """Stores of rows as a nest of their own."""
+        loops = tuple(loop for loop in self.nest.loops if loop.var in self.x_vars)
+        return Nest(loops, tuple(stores), self.nest.lane if self.nest.lane in self.x_vars else None)
+
+    def parts_that_meet(self) -> tuple[Parts, Blocks, int] | None:
+        """All reductions in parts, the blocks of instances that meet, and over how many tiles of rows these do; None
+        where that does not go."""
         found = [e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Reduce)]
         first = self.levels[0] if self.levels else []
         moments = [e for e in found if (total := sum_of_moment(e)) is not None and any(total is e for e in first)]
@@ -487,21 +486,10 @@ class _Emitter:
         meeting = meeting_of(rows.value, length.value, least if is_x_near else 0)
         if meeting is None:
             return None
-        self.blocks, count, part = meeting
+        blocks, count, part = meeting
         at, members = len(self.kernel.buffers), (*first, *moments)
         buffers = tuple(Buffer(f"parts_{at + n}", e.dtype, Int(rows.value * count)) for n, e in enumerate(members))
-        return Parts(members, buffers, count, part, self._row(), rows)
-
-    def _join_of(self, parts: Parts, stores: Sequence[Store]) -> Program:
-        """The program that the last of some instances calls: it joins the parts of their rows."""
-        loops = tuple(loop for loop in self.nest.loops if loop.var in self.x_vars)
-        joined = tuple(parts.joined(store, self.intern) for store in stores)
-        nest = Nest(loops, joined, self.nest.lane if self.nest.lane in self.x_vars else None)
-        manner = replace(self.manner, is_called=True, is_ticketed=False)
-        emitter = _Emitter(f"{self.name}_join", self.kernel, self.intern, nest, manner)
-        emitter.blocks = replace(self.blocks, step=self.blocks.step)
-        emitter.of_others = frozenset(buffer.name for buffer in parts.buffers)
-        return emitter.run()
+        return Parts(members, buffers, count, part, self._row(), rows), blocks, -(-rows.value // blocks.x)
 
     def _program(self, text: str, grid: Index) -> Program:
         workspace = tuple(buffer for buffer in self.kernel.buffers if buffer.name.startswith("parts_"))

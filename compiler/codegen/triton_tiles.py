@@ -22,8 +22,7 @@ class Program:
     many instances run, with `warps` warps each; `checks` says whether it stops the device where a check fails.
     `workspace` are further arguments between the buffers and the symbols: memory that the kernel's launches share.
     `stages` is how many steps of its loops have their loads under way, 0 as many as Triton wants. `zeroed` are
-    arguments behind the workspace: memory that is zero before a launch. So many instances as `meets` wait for each
-    other, and have to run at a time."""
+    arguments behind the workspace: memory that is zero before a launch."""
 
     name: str
     text: str
@@ -33,7 +32,6 @@ class Program:
     workspace: tuple[Buffer, ...] = ()
     stages: int = 0
     zeroed: tuple[Buffer, ...] = ()
-    meets: int = 0
 
 
 @dataclass(slots=True, eq=False)

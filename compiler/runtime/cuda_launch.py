@@ -21,8 +21,6 @@ SHARED_BYTES = 8
 """The attribute of a function that says how much shared memory its launches may ask for."""
 ALWAYS_SHARED = 48 << 10
 """What they may ask for without it."""
-PROCESSORS = 16
-"""The attribute of a device that says how many processors it has."""
 MOST_VALUES = 250
 """The arguments of a function, at most."""
 
@@ -57,21 +55,6 @@ def load_cuda(code: bytes, name: str, shared: int, device: int, library: str = D
         if shared > ALWAYS_SHARED:
             _check(driver, driver.cuFuncSetAttribute(function, SHARED_BYTES, shared))
     return int(function.value or 0)
-
-
-def most_at_a_time(function: int, threads: int, shared: int, device: int, library: str = DRIVER) -> int:
-    """How many instances of a function of so many threads, with so many bytes of shared memory each, run at a time on
-    a device that runs nothing else.
-
-    Raises: RuntimeError for an error of the driver, and where there is none.
-    """
-    driver = _driver(library)
-    each, processors = ctypes.c_int(), ctypes.c_int()
-    given = ctypes.byref(each), ctypes.c_void_p(function), threads, ctypes.c_size_t(shared)
-    with _context_of(device, driver):
-        _check(driver, driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(*given))
-        _check(driver, driver.cuDeviceGetAttribute(ctypes.byref(processors), PROCESSORS, device))
-    return each.value * processors.value
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from compiler.ir.loops import Kernel
 from compiler.ir.text import show
 from compiler.journal import count_tuned
 from compiler.options import Options
-from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda, most_at_a_time
+from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 from compiler.runtime.launch import Loaded
 from compiler.runtime.launched import Code, Launched, Launcher, defined, kept_code, launch_names, machine_of
 from compiler.runtime.triton_build import ALIGNED_BYTES, Built, NotBuilt, Wanted, module_at, triton_code
@@ -194,20 +194,9 @@ class Variants:
             if isinstance(answer, NotBuilt):
                 raise _failed(program, answer)
             codes.append(_on_device(wanted, answer, self.device))
-        if not all(self._can_meet(program, code) for program, code in zip(plan.programs, codes, strict=True)):
-            apart = self.planned(replace(of, change=USUAL))
-            self.take(of, apart, workers().build_all(apart.wanted))
-            return
         text = self._launches(plan.programs, codes)
         launch = defined(text, "launch", launch_names(self.device, [code.named for code in codes]))
         self.variants[of] = _Made(text, tuple(codes), launch)
-
-    def _can_meet(self, program: Program, code: _Code) -> bool:
-        """Whether as many instances run at a time on the device as wait for each other."""
-        return not program.meets or (
-            bool(code.threads)
-            and program.meets <= most_at_a_time(code.function, code.threads, code.shared, self.device)
-        )
 
     def _variant(self, wanted: _Variant) -> _Made:
         """The kernel's launches, one after the other, compiled now if they were not before."""
