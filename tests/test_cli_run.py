@@ -123,7 +123,7 @@ def test_run_goes_on_where_the_harness_itself_raises(
 def test_run_excuses_what_the_ledger_lists(monkeypatch: pytest.MonkeyPatch, cases: str) -> None:
     tomorrow = datetime.date.today() + datetime.timedelta(1)
     known = ledger.Known("mine.*", "infer", "*", "stride", "a reason", "someone", tomorrow)
-    monkeypatch.setattr(cli.ledger, "read", lambda: (known,))
+    monkeypatch.setattr(cli.ledger, "read", lambda device: (known,))
     result = run(monkeypatch, FakeRun({"mine.second": "diverged"}), cases, "--backend", "eager")
     assert result.exit_code == 0, result.output
     assert "diverged (known)" in result.output and "a reason" in result.output
