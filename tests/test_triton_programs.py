@@ -423,6 +423,11 @@ def test_more_instances_run_at_a_time_than_meet(name: str, is_wide: bool, tmp_pa
     assert orders["acquire"] == 1 and orders["acq_rel"] == orders["release"] > 0, orders
 
 
+def test_tiles_of_instances_that_meet_can_be_measured() -> None:
+    texts = [emit_programs(OWN["norm of large columns"].kernel, change=each) for each in SPACE if each.is_met]
+    assert len(texts) == len(set(texts)) == 7 and all(len(programs) == 1 for programs in texts)
+
+
 def test_nobody_meets_over_short_rows() -> None:
     kernel = norm_of_columns(4_000, 6, GENERATOR).kernel
     assert emit_programs(kernel, change=MET) == emit_programs(kernel)

@@ -124,7 +124,9 @@ SPACE = (
     *(Change(warps=1), Change(warps=-1)),
     *(Change(x=1), Change(x=1, warps=1), Change(x=-1), Change(x=-1, warps=-1)),
     *(Change(step=1), Change(step=1, warps=1), Change(step=-1), Change(step=-1, warps=-1)),
-    Change(is_met=True),
+    *(Change(is_met=True), Change(is_met=True, warps=-1), Change(is_met=True, warps=1)),
+    *(Change(is_met=True, step=1), Change(is_met=True, x=1)),
+    *(Change(is_met=True, x=-1), Change(is_met=True, x=-1, step=1)),
 )
 """What measuring chooses from. Changes that come to the same text are one."""
 
@@ -252,14 +254,14 @@ def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
     return -(-length // part), part
 
 
-def meeting_of(rows: int, length: int, least_bytes: int) -> tuple[Blocks, int, int] | None:
+def meeting_of(rows: int, length: int, least_bytes: int, change: Change = USUAL) -> tuple[Blocks, int, int] | None:
     """The blocks of instances that meet over rows, how many do, and how many elements of a row each has; None where
     rows are short. `least_bytes` are those of the smallest element where rows are neighbours in memory, else 0."""
     x = min(power_above(rows), MET_WIDTH // least_bytes) if least_bytes else 1
-    step = MET_ELEMENTS // x
-    part = -(-length // (MEETING * step)) * step
+    blocks = change.of(Blocks(x, MET_WARPS, 0, MET_ELEMENTS // x))
+    part = -(-length // (MEETING * blocks.step)) * blocks.step
     count = -(-length // part)
-    return (Blocks(x, MET_WARPS, 0, step), count, part) if count >= LEAST_MEETING else None
+    return (blocks, count, part) if count >= LEAST_MEETING else None
 
 
 def _warps(elements: int, each: int = POINTWISE) -> int:

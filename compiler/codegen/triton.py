@@ -211,7 +211,7 @@ def _met_program(kernel: Kernel, manner: Manner) -> Program | None:
     if len(nests) > 1 or kernel.symbols:
         return None
     (nest,), called = nests, replace(manner, change=USUAL, is_called=True)
-    found = _Emitter(kernel.name, renamed, intern, nest, called).parts_that_meet()
+    found = _Emitter(kernel.name, renamed, intern, nest, manner).parts_that_meet()
     if found is None:
         return None
     parts, blocks, groups = found
@@ -483,7 +483,7 @@ class _Emitter:
         loads = [e for e in subexpressions(e.body for e in found) if isinstance(e, Load)]
         least = min((self.dtypes[e.buffer].itemsize for e in loads), default=1)
         is_x_near = self.nest.lane in {loop.var for loop in self.x_loops[-1:]}
-        meeting = meeting_of(rows.value, length.value, least if is_x_near else 0)
+        meeting = meeting_of(rows.value, length.value, least if is_x_near else 0, self.manner.change)
         if meeting is None:
             return None
         blocks, count, part = meeting
