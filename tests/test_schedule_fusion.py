@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from compiler.ir import rewrite
-from compiler.ir.loops import Allocate, CallAten, Kernel, Launch, Reuse, Schedule
+from compiler.ir.loops import Allocate, CallAten, Kernel, Launch, Reduce, Reuse, Schedule
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.text import show
 from compiler.schedule.dependence import may_overwrite
@@ -141,8 +141,11 @@ def test_fuse_does_not_evaluate_an_expensive_value_in_a_broadcast() -> None:
 
 
 def _calls(kernel: Kernel) -> list[str]:
-    found = rewrite.nodes(*(store.expr for store in kernel.stores))
-    return [node.op for node in found if isinstance(node, rewrite.Call)]
+    return [node.op for node in nodes_of(kernel) if isinstance(node, rewrite.Call)]
+
+
+def nodes_of(kernel: Kernel) -> list[rewrite.Expr]:
+    return rewrite.nodes(*(store.expr for store in kernel.stores))
 
 
 def normalized_by_channels(
@@ -362,3 +365,38 @@ def test_the_largest_of_some_sums_is_one_of_them(stride: tuple[int, ...]) -> Non
         run(ours).sum().backward()
         torch.linalg.matrix_norm(theirs, 1).sum().backward()
         assert torch.equal(ours.grad, theirs.grad)
+
+
+def turned_by_positions(grad: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """The gradient of queries or keys whose halves were turned by their positions."""
+    moved = grad * sin
+    return grad * cos + torch.cat((moved[..., 16:], -moved[..., :16]), -1)
+
+
+def test_fuse_turns_by_positions_in_one_kernel() -> None:
+    """No half is stored that the other is put beside."""
+
+    def function(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (turned_by_positions(*args).transpose(0, 1).contiguous(),)
+
+    schedule = check(function, torch.randn(6, 40, 32), torch.randn(40, 32), torch.randn(40, 32), rtol=1e-5, atol=1e-5)
+    assert len(launches(schedule)) == writes(schedule) == 1
+
+
+def test_fuse_adds_a_few_elements_up_where_their_sum_is_read() -> None:
+    """As gradients of keys that two heads share."""
+
+    def function(grad: torch.Tensor, cos: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = grad.sum(1)
+        return total * cos, (total.transpose(0, 1) + 1).contiguous()
+
+    schedule = check(function, torch.randn(6, 2, 40, 32), torch.randn(40, 32), rtol=1e-5, atol=1e-5)
+    assert writes(schedule) == 2
+    assert not any(isinstance(node, Reduce) for kernel in schedule.kernels for node in nodes_of(kernel))
+
+
+def test_fuse_adds_negative_zeros_up_as_eager() -> None:
+    zeros = torch.full((3, 2, 50), -0.0)
+    schedule = planned(traced(lambda x: (x.sum(1) * 2,), zeros))
+    (found,) = executable(schedule)([zeros])
+    assert torch.equal(found.signbit(), (zeros.sum(1) * 2).signbit())
