@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from compiler.ir import rewrite
-from compiler.ir.loops import Allocate, CallAten, Kernel, Launch, Reduce, Reuse, Schedule
+from compiler.ir.loops import Allocate, CallAten, Kernel, Launch, Reuse, Schedule
 from compiler.ir.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.text import show
 from compiler.schedule.dependence import may_overwrite
@@ -381,18 +381,6 @@ def test_fuse_turns_by_positions_in_one_kernel() -> None:
 
     schedule = check(function, torch.randn(6, 40, 32), torch.randn(40, 32), torch.randn(40, 32), rtol=1e-5, atol=1e-5)
     assert len(launches(schedule)) == writes(schedule) == 1
-
-
-def test_fuse_adds_a_few_elements_up_where_their_sum_is_read() -> None:
-    """As gradients of keys that two heads share."""
-
-    def function(grad: torch.Tensor, cos: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        total = grad.sum(1)
-        return total * cos, (total.transpose(0, 1) + 1).contiguous()
-
-    schedule = check(function, torch.randn(6, 2, 40, 32), torch.randn(40, 32), rtol=1e-5, atol=1e-5)
-    assert writes(schedule) == 2
-    assert not any(isinstance(node, Reduce) for kernel in schedule.kernels for node in nodes_of(kernel))
 
 
 def test_fuse_adds_negative_zeros_up_as_eager() -> None:

@@ -17,13 +17,11 @@ Cost: near-linear in nodes; expressions are bounded in size and depth, and what 
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from compiler.ir.index import ONE, ZERO, Index, Int, Symbol, substitute, symbols
+from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
 from compiler.ir.loops import Call, Check, Element, Expr, Reduce, Ref, Scan
 from compiler.ir.lowered import (
     Called,
@@ -43,10 +41,7 @@ from compiler.ir.rewrite import (
     Substitution,
     call,
     children,
-    constant,
-    convert,
     loops_bound_by,
-    map_children,
     nodes,
     on_lane,
 )
@@ -75,8 +70,6 @@ MOST_SPREAD = {"cpu": 10, "cuda": 60}
 """The work of an element of such a value: a GPU computes some ten numbers in the time that one takes to and fro."""
 MOST_AGAIN = {"cpu": 8, "cuda": 16}
 """The work of an element of a value that is computed again by each of up to three readers, where that moves less."""
-FEW_ELEMENTS = 4
-"""Elements whose sum is written out."""
 LESS = 0.8
 """The share of the bytes, at most, that moving less is."""
 MOST_OF_INPUTS = {"cpu": 0, "cuda": 1 << 14}
@@ -162,40 +155,6 @@ def _is_decided_by_halves(expr: Expr) -> bool:
         isinstance(node, Call | Reduce) and node.op in DISCONTINUOUS and any(e.dtype in NARROW for e in elements(node))
         for node in nodes(expr)
     )
-
-
-def _written_out(expr: Expr, ranges: ChainMap[str, Index]) -> Expr:
-    """The expression with sums over a few elements, as those of heads that share a key, added up one by one: they are
-    arithmetic like any other then, which what reads them computes."""
-    if not any(isinstance(node, Reduce) and _is_of_few(node) for node in nodes(expr)):
-        return expr
-    memo: dict[Expr, Expr] = {}
-
-    def written(old: Expr) -> Expr:
-        if old not in memo:
-            new = map_children(old, written)
-            memo[old] = _added_up(new, ranges) if isinstance(new, Reduce) and _is_of_few(new) else new
-        return memo[old]
-
-    return written(expr)
-
-
-def _is_of_few(expr: Reduce) -> bool:
-    extents = [loop.extent.value for loop in expr.loops if isinstance(loop.extent, Int)]
-    is_known = len(extents) == len(expr.loops)
-    return expr.op == "sum" and is_known and 0 < math.prod(extents) <= FEW_ELEMENTS
-
-
-def _added_up(expr: Reduce, ranges: ChainMap[str, Index]) -> Expr:
-    """From 0 on, as a sum of negative zeros is no negative zero."""
-    names = [loop.var for loop in expr.loops]
-    extents = (range(loop.extent.value) for loop in expr.loops if isinstance(loop.extent, Int))
-    total: Expr = constant(0, expr.dtype)
-    for point in itertools.product(*extents):
-        values: dict[str, Index] = {name: Int(at) for name, at in zip(names, point, strict=True)}
-        element = convert(Substitution(values, ranges)(expr.body), expr.dtype)
-        total = call("add", total, element, dtype=expr.dtype)
-    return total
 
 
 def elements(*exprs: Expr) -> list[Element]:
@@ -342,7 +301,7 @@ class _Fusion:
             found = self._resolved(element, ranges)
             return found if found is None or not rounds else (found[0], True)
 
-        return Expansion(lookup)(_written_out(expr, ranges))
+        return Expansion(lookup)(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
         name, at, is_conjugate = element.tensor, element.at, False
