@@ -24,7 +24,7 @@ SUMS = """kernel sums(x: bfloat16[{n}], w: float32[{c}], m: float32[{c}], s: flo
 ELEMENTS = """kernel elements(x: bfloat16[{n}], s: float32[{c}], y: float32[{n}]; ) on cuda  # sub
   for i0 in {r}
   for i1 in {c}
-  y[{at}] = sub(cast(x[{at}]:bfloat16):float32, s[i1]:float32):float32
+  y[{at}] = sub(cast(x[{at}]:bfloat16):float32, s[{row}]:float32):float32
 """
 AT = "i1 + {c}*i0"
 
@@ -35,11 +35,12 @@ def steps(
     at: str = AT,
     elements: str = ELEMENTS,
     read: str = "s",
+    row: str = "i1",
     result: str = "y",
 ) -> tuple[Step, ...]:
     sizes = {"n": rows * columns, "r": rows, "c": columns}
     first = parse(SUMS.format(**sizes))
-    second = parse(elements.format(at=at.format(**sizes), **sizes))
+    second = parse(elements.format(at=at.format(**sizes), row=row, **sizes))
     made = Allocate(result, (Int(rows * columns),), (Int(1),), torch.float32, torch.device("cuda"))
     return (
         Launch(first, ("x", "w", "m", "s"), (), ("mean",)),
@@ -89,6 +90,8 @@ OTHERWISE = {
     "another device": on_the_cpu(steps()),
     "what is written over": steps(elements=IN_PLACE, result="x"),
     "sums that nobody reads": steps(read="t"),
+    "sums of other rows": steps(row="(i1 + 1) % 64"),
+    "the sum of one row": steps(row="0"),
     "a result in memory of another": (*steps()[:2], Reuse("z", "w"), *steps()[3:]),
 }
 

@@ -74,7 +74,7 @@ def _both(sums: Kernel, elements: Kernel) -> Kernel | None:
     if any(buffers[buffer.name] != buffer for buffer in sums.buffers) or not _fits(sums, elements):
         return None
     before = _over_loops_of(sums, elements)
-    if before is None:
+    if before is None or not _reads_own_rows(elements, before):
         return None
     origins = tuple(dict.fromkeys((*sums.origins, *elements.origins)))
     return replace(elements, name="both", before=before, buffers=tuple(buffers.values()), origins=origins)
@@ -113,9 +113,15 @@ def _has(found: Sequence[Expr], kinds: object) -> bool:
 
 def _fits(sums: Kernel, elements: Kernel) -> bool:
     """Whether the second kernel reads what the first stores, and writes nothing that it reads."""
-    written, read = ({s.buffer for s in k.stores} for k in (sums, elements)), _buffers(elements)
-    stored, own = written
-    return bool(stored & read) and not own & (_buffers(sums) | stored)
+    stored, own = ({store.buffer for store in kernel.stores} for kernel in (sums, elements))
+    return bool(stored & _buffers(elements)) and not own & (_buffers(sums) | stored)
+
+
+def _reads_own_rows(elements: Kernel, before: Sequence[Store]) -> bool:
+    """Whether of what is made before each element reads its own row's, which is all that its instances wait for."""
+    places = {store.buffer: store.index for store in before}
+    loads = [e for e in _found(elements) if isinstance(e, Load) and e.buffer in places]
+    return all(load.index - places[load.buffer] == Int(0) for load in loads)
 
 
 def _buffers(kernel: Kernel) -> set[str]:
