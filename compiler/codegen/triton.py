@@ -442,11 +442,6 @@ class _Emitter:
     def _run_parts(self, parts: Parts) -> Program:
         loops = self._ordered(parts.reductions[0].loops)
         self.extents |= {loop.var: loop.extent for loop in loops}
-        self._store_parts(parts)
-        return self._program(self._text(None, parts), self._grid(None) * parts.count)
-
-    def _store_parts(self, parts: Parts) -> None:
-        loops = self._ordered(parts.reductions[0].loops)
         tile = self.tiles[loops] = Tile(0, loops, self.blocks.step, "steps", parts)
         self._reduce(tile, parts.reductions)
         for reduction, buffer in zip(parts.reductions, parts.buffers, strict=True):
@@ -454,7 +449,7 @@ class _Emitter:
             where, lines = self._store_lines(Store(buffer.name, parts.row, reduction, "write"), self.root, beside)
             for line in lines:
                 where.line(line)
-            del self.root.names[id(reduction)]
+        return self._program(self._text(None, parts), self._grid(None) * parts.count)
 
     def run_again(self, parts: Parts, stores: Sequence[Store], of_others: frozenset[str]) -> Program:
         """The stores over a part of the rows, of which other instances have written some buffers before."""
