@@ -67,8 +67,7 @@ def interpret(kernel: Kernel, options: Options, is_by_row: bool = False, change:
         given = in_one_storage([tensor_at(address, buffer, sizes) for address, buffer in pairs])
         room = {b.name: torch.empty(evaluate(b.numel, sizes), dtype=b.dtype) for p in programs for b in p.workspace}
         for program in programs:
-            zeros = [torch.zeros(evaluate(b.numel, sizes), dtype=b.dtype) for b in program.zeroed]
-            tensors = [*given, *(room[buffer.name] for buffer in program.workspace), *zeros]
+            tensors = [*given, *(room[buffer.name] for buffer in program.workspace)]
             if grid := evaluate(program.grid, sizes):
                 getattr(module, program.name)[(grid,)](*map(_in_memory, tensors), *sizes.values())
 

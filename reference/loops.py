@@ -152,9 +152,8 @@ class Evaluation:
             yield {**at, **dict(zip((loop.var for loop in loops), point, strict=True))}
 
     def run(self, kernel: Kernel) -> None:
-        """Executes every store, those before first. Values are computed first: a store never feeds a load of its own
-        stage of a kernel."""
-        for store in (*kernel.before, *kernel.stores):
+        """Executes every store. Values are computed first: a store never feeds a load of its own kernel."""
+        for store in kernel.stores:
             mentioned = symbols(store.index)
             loops = tuple(loop for loop in kernel.loops if loop.var in mentioned or is_scattered(store))
             target = self.tensors[store.buffer]

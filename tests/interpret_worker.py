@@ -10,10 +10,11 @@ import sys
 
 import torch
 
+from compiler.codegen.tile import SPACE
 from compiler.options import Options
 from harness.interpreted import interpret
 from tests import kernel_ir as ir
-from tests.test_triton_programs import ALONE, BY_ROW, CHANGED, INTERPRETED, MEETING, MET
+from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
 
 
 def main(cache: str, output: str) -> None:
@@ -22,12 +23,9 @@ def main(cache: str, output: str) -> None:
     for name in BY_ROW:
         run = INTERPRETED[name]
         found[f"{name}, by row"] = ir.launch(interpret(run.kernel, options, is_by_row=True), run)
-    for name, change in itertools.product(CHANGED, ALONE):
+    for name, change in itertools.product(CHANGED, SPACE):
         run = INTERPRETED[name]
         found[f"{name}, {change}"] = ir.launch(interpret(run.kernel, options, change=change), run)
-    for name in MEETING:
-        run = INTERPRETED[name]
-        found[f"{name}, {MET}"] = ir.launch(interpret(run.kernel, options, change=MET), run)
     found["over one memory"] = over_one_memory(options)
     torch.save(found, output)
 

@@ -11,16 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.codegen.tile import Change
 from compiler.ir.loops import Kernel
-from compiler.ir.text import parse
 from compiler.runtime import launched, load
 from compiler.runtime.launch import Loaded
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, j, loops, reduce, store
 from tests.kernel_ir import load as read
 from tests.kernel_ir import options as options_of
-from tests.two_stages import norm_of_columns
 
 pytest.importorskip("triton")
 FUNCTIONS: dict[bytes, int] = {}
@@ -118,25 +115,3 @@ def test_a_damaged_code_is_never_loaded(launches: list[Launch], tmp_path: Path) 
     path.write_bytes(path.read_bytes()[:-40] + b"x" * 40)
     with pytest.warns(RuntimeWarning, match="damaged"):
         assert again(first, tmp_path) is None
-
-
-@pytest.mark.parametrize("is_met", [True, False])
-def test_instances_that_meet_begin_with_zeros(
-    launches: list[Launch], tmp_path: Path, is_met: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where they do not, the two stages are launches of their own."""
-    from compiler.runtime import triton_launch
-
-    zeros = SimpleNamespace(data_ptr=lambda: 1 << 30)
-    monkeypatch.setattr(torch, "zeros", lambda *size, **more: zeros)
-    kernel = norm_of_columns(34_000, 6, torch.Generator()).kernel
-    kernel = replace(kernel, name="norm", device=torch.device("cuda", 0))
-    made = triton_launch.Variants(kernel, str(tmp_path))
-    made.settle(Change(is_met=is_met))
-    arguments = [4096 * n for n in range(1, 1 + len(kernel.buffers))]
-    made.first().launch(*arguments)
-    assert len(launches) == (1 if is_met else 3)
-    assert (1 << 30 in launches[0]) is is_met
-    assert all(values[6 : 6 + len(arguments)] == tuple(arguments) for values in launches)
-    place = made.place(made.first())
-    assert place is not None and parse(place.kernel) == kernel

@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.codegen.tile import MEETING as MEETING_AT_MOST
-from compiler.codegen.tile import SPACE, Blocks, Change, Shape, choose, split_of
+from compiler.codegen.tile import SPACE, Blocks, Shape, choose, split_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.codegen.triton_tiles import Program
 from compiler.ir.index import Int, Symbol
@@ -29,11 +28,9 @@ from tests.lowering import planned, traced
 from tests.test_cpp_kernels import BOUNDS, RUNS
 from tests.test_edges import EDGES
 from tests.test_nested_reductions import RUNS as NESTED
-from tests.two_stages import norm_of_columns, peaks_of_channels
 
 for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
 GENERATOR = torch.Generator().manual_seed(5)
-MET = Change(is_met=True)
 
 
 def powers(rows: int, width: int) -> ir.Run:
@@ -263,10 +260,6 @@ OWN = {
     "norms of symbolic rows": norms_of_symbolic_rows(),
     "sum of nothing": sum_of_nothing(),
     "position in a short row": position_in_a_short_row(),
-    "norm of columns": norm_of_columns(9_000, 6, GENERATOR),
-    "norm of 40 columns": norm_of_columns(4_600, 40, GENERATOR),
-    "peaks of channels": peaks_of_channels(40, 3, 1_800, GENERATOR),
-    "norm of large columns": norm_of_columns(70_000, 64, GENERATOR),
     **EDGES,
     **NESTED,
     **SORTED,
@@ -283,8 +276,6 @@ BY_ROW = (
     "halves in rows of 197",
 )
 CHANGED = ("softmax", "layer norm, bfloat16", "transposed")
-ALONE = [change for change in SPACE if not change.is_met]
-MEETING = ("norm of columns", "norm of 40 columns", "peaks of channels")
 COMPILED = (
     *("softmax", "softmax, large", "softmax over columns", "layer norm, bfloat16", "gelu, float16", "padded"),
     *("transposed, large", "symbolic broadcast", "symbolic columns", "whole then each", "long argmax over (0, 2)"),
@@ -311,8 +302,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tor
 
 
 AS_WELL = {f"{name}, by row": name for name in BY_ROW}
-AS_WELL |= {f"{name}, {change}": name for name in CHANGED for change in ALONE}
-AS_WELL |= {f"{name}, {MET}": name for name in MEETING}
+AS_WELL |= {f"{name}, {change}": name for name in CHANGED for change in SPACE}
 
 
 @pytest.mark.parametrize("name", [*INTERPRETED, *AS_WELL])
@@ -406,33 +396,6 @@ def test_functions_of_the_library_take_what_is_below_the_least_normal_number(op:
     code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
     flushing = re.findall(r"\w+(?:\.\w+)*\.ftz\.f32", code.asm["ptx"])
     assert set(flushing) <= {"ex2.approx.ftz.f32", "rcp.approx.ftz.f32"}, flushing  # of numbers that cannot be so small
-
-
-@pytest.mark.parametrize("name", [*MEETING, "norm of large columns"])
-@pytest.mark.parametrize("is_wide", [False, True])
-def test_more_instances_run_at_a_time_than_meet(name: str, is_wide: bool, tmp_path: Path) -> None:
-    """On a GPU of 132 processors, of 65,536 registers each, so that some read while others wait."""
-    kernel = OWN[name].kernel
-    (program,) = emit_programs(kernel, is_wide, change=MET)
-    code = compiled(kernel, program, module_of((program,), str(tmp_path)), is_wide, True)
-    taken = for_gpu.resources_of(code, program.warps)
-    assert taken.stack_bytes == 0 and taken.warps == program.warps
-    if not is_wide:
-        at_a_time = 132 * (65_536 // (32 * program.warps * (-(-taken.registers // 8) * 8)))
-        assert at_a_time >= 1.5 * MEETING_AT_MOST, taken
-    orders = {order: len(re.findall(rf"\.{order}\b", code.asm["ptx"])) for order in ("acq_rel", "release", "acquire")}
-    assert orders["acquire"] == 1 and orders["acq_rel"] == orders["release"] > 0, orders
-
-
-def test_tiles_of_instances_that_meet_can_be_measured() -> None:
-    texts = [emit_programs(OWN["norm of large columns"].kernel, change=each) for each in SPACE if each.is_met]
-    assert len(texts) == len(set(texts)) == 7 and all(len(programs) == 1 for programs in texts)
-
-
-def test_nobody_meets_over_short_rows() -> None:
-    kernel = norm_of_columns(4_000, 6, GENERATOR).kernel
-    assert emit_programs(kernel, change=MET) == emit_programs(kernel)
-    assert len(emit_programs(OWN["norm of columns"].kernel, change=MET)) == 1 < len(emit_programs(kernel))
 
 
 def text_of(run: ir.Run) -> str:

@@ -56,11 +56,6 @@ DIVIDED, LEAST_DIVIDED = 0.55, 1024
 """A row longer than so many elements is two blocks, where these have at most such a share of the lanes that one has."""
 GUESSED = 4096
 """A size that is a symbol."""
-MET_WIDTH, MET_ELEMENTS, MET_WARPS = 64, 2048, 8
-"""Of a tile of instances that meet: the bytes of rows that are neighbours, as memory is read, and its elements."""
-MEETING, LEAST_MEETING = 264, 33
-"""Instances that meet over a tile's rows: two for each processor, of four that run there, so that others read while
-these wait; and the least, of rows that are short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +96,11 @@ class Blocks:
 @dataclass(frozen=True, slots=True)
 class Change:
     """How the tiles of a program differ from those that its sizes give: by which powers of two the rows of a tile, the
-    warps, and the elements of a step are more. With `is_met` both stages of a kernel are one program, whose instances
-    meet in between."""
+    warps, and the elements of a step are more."""
 
     x: int = 0
     warps: int = 0
     step: int = 0
-    is_met: bool = False
 
     def of(self, blocks: Blocks) -> Blocks:
         return replace(
@@ -124,9 +117,6 @@ SPACE = (
     *(Change(warps=1), Change(warps=-1)),
     *(Change(x=1), Change(x=1, warps=1), Change(x=-1), Change(x=-1, warps=-1)),
     *(Change(step=1), Change(step=1, warps=1), Change(step=-1), Change(step=-1, warps=-1)),
-    *(Change(is_met=True), Change(is_met=True, warps=-1), Change(is_met=True, warps=1)),
-    *(Change(is_met=True, step=1), Change(is_met=True, x=1)),
-    *(Change(is_met=True, x=-1), Change(is_met=True, x=-1, step=1)),
 )
 """What measuring chooses from. Changes that come to the same text are one."""
 
@@ -252,16 +242,6 @@ def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
     steps = -(-length // (wanted * blocks.step))
     part = steps * blocks.step
     return -(-length // part), part
-
-
-def meeting_of(rows: int, length: int, least_bytes: int, change: Change = USUAL) -> tuple[Blocks, int, int] | None:
-    """The blocks of instances that meet over rows, how many do, and how many elements of a row each has; None where
-    rows are short. `least_bytes` are those of the smallest element where rows are neighbours in memory, else 0."""
-    x = min(power_above(rows), MET_WIDTH // least_bytes) if least_bytes else 1
-    blocks = change.of(Blocks(x, MET_WARPS, 0, MET_ELEMENTS // x))
-    part = -(-length // (MEETING * blocks.step)) * blocks.step
-    count = -(-length // part)
-    return (blocks, count, part) if count >= LEAST_MEETING else None
 
 
 def _warps(elements: int, each: int = POINTWISE) -> int:

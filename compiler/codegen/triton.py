@@ -14,9 +14,6 @@ reads:
 
 A reduction over few elements, or one that varies along `y` itself, is a loop over tiles. A scan runs along `y` and
 carries its total from tile to tile. Stores that two iterations may meet in are atomic.
-
-A kernel of two stages, of which the second reads again what the first sums, is their programs one after the other, or
-one whose instances meet in between (`codegen/meeting.py`): what each reads again is still in the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ from compiler.codegen.early_stores import early_stores
 from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_up
 from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
-from compiler.codegen.meeting import MET, Meeting
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.tile import (
@@ -44,7 +40,6 @@ from compiler.codegen.tile import (
     Change,
     Shape,
     choose,
-    meeting_of,
     pieces_of,
     split_of,
     whole_rows,
@@ -146,12 +141,6 @@ def emit_programs(
     if kernel.tiles is not None:
         return (product_program(kernel, kernel.tiles, is_wide),)
     manner = Manner(is_wide, is_by_row, is_aligned, change)
-    if kernel.before:
-        met = _met_program(kernel, manner) if change.is_met and not is_by_row else None
-        if met is not None:
-            return (met,)
-        first, last = kernel.stages
-        return *_emitted(replace(first, name=f"{kernel.name}_before"), manner), *_emitted(last, manner)
     return _for_each(kernel, twins_of(kernel), manner) or _emitted(kernel, manner)
 
 
@@ -201,38 +190,6 @@ def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, n
         kernel = replace(kernel, buffers=(*kernel.buffers, *parts.buffers))
         programs.append(_Emitter(emitter.name, kernel, intern, nest, manner, parts).run())
         nest = replace(nest, stores=tuple(parts.joined(store, intern) for store in nest.stores))
-
-
-def _met_program(kernel: Kernel, manner: Manner) -> Program | None:
-    """Both stages of a kernel as one program; None where their rows are short, or sizes are not known."""
-    whole = replace(kernel, stores=(*kernel.before, *kernel.stores), before=())
-    renamed = with_identifiers(whole, _identifier)
-    intern, nests = normalize(renamed)
-    if len(nests) > 1 or kernel.symbols:
-        return None
-    (nest,), called = nests, replace(manner, change=USUAL, is_called=True)
-    found = _Emitter(kernel.name, renamed, intern, nest, manner).parts_that_meet()
-    if found is None:
-        return None
-    parts, blocks, groups = found
-    arguments = ", ".join([*(buffer.name for buffer in (*renamed.buffers, *parts.buffers)), MET])
-    meeting = Meeting(kernel.name, arguments, parts.count, groups, manner.is_wide)
-    met = Buffer(MET, torch.int32, Int(meeting.size))
-    inside = replace(renamed, buffers=(*renamed.buffers, *parts.buffers, met))
-    before, others = nest.stores[: len(kernel.before)], nest.stores[len(kernel.before) :]
-
-    def emitter(name: str, own: Nest, split: Parts | None = None) -> _Emitter:
-        made = _Emitter(name, inside, intern, own, called, split)
-        made.blocks = blocks
-        return made
-
-    sums, rest = emitter(meeting.sums, nest, parts), emitter(meeting.rest, nest)
-    join = emitter(meeting.join, rest.rows_alone([parts.joined(store, intern) for store in before]))
-    join.of_others = frozenset(buffer.name for buffer in parts.buffers)
-    sums.eviction = "evict_last"
-    own = join.run(), sums.run(), rest.run_again(parts, others, frozenset(store.buffer for store in before))
-    text = "\n".join([*(program.text for program in own), meeting.text(renamed.origins)])
-    return Program(kernel.name, text, Int(parts.count * groups), blocks.warps, False, parts.buffers, zeroed=(met,))
 
 
 def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
@@ -300,10 +257,6 @@ class _Emitter:
         self.tiles: dict[tuple[Loop, ...], Tile] = {}
         self.whole: dict[Tile, Place] = {}
         self.early: list[Store] = []
-        self.of_others: frozenset[str] = frozenset()
-        """What other instances of the launch write before it is read."""
-        self.eviction = ""
-        """How soon the cache drops what is read or written along `y`, where that is said."""
 
     def _reads_halves(self, reductions: Sequence[Reduce]) -> bool:
         """Whether what is reduced is of halves, beside what each row has one of."""
@@ -450,41 +403,6 @@ class _Emitter:
             for line in lines:
                 where.line(line)
         return self._program(self._text(None, parts), self._grid(None) * parts.count)
-
-    def run_again(self, parts: Parts, stores: Sequence[Store], of_others: frozenset[str]) -> Program:
-        """The stores over a part of the rows, of which other instances have written some buffers before."""
-        self.of_others, self.eviction = of_others, "evict_first"
-        self.is_narrow = all(self.dtypes[store.buffer] in HALVES for store in stores)
-        self._store(Tile(0, self.y_loops, self.blocks.step, "steps", parts), stores)
-        return self._program(self._text(None, parts), self._grid(None) * parts.count)
-
-    def rows_alone(self, stores: Sequence[Store]) -> Nest:
-        """Stores of rows as a nest of their own."""
-        loops = tuple(loop for loop in self.nest.loops if loop.var in self.x_vars)
-        return Nest(loops, tuple(stores), self.nest.lane if self.nest.lane in self.x_vars else None)
-
-    def parts_that_meet(self) -> tuple[Parts, Blocks, int] | None:
-        """All reductions in parts, the blocks of instances that meet, and over how many tiles of rows these do; None
-        where that does not go."""
-        found = [e for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Reduce)]
-        first = self.levels[0] if self.levels else []
-        moments = [e for e in found if (total := sum_of_moment(e)) is not None and any(total is e for e in first)]
-        rows, length = self._x_total(), product(tuple(loop.extent for loop in self.y_loops))
-        is_simple = len(found) == len(first) + len(moments) and not (self.scans or self.intern.positions)
-        if not is_simple or not isinstance(rows, Int) or not isinstance(length, Int):
-            return None
-        if any(self._ordered(e.loops) != self.y_loops for e in found):
-            return None
-        loads = [e for e in subexpressions(e.body for e in found) if isinstance(e, Load)]
-        least = min((self.dtypes[e.buffer].itemsize for e in loads), default=1)
-        is_x_near = self.nest.lane in {loop.var for loop in self.x_loops[-1:]}
-        meeting = meeting_of(rows.value, length.value, least if is_x_near else 0, self.manner.change)
-        if meeting is None:
-            return None
-        blocks, count, part = meeting
-        at, members = len(self.kernel.buffers), (*first, *moments)
-        buffers = tuple(Buffer(f"parts_{at + n}", e.dtype, Int(rows.value * count)) for n, e in enumerate(members))
-        return Parts(members, buffers, count, part, self._row(), rows), blocks, -(-rows.value // blocks.x)
 
     def _program(self, text: str, grid: Index) -> Program:
         workspace = tuple(buffer for buffer in self.kernel.buffers if buffer.name.startswith("parts_"))
@@ -801,8 +719,7 @@ class _Emitter:
             return place, tuple(f"tl.store({pointer}, {value}, mask={mask})" for mask in masks)
         masked = f", mask={mask}" if mask else ""
         if store.mode == "write":
-            soon = ', eviction_policy="evict_first"' if self.eviction and "y" in axes else ""
-            return place, (f"tl.store({pointer}, {value}{masked}{soon})",)
+            return place, (f"tl.store({pointer}, {value}{masked})",)
         if store.mode == "accumulate" and dtype in ATOMIC:
             return place, (f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")',)
         raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
@@ -937,12 +854,7 @@ class _Emitter:
             near, in_x = self._near(edge.width_of(self.dtypes[expr.buffer]), place), self._mask(axes - {"y"}, place)
             mask = f"{near} & {in_x}" if in_x else near
             index = f"{self._lead_base(place)} + {place.tile.lane}" if edge.is_led else index  # type: ignore[union-attr]
-        more = f", mask={mask}, other=0" if mask else ""
-        if expr.buffer in self.of_others:
-            more += ', cache_modifier=".cg"'
-        elif self.eviction and "y" in axes:
-            more += f', eviction_policy="{self.eviction}"'
-        text = f"tl.load({self._pointer(expr.buffer, index)}{more})"
+        text = f"tl.load({self._pointer(expr.buffer, index)}{f', mask={mask}, other=0' if mask else ''})"
         return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
 
     def _pointer(self, buffer: str, index: str) -> str:

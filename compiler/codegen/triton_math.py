@@ -15,38 +15,6 @@ else:
 
 
 @triton.jit
-def next_number(counter):
-    """A number that nobody else gets."""
-    return tl.atomic_add(counter, 1, sem="relaxed")
-
-
-@triton.jit
-def number_now(counter):
-    """The number that comes next."""
-    return tl.atomic_add(counter, 0, sem="relaxed")
-
-
-@triton.jit
-def is_last(met, count):
-    """Whether all others of `count` have come here; what they wrote before that can be read then."""
-    tl.debug_barrier()
-    return tl.atomic_add(met, 1, sem="acq_rel") == count - 1
-
-
-@triton.jit
-def open_gate(gate):
-    """Lets others read what was written before."""
-    tl.debug_barrier()
-    tl.atomic_xchg(gate, 1, sem="release")
-
-
-@triton.jit
-def is_closed(gate):
-    """Whether what is written before the gate opens cannot be read yet. One thread asks, and tells the others."""
-    return tl.atomic_add(gate, 0, sem="acquire") == 0
-
-
-@triton.jit
 def divide(x, y):
     """x / y, rounded once."""
     if x.dtype == tl.float32:

@@ -21,8 +21,7 @@ class Program:
     """One launch. `text` defines the function `name` of the buffers and then the symbols of the kernel; `grid` is how
     many instances run, with `warps` warps each; `checks` says whether it stops the device where a check fails.
     `workspace` are further arguments between the buffers and the symbols: memory that the kernel's launches share.
-    `stages` is how many steps of its loops have their loads under way, 0 as many as Triton wants. `zeroed` are
-    arguments behind the workspace: memory that is zero before a launch."""
+    `stages` is how many steps of its loops have their loads under way, 0 as many as Triton wants."""
 
     name: str
     text: str
@@ -31,7 +30,6 @@ class Program:
     checks: bool
     workspace: tuple[Buffer, ...] = ()
     stages: int = 0
-    zeroed: tuple[Buffer, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

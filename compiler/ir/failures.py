@@ -21,6 +21,5 @@ FAILURES: dict[str, tuple[type[Exception], str]] = {
 
 def failures_of(kernel: Kernel) -> tuple[str, ...]:
     """The failures that a kernel checks for, in the order of `FAILURES`: of two in one launch the first is raised."""
-    found = nodes(*(store.expr for store in (*kernel.before, *kernel.stores)))
-    checked = {node.failure for node in found if isinstance(node, Check)}
-    return tuple(name for name in FAILURES if name in checked)
+    found = {node.failure for node in nodes(*(store.expr for store in kernel.stores)) if isinstance(node, Check)}
+    return tuple(name for name in FAILURES if name in found)

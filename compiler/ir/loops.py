@@ -2,7 +2,6 @@
 
     Kernel := name, loops: (Loop, ...), stores: (Store, ...), buffers: (Buffer, ...), symbols: (name, ...), origins
               [, tiles: by which tiles a GPU computes a product of matrices]
-              [, before: (Store, ...), all made before `stores`, which may read them]
     Loop   := var in [0, extent)
     Store  := buffer[index] (= | += | *= | max= | min=) expr    once per value of the loops that it mentions
     Expr   := Load(buffer, index) | Const(value, dtype) | Call(op, args, dtype) | Cast(expr, dtype)
@@ -51,7 +50,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -204,7 +203,6 @@ class Kernel:
 
     `origins` are the graph nodes that it computes, for the reader of generated code. All buffers are on `device`.
     With `tiles` a GPU computes the one sum of products in it by its tensor cores (`codegen/triton_products.py`).
-    `before` are stores that are all made before any of `stores`, which may read them (`schedule/read_once.py`).
     """
 
     name: str
@@ -215,14 +213,6 @@ class Kernel:
     origins: tuple[str, ...]
     device: torch.device = CPU
     tiles: Tiles | None = None
-    before: tuple[Store, ...] = ()
-
-    @property
-    def stages(self) -> tuple[Kernel, ...]:
-        """What runs one after the other, each as a kernel over all the buffers."""
-        if not self.before:
-            return (self,)
-        return replace(self, stores=self.before, before=()), replace(self, before=())
 
 
 # ---- schedules: what the generated host function does, step by step --------------------------------------------------

@@ -3,7 +3,7 @@
     kernel <name>(<buffer>: <dtype>[<numel>], ...; <symbol>, ...)[ on <device>]  # <origin>, ...
       tiles <rows> <columns> <depth>, <number> warps, <number> stages       where it is a product by tiles
       for <var> in <extent>
-      [before ]<buffer>[<index>] = <expr>          or += *= max= min=
+      <buffer>[<index>] = <expr>          or += *= max= min=
     Expr := <buffer>[<index>]:<dtype> | <number>:<dtype> | <op>(<expr>, ...):<dtype> | cast(<expr>):<dtype>
           | @<op>{<var> in <extent>, ...}(<expr>):<dtype> | value(<index>):<dtype> | <tensor>{<index>, ...}:<dtype>
           | @bind{<var> in <extent>}(<position>, <body>):<dtype> | @check{<failure>}(<expr>, <condition>):<dtype>
@@ -141,12 +141,10 @@ def show(kernel: Kernel) -> str:
         sizes = f"{tiles.rows} {tiles.columns} {tiles.depth}"
         lines.append(f"  tiles {sizes}, {tiles.warps} warps, {tiles.stages} stages")
     lines += [f"  for {loop.var} in {show_index(loop.extent)}" for loop in kernel.loops]
-    printer = _Printer([store.expr for store in (*kernel.before, *kernel.stores)])
+    printer = _Printer([store.expr for store in kernel.stores])
     lines += [f"  {definition}" for definition in printer.definitions()]
-    for word, stores in (("before ", kernel.before), ("", kernel.stores)):
-        for store in stores:
-            target = f"{store.buffer}[{show_index(store.index)}]"
-            lines.append(f"  {word}{target} {SIGNS[store.mode]} {printer.text(store.expr)}")
+    for store in kernel.stores:
+        lines.append(f"  {store.buffer}[{show_index(store.index)}] {SIGNS[store.mode]} {printer.text(store.expr)}")
     return "\n".join(lines) + "\n"
 
 
@@ -312,7 +310,7 @@ def parse(text: str) -> Kernel:
     if match is None:
         raise ValueError(f"not a kernel: {first!r}")
     buffers = tuple(_buffer(part) for part in split(match[2]))
-    loops, before, stores = [], [], []
+    loops, stores = [], []
     names: dict[str, Expr] = {}
     tiles = None
     for line in (line.strip() for line in lines):
@@ -323,12 +321,10 @@ def parse(text: str) -> Kernel:
         elif line.startswith("%"):
             name, expr = line.split(" = ", 1)
             names[name] = _Parser(expr, names).expr()
-        elif line.startswith("before "):
-            before.append(_store(line.removeprefix("before "), names))
         else:
             stores.append(_store(line, names))
     symbols, device, origins = tuple(split(match[3])), torch.device(match[4] or "cpu"), tuple(split(match[5]))
-    return Kernel(match[1], tuple(loops), tuple(stores), buffers, symbols, origins, device, tiles, tuple(before))
+    return Kernel(match[1], tuple(loops), tuple(stores), buffers, symbols, origins, device, tiles)
 
 
 def _buffer(text: str) -> Buffer:

@@ -51,11 +51,6 @@ def verify(kernel: Kernel) -> None:
 
 def problems(kernel: Kernel) -> Iterator[str]:
     """What is wrong with a kernel, one sentence each."""
-    for stage in kernel.stages:
-        yield from _problems_of_stage(stage)
-
-
-def _problems_of_stage(kernel: Kernel) -> Iterator[str]:
     buffers = {buffer.name: buffer for buffer in kernel.buffers}
     if len(buffers) != len(kernel.buffers):
         yield "two buffers have one name"

@@ -102,7 +102,7 @@ def launch_names(device: int, runs: list[tuple[Launcher, int, Any]]) -> dict[str
     """What the text of a launch names."""
     names: dict[str, object] = {"stream_of": torch._C._cuda_getCurrentRawStream, "on_device": torch.cuda.device}
     names |= {"device_now": torch._C._cuda_getDevice, "device": torch.device("cuda", device)}
-    names |= {"empty": torch.empty, "zeros": torch.zeros, "u8": torch.uint8}
+    names |= {"empty": torch.empty, "u8": torch.uint8}
     for number, (run, function, more) in enumerate(runs):
         names |= {f"run_{number}": run, f"function_{number}": function, f"more_{number}": more}
     return names

@@ -253,13 +253,8 @@ class Variants:
             lines += [f"    room = empty({sum(room.values()) + ROOM * len(room)}, dtype=u8, device=device)"]
             lines += ["    start = room.data_ptr()"]
             lines += [f"    {name} = start + {at}" for name, at in zip(room, starts, strict=False)]
-        for buffer in (buffer for program in programs for buffer in program.zeroed):
-            size = buffer.numel.value * buffer.dtype.itemsize  # type: ignore[union-attr]
-            lines += [f"    of_{buffer.name} = zeros({size}, dtype=u8, device=device)"]
-            lines += [f"    {buffer.name} = of_{buffer.name}.data_ptr()"]
         for number, (program, code) in enumerate(zip(programs, codes, strict=True)):
-            more = (buffer.name for buffer in (*program.workspace, *program.zeroed))
-            own = ", ".join([*buffers, *more, *kernel.symbols])
+            own = ", ".join([*buffers, *(buffer.name for buffer in program.workspace), *kernel.symbols])
             grid = str(program.grid.value) if isinstance(program.grid, Int) else "grid"
             launch = code.call(number, grid, self.device, own)
             if isinstance(program.grid, Int):
@@ -294,7 +289,7 @@ def path_of(text: str, cache: str) -> str:
 
 def signature_of(kernel: Kernel, program: Program, is_wide: bool) -> list[str]:
     """The types of a program's arguments, as Triton names them, in order."""
-    pointers = [f"*{memory_type(buffer.dtype)}" for buffer in (*kernel.buffers, *program.workspace, *program.zeroed)]
+    pointers = [f"*{memory_type(buffer.dtype)}" for buffer in (*kernel.buffers, *program.workspace)]
     return [*pointers, *("i64" if is_wide else "i32" for _ in kernel.symbols)]
 
 

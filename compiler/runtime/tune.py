@@ -43,7 +43,7 @@ Times = Callable[[Kernel, Sequence[Callable[..., None]]], Sequence[float] | None
 
 def is_measurable(kernel: Kernel) -> bool:
     """Whether a run over any numbers does what a call does."""
-    has_checks = any(isinstance(node, Check) for node in nodes(*(s.expr for s in (*kernel.before, *kernel.stores))))
+    has_checks = any(isinstance(node, Check) for node in nodes(*(store.expr for store in kernel.stores)))
     is_known = all(isinstance(buffer.numel, Int) and buffer.dtype in DTYPES for buffer in kernel.buffers)
     return not kernel.symbols and not has_checks and is_known
 

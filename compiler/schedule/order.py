@@ -34,7 +34,6 @@ from compiler.schedule.fuse import Fused, Group, references
 from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
 from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
 from compiler.schedule.products import Choose, with_products
-from compiler.schedule.read_once import read_once
 from compiler.schedule.side_by_side import is_small, most_sets, shared_by, together
 
 NEAR = 32
@@ -75,7 +74,6 @@ def plan(fused: Fused, after_call: Mapping[str, str] | None = None, choose: Choo
     steps = reuse(steps, frozenset(references(outputs)), planner.shareable())
     inputs = fused.lowered.inputs
     steps = release(steps, inputs, frozenset(references(outputs)), frozenset(planner.constants))
-    steps = read_once(steps)
     lowered = fused.lowered
     return Schedule(inputs, lowered.symbols, steps, outputs, planner.constants, lowered.counts)
 
