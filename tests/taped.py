@@ -233,7 +233,7 @@ class Step:
 
             @staticmethod
             def backward(ctx: Any, tangent: Tensor) -> Any:
-                given = [*ctx.saved_tensors, tangent]
+                given = [*ctx.saved_tensors, tangent.contiguous()]
                 ctx.maybe_clear_saved_tensors()
                 return tuple(step.backward(given))
 

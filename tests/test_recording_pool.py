@@ -75,8 +75,8 @@ def test_a_result_that_lies_where_an_earlier_recording_works_is_kept() -> None:
 
 def held_place(graph: Replayed) -> tuple[int, int]:
     (state,) = graph.sizes.values()
-    assert state.recording is not None
-    return state.recording.holding.held[0].place
+    assert state.last.recording is not None
+    return state.last.recording.holding.held[0].place
 
 
 def test_what_is_held_over_another_recording_is_copied_out_from_then_on() -> None:
@@ -454,8 +454,8 @@ def test_the_memory_of_results_that_are_dropped_is_used_again() -> None:
 
 def kept_tape(graph: Replayed, size: int = 0) -> Any:
     state = list(graph.sizes.values())[size]
-    assert state.recording is not None
-    return state.recording.tape
+    assert state.last.recording is not None
+    return state.last.recording.tape
 
 
 # ---- streams, devices, threads ---------------------------------------------------------------------------------------
@@ -613,5 +613,5 @@ def test_gradients_that_are_held_over_forward_put_only_the_backward_apart() -> N
         w.grad = None
         result.sum().backward()
         assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
-    (forward,), (backward,) = step.forward.sizes.values(), step.backward.sizes.values()
+    forward, backward = (sizes.last for each in (step.forward, step.backward) for sizes in each.sizes.values())
     assert MOST_CLASHES == 2 and (forward.apart, backward.apart) == (0, 1) and totals()["apart"] == 1

@@ -3,8 +3,9 @@
     plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
 
 Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
-where they lay. While anything still holds a result that a replay would overwrite (a gradient that is accumulated into,
-the last call's loss) nothing is replayed: that call runs plainly, and from then on this result is copied out. On
+where they lay. A graph that is called with several sets of parameters, as by layers that are compiled one by one, is
+recorded for each. While anything still holds a result that a replay would overwrite (a gradient that is accumulated
+into, the last call's loss) nothing is replayed: that call runs plainly, and from then on this result is copied out. On
 another stream than that of the recording calls run plainly.
 
 All recordings that are replayed on one stream have one pool of memory, for all graphs and all sizes: what one needs on
@@ -34,6 +35,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.loops import Step
 from compiler.ir.roles import (
@@ -58,6 +60,7 @@ from compiler.runtime.recording import (
     Tape,
     free_bytes,
     is_lazy,
+    is_recorded,
     lender_of,
     pool_of,
     record,
@@ -71,13 +74,15 @@ TIMED_CALLS = 2
 HOST_BOUND = 1.25
 """A call waits for its host if the device is done after so many times what launching takes."""
 MOST_MISSES = 3
-"""Calls in a row that cannot be replayed before the graph is recorded anew."""
+"""Calls in a row that cannot be replayed, for each set of parameters, before the graph is recorded anew."""
 MOST_CLASHES = 2
 """Calls that cannot be replayed for what is held of a graph before that has another pool."""
 MOST_RECORDINGS = 4
 """Recordings of a graph for inputs of the same sizes."""
 MOST_SIZES = 8
 """Sizes of inputs that a graph is recorded for; for more of them it runs plainly."""
+MOST_PLACES = 64
+"""Sets of parameters that a graph is recorded for with inputs of the same sizes."""
 MOST_COPIED = 1 << 26
 """Bytes of what forward saved, where it is not recorded, that are worth copying at each call: 30 us on an H200."""
 MOST_OF_MEMORY = 1 / 8
@@ -87,21 +92,109 @@ _lock = threading.Lock()
 """Held while a graph is recorded: on one stream there is one recording at a time."""
 
 
-@dataclass(slots=True)
-class _Sizes:
-    """The calls of a graph with inputs of certain sizes. `apart` counts how often a recording could not stay where it
-    was for what somebody held."""
+@dataclass(frozen=True, slots=True)
+class _Lay:
+    """Where a tensor lay; `is_recorded` in the memory of a recording."""
+
+    pointer: int
+    storage: StorageWeakRef
+    is_recorded: bool
+
+    @staticmethod
+    def of(value: Tensor) -> _Lay:
+        return _Lay(value.data_ptr(), StorageWeakRef(value.untyped_storage()), is_recorded(value))
+
+    def is_there(self) -> bool:
+        return not self.storage.expired()
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """The calls of a graph with inputs of certain sizes and one set of parameters. `apart` counts how often a recording
+    could not stay where it was for what somebody held. `lay` has where the last call that was no replay found what has
+    to lie still, `follower` the place of the call that came after the last one here."""
 
     calls: int = 0
     recording: Recording | None = None
     recordings: int = 0
-    pointers: dict[int, int] = field(default_factory=dict)
+    lay: dict[int, _Lay] = field(default_factory=dict)
     stays: set[int] = field(default_factory=set)
     moved: set[int] = field(default_factory=set)
     copies: set[int] = field(default_factory=set)
     timed: list[tuple[Any, Any, float]] = field(default_factory=list)
     is_plain: bool = False
     apart: int = 0
+    follower: _Place | None = None
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        return self.recording is not None and self.recording.fits(args)
+
+    def is_of(self, args: Sequence[Any]) -> bool:
+        """Whether a call is of this place: of what lay here, and is still there, it has no less than it lacks. Where
+        forward was replayed, and now is not, what it saved says nothing."""
+        here = lacking = 0
+        is_lent = self.is_lent()
+        for position, lay in self.lay.items():
+            value = args[position]
+            if value.data_ptr() == lay.pointer:
+                here += 1
+            elif (lay.is_there() or (lay.is_recorded and is_lent)) and lay.is_recorded == is_recorded(value):
+                lacking += 1
+        return here >= lacking
+
+    def is_lent(self) -> bool:
+        """Whether there is a recording in the memory of what a forward saved, which its own storages have no more."""
+        return self.recording is not None and bool(self.recording.borrowed) and not self.recording.is_stale()
+
+    def is_gone(self) -> bool:
+        """Whether no call can be of this place any more: nothing is left of what lay here."""
+        return bool(self.lay) and not self.is_lent() and not any(lay.is_there() for lay in self.lay.values())
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """The calls of a graph with inputs of certain sizes. `last` is where the last one was; `is_plain`: the device takes
+    longer than its host, whatever the parameters are."""
+
+    places: list[_Place] = field(default_factory=lambda: [_Place()])
+    last: _Place = field(init=False)
+    is_plain: bool = False
+
+    def __post_init__(self) -> None:
+        self.last = self.places[0]
+
+    def place_of(self, args: Sequence[Any]) -> tuple[_Place, bool]:
+        """Where a call is, and whether all lies there as it was recorded. In the order of the calls before, it is the
+        first place that is looked at."""
+        last, several = self.last, len(self.places) > 1
+        expected = last.follower or last
+        if expected.fits(args):
+            self.last = expected
+            return expected, True
+        others = [place for place in self.places if place is not expected] if several else []
+        found, is_fitting = next((place for place in others if place.fits(args)), None), True
+        if found is None:
+            found, is_fitting = next((place for place in (expected, *others) if place.is_of(args)), None), False
+        if found is None:
+            found = self._another(expected)
+        if several or found is not expected:
+            last.follower = self.last = found
+        return found, is_fitting
+
+    def most_misses(self) -> int:
+        return MOST_MISSES * len(self.places)
+
+    def _another(self, expected: _Place) -> _Place:
+        """A place for parameters that were not seen before, and libraries were called already; the one expected where
+        there are too many."""
+        self.places = [place for place in self.places if place is expected or not place.is_gone()]
+        for place in self.places:
+            place.follower = place.follower if place.follower in self.places else None
+        if len(self.places) == MOST_PLACES:
+            return expected
+        timed = next((list(place.timed) for place in self.places if len(place.timed) == TIMED_CALLS), [])
+        self.places.append(_Place(timed=timed))
+        return self.places[-1]
 
 
 class Replayed:
@@ -128,6 +221,7 @@ class Replayed:
         self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
+        self.held = [position for position, role in enumerate(inputs) if type(role) in (Parameter, Buffer)]
         self.is_backward = any(type(role) is Gradient for role in outputs)
         self.is_symbolic, self.is_set, self.unread, self.tape = is_symbolic, is_set, unread, tape
         self.changes = changes
@@ -149,120 +243,123 @@ class Replayed:
         key = _sizes_of(args) if self.is_symbolic else None
         if self.is_set:
             key = key, settings()
-        state = self.sizes.get(key)
-        if state is None:
+        sizes = self.sizes.get(key)
+        if sizes is None:
             if len(self.sizes) == MOST_SIZES:
                 return self.plain(args)
-            state = self.sizes[key] = _Sizes()
-        if state.is_plain:
+            sizes = self.sizes[key] = _Sizes()
+        if sizes.is_plain:
+            return self.plain(args)
+        place, is_fitting = sizes.place_of(args)
+        if place.is_plain:
             return self.plain(args)
         here = self.here(self.device)
         if here is None:  # somebody else records
             return self.plain(args)
-        recording = state.recording
+        recording = place.recording
         if recording is not None:
             if recording.holding.clashes < MOST_CLASHES:
                 if here != recording.stream:
                     return self.plain(args)
-                results = recording.replayed(args)
+                results = recording.replayed(args) if is_fitting else None
                 if results is not None:
                     return results
-                self._missed(state, recording, args)
+                self._missed(sizes, place, recording, args)
                 return self.plain(args)
-            self._keep_apart(state)
-            if state.is_plain:
+            self._keep_apart(place)
+            if place.is_plain:
                 return self.plain(args)
-        return self._prepared(state, here, args)
+        return self._prepared(sizes, place, here, args)
 
-    def _missed(self, state: _Sizes, recording: Recording, args: list[Any]) -> None:
+    def _missed(self, sizes: _Sizes, place: _Place, recording: Recording, args: list[Any]) -> None:
         """After some calls whose inputs lay elsewhere, or while results were held, there is a recording that copies
         them; after some while others' results were held, one in another pool. The memory of the old one is left
         to who holds it."""
         recording.misses += 1
-        if recording.misses < MOST_MISSES:
+        if recording.misses < sizes.most_misses():
             return
         pairs = zip(recording.fixed, recording.pointers, strict=True)
         moved = {position for position, pointer in pairs if args[position].data_ptr() != pointer}
         if not moved and recording.is_blocked:
-            self._keep_apart(state)
-        elif moved or recording.copies() != state.copies or recording.is_stale():
-            state.moved |= moved.difference(self.saved)
+            self._keep_apart(place)
+        elif moved or recording.copies() != place.copies or recording.is_stale():
+            place.moved |= moved.difference(self.saved)
             if not moved.isdisjoint(self.saved):  # forward has been recorded anew: what it saves will lie still again
-                state.calls = PLAIN_CALLS
-            self._drop(state, recording)
+                place.calls = PLAIN_CALLS
+            self._drop(place, recording)
 
-    def _keep_apart(self, state: _Sizes) -> None:
+    def _keep_apart(self, place: _Place) -> None:
         """The next recording is to have another pool."""
-        if state.recording is not None:
-            state.apart += 1
+        if place.recording is not None:
+            place.apart += 1
             count_apart()
-            self._drop(state, state.recording)
+            self._drop(place, place.recording)
 
-    def _drop(self, state: _Sizes, recording: Recording) -> None:
-        state.copies |= recording.copies()
-        state.recording = None
-        if state.recordings >= MOST_RECORDINGS:
-            state.is_plain = True
+    def _drop(self, place: _Place, recording: Recording) -> None:
+        place.copies |= recording.copies()
+        place.recording = None
+        if place.recordings >= MOST_RECORDINGS:
+            place.is_plain = True
             count_unrecorded("its inputs move, or its results are held, time and again", self.wanted)
 
-    def _pool(self, state: _Sizes, here: object) -> Pool:
+    def _pool(self, place: _Place, here: object) -> Pool:
         """The memory for a recording that nobody lends any. Gradients that are held over other graphs have a pool for
         such; what is held, or has to wait, all the same has one of its own."""
-        if state.apart > self.is_backward or not (self.wanted or self._has_room()):
+        if place.apart > self.is_backward or not (self.wanted or self._has_room()):
             return Pool(self.device, here)
-        return pool_of(self.device, here, state.apart > 0)
+        return pool_of(self.device, here, place.apart > 0)
 
-    def _prepared(self, state: _Sizes, here: object, args: list[Any]) -> Sequence[Any]:
+    def _prepared(self, sizes: _Sizes, place: _Place, here: object, args: list[Any]) -> Sequence[Any]:
         """A call before the recording, or the recording itself."""
-        state.calls += 1
-        saved = [k for k in self.saved if isinstance(args[k], Tensor)]
-        pointers = {k: args[k].data_ptr() for k in saved}
-        state.stays = {k for k, pointer in pointers.items() if state.pointers.get(k) == pointer}
-        state.pointers = pointers
-        if state.calls <= PLAIN_CALLS or any(isinstance(value, Tensor) and is_lazy(value) for value in args):
+        place.calls += 1
+        lay, place.lay = place.lay, self._where(args)
+        saved = [k for k in self.saved if k in place.lay]
+        place.stays = {k for k in saved if k in lay and lay[k].pointer == place.lay[k].pointer}
+        if place.calls <= PLAIN_CALLS or any(isinstance(value, Tensor) and is_lazy(value) for value in args):
             return self.plain(args)
-        if not self.wanted and len(state.timed) < TIMED_CALLS:
-            return self._timed(state, args)
-        if not self.wanted and not state.recordings and not all(map(_waits_for_host, state.timed)):
-            state.is_plain = True
+        if not self.wanted and len(place.timed) < TIMED_CALLS:
+            return self._timed(place, args)
+        if not self.wanted and not place.recordings and not all(map(_waits_for_host, place.timed)):
+            sizes.is_plain = True
             count_unrecorded("the device takes longer than its host", False)
             return self.plain(args)
-        if state.stays != set(pointers) and state.calls <= PLAIN_CALLS + TIMED_CALLS + MOST_MISSES:
+        patience = MOST_MISSES if place.stays else sizes.most_misses()
+        if place.stays != set(saved) and place.calls <= PLAIN_CALLS + TIMED_CALLS + patience:
             return self.plain(args)  # forward is about to be recorded: what it saves will lie still
-        if sum(args[k].untyped_storage().nbytes() for k in saved if k not in state.stays) > MOST_COPIED:
-            state.is_plain = True
+        if sum(args[k].untyped_storage().nbytes() for k in saved if k not in place.stays) > MOST_COPIED:
+            place.is_plain = True
             count_unrecorded("what forward saved would be copied", self.wanted)
             return self.plain(args)
         if not _lock.acquire(blocking=False):
             return self.plain(args)
         try:
-            recording = self._recorded(state, here, args)
+            recording = self._recorded(place, here, args)
         finally:
             _lock.release()
         results = None if recording is None else recording.replayed(args)
         return self.plain(args) if results is None else results
 
-    def _timed(self, state: _Sizes, args: list[Any]) -> Sequence[Any]:
+    def _timed(self, place: _Place, args: list[Any]) -> Sequence[Any]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         began = time.perf_counter()
         results = self.plain(args)
         took = time.perf_counter() - began
         end.record()
-        state.timed.append((start, end, took))
+        place.timed.append((start, end, took))
         return results
 
-    def _recorded(self, state: _Sizes, here: object, args: list[Any]) -> Recording | None:
+    def _recorded(self, place: _Place, here: object, args: list[Any]) -> Recording | None:
         """The recording; None where there is none, or only from a later call on."""
-        stays = self._lie_still(state)
-        is_apart = self.is_backward and state.apart > 0
+        stays = self._lie_still(place)
+        is_apart = self.is_backward and place.apart > 0
         lender = None if is_apart else lender_of(args, stays.intersection(self.saved), here)
-        pool = self._pool(state, here) if lender is None else lender.pool
+        pool = self._pool(place, here) if lender is None else lender.pool
         if any(pool.has_lent(args[k]) for k in stays if isinstance(args[k], Tensor)):
             lender, pool = None, Pool(self.device, here)
         if not pool.in_use.acquire(blocking=False):
             return None
-        state.recordings += 1
+        place.recordings += 1
         try:
             recording = record(
                 self.plain,
@@ -271,7 +368,7 @@ class Replayed:
                 pool,
                 stays=stays,
                 keeps=self.keeps,
-                copies=state.copies,
+                copies=place.copies,
                 unread=self.unread,
                 lender=lender,
                 yields=not self.is_backward,  # to copy all gradients takes too long
@@ -285,7 +382,7 @@ class Replayed:
         if not self.wanted and recorded_bytes(self.device) > MOST_OF_MEMORY * _memory_of(self.device):
             self._refuse(f"with it recordings would hold {recorded_bytes(self.device) >> 20} MB of the device")
             return None
-        state.recording = recording
+        place.recording = recording
         count_recorded()
         return recording
 
@@ -295,10 +392,13 @@ class Replayed:
         recorded = recorded_bytes(self.device) - free_bytes(self.device)  # which torch counts to what it keeps
         return recorded + kept <= MOST_OF_MEMORY * _memory_of(self.device)
 
-    def _lie_still(self, state: _Sizes) -> set[int]:
+    def _lie_still(self, place: _Place) -> set[int]:
         """The inputs that have to lie where they lie now."""
-        held = {position for position, role in enumerate(self.roles) if type(role) in (Parameter, Buffer)}
-        return (held | state.stays).difference(state.moved, self.unread)
+        return place.stays.union(self.held).difference(place.moved, self.unread)
+
+    def _where(self, args: Sequence[Any]) -> dict[int, _Lay]:
+        """Where what has to lie still is."""
+        return {k: _Lay.of(args[k]) for k in (*self.held, *self.saved) if isinstance(args[k], Tensor)}
 
     def _refuse(self, reason: str) -> None:
         self.reason = reason

@@ -404,10 +404,17 @@ class Recording:
     def __post_init__(self) -> None:
         self.stream = self.pool.stream
 
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Whether all that has to lie where it lay does."""
+        fixed, pointers = self.fixed, self.pointers
+        if not fixed:
+            return True
+        if args[fixed[0]].data_ptr() != pointers[0]:
+            return False
+        return [args[position].data_ptr() for position in fixed] == pointers
+
     def replayed(self, args: list[Any]) -> tuple[Any, ...] | None:
-        """What a call returns; None if it cannot be replayed."""
-        if [args[position].data_ptr() for position in self.fixed] != self.pointers:
-            return None
+        """What a call that `fits` returns; None if it cannot be replayed."""
         in_use = self.pool.in_use
         if not in_use.acquire(blocking=False):  # another thread may be about to take the results of a recording
             return None
@@ -566,6 +573,13 @@ def _is_within(segments: Sequence[tuple[int, int]], place: tuple[int, int]) -> b
 
 _lenders: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
 """The recordings that have something to lend, by the storages of that."""
+_savers: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
+"""The recordings of what was saved, by the storages of that, also of what they have lent."""
+
+
+def is_recorded(value: Tensor) -> bool:
+    """Whether a tensor is what a recording saved."""
+    return value.untyped_storage()._cdata in _savers
 
 
 def lender_of(args: Sequence[Any], positions: Collection[int], stream: object) -> Recording | None:
@@ -622,7 +636,9 @@ def record(
     placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
     for held, positions in borrowed.values():
         _lenders.pop(held.key, None)
+        _savers.pop(held.key, None)
         held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
+        _savers[held.key] = lender  # type: ignore[assignment]
     placing.place(tape.record(plain, inputs, _events(changes, borrowed)))
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
@@ -635,7 +651,9 @@ def record(
     pool.add(recording)
     if lender is not None:
         lender.has_lent = True
-    _lenders.update({held.key: recording for held in placing.held if held.may_lend})
+    lends = {held.key: recording for held in placing.held if held.may_lend}
+    _lenders.update(lends)
+    _savers.update(lends)
     return recording
 
 

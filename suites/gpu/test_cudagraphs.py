@@ -621,3 +621,57 @@ def test_the_large_blocks_of_a_recording_lie_in_one_piece() -> None:
     taken, live = (sum(sizes) for sizes in zip(*large, strict=True))
     assert live >= sum(weight.nbytes for weight in net.parameters())
     assert taken < 1.15 * live + workspaces.bytes_of(0), large
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.norm = nn.Linear(32, 64), nn.Linear(64, 32), nn.LayerNorm(32)
+
+    def forward(self, x: Tensor) -> Any:
+        return x + self.narrow(F.gelu(self.wide(self.norm(x))))
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_layers_that_are_compiled_one_by_one_have_a_recording_each(is_early: bool) -> None:
+    """One graph for all of them, called with the parameters of each by turns. `is_early`: gradients are dropped before
+    forward, otherwise behind it."""
+    own, others = ([Layer().cuda() for _ in range(5)] for _ in range(2))
+    for layer, other in zip(own, others, strict=True):
+        other.load_state_dict(layer.state_dict())
+        layer.compile(backend="assay", mode="reduce-overhead")
+    recorded = []
+    for _ in range(16):
+        x = torch.randn(8, 32, device="cuda")
+        for parts in (own, others):
+            value = x
+            if is_early:
+                for part in parts:
+                    part.zero_grad()
+            for part in parts:
+                value = part(value)
+            for part in () if is_early else parts:
+                part.zero_grad()
+            value.square().sum().backward()
+        for layer, other in zip(own, others, strict=True):
+            for a, b in zip(layer.parameters(), other.parameters(), strict=True):
+                close(a.grad, b.grad)  # type: ignore[arg-type]
+        recorded.append(totals()["recorded"])
+    assert recorded[-1] == recorded[-4] and recorded[-1] in range(10, 16) and totals()["unrecorded"] == {}
+
+
+def test_copies_of_a_model_by_turns_have_a_recording_each() -> None:
+    nets = [model() for _ in range(3)]
+    fast = [compiled(net) for net in nets]
+    recorded = []
+    for _ in range(20):
+        for net, call in zip(nets, fast, strict=True):
+            x, other = torch.randn(8, 16, device="cuda"), twin(net)
+            net.zero_grad()
+            other.zero_grad()
+            call(x).square().sum().backward()
+            other(x).square().sum().backward()
+            for a, b in zip(net.parameters(), other.parameters(), strict=True):
+                close(a.grad, b.grad)  # type: ignore[arg-type]
+        recorded.append(totals()["recorded"])
+    assert recorded[-1] == recorded[-4] and recorded[-1] in range(6, 16) and totals()["unrecorded"] == {}

@@ -1,0 +1,154 @@
+"""Recordings of a graph that is called with several sets of parameters, as by layers that are compiled one by one."""
+
+from __future__ import annotations
+
+import gc
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from compiler.ir.roles import Buffer, UserInput
+from compiler.journal import reset, totals
+from compiler.runtime import cudagraphs
+from compiler.runtime.cudagraphs import MOST_MISSES
+from compiler.runtime.recording import recorded_bytes
+from tests.taped import WEIGHT, Step, Tape, made, replays
+
+ROUNDS = 6
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    Tape.made.clear()
+    gc.collect()
+    reset()
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_each_set_of_parameters_has_a_recording(layers: int) -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    weights, x = [torch.randn(4) for _ in range(layers)], torch.randn(4)
+    for _ in range(ROUNDS):
+        for w in weights:
+            assert torch.equal(graph([w, x])[0], w * x)
+    assert len(Tape.made) == layers and replays() == layers * (ROUNDS - 1)
+    assert totals()["unrecorded"] == {}
+
+
+def test_in_the_order_of_the_calls_before_only_one_recording_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    weights, x = [torch.randn(4) for _ in range(5)], torch.randn(4)
+    asked: list[object] = []
+    fits = cudagraphs._Place.fits
+
+    def counted(place: cudagraphs._Place, args: list[Tensor]) -> bool:
+        asked.append(place)
+        return fits(place, args)
+
+    for _ in range(ROUNDS):
+        for w in weights:
+            graph([w, x])
+    monkeypatch.setattr(cudagraphs._Place, "fits", counted)
+    for w in weights:
+        graph([w, x])
+    assert len(asked) == len(set(asked)) == 5
+    for _ in range(3):
+        graph([weights[2], x])
+    assert len(asked) > 5 + 3 and asked[-1] is asked[-2] is asked[2]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_layers_that_are_trained(layers: int) -> None:
+    """Forward through all of them, then backward; the gradients are kept till the next step."""
+    step, weights = Step(), [torch.randn(4, requires_grad=True) for _ in range(layers)]
+    counts = [0]
+    for _ in range(12):
+        x = torch.randn(4)
+        value, expected = x, x
+        for w in weights:
+            value, expected = step(w, value), (w * expected).sin()
+        assert torch.equal(value, expected)
+        wanted = torch.autograd.grad(expected.sum(), weights)
+        for w in weights:
+            w.grad = None
+        value.sum().backward()
+        for w, gradient in zip(weights, wanted, strict=True):
+            torch.testing.assert_close(w.grad, gradient)
+        counts.append(replays())
+    assert [after - before for before, after in pairwise(counts)][-4:] == [2 * layers] * 4
+    assert totals()["unrecorded"] == {}
+
+
+def test_two_models_by_turns_while_the_gradients_of_the_other_are_kept() -> None:
+    step, weights = Step(), [torch.randn(4, requires_grad=True) for _ in range(2)]
+    counts = [0]
+    for _ in range(16):
+        for w in weights:
+            x = torch.randn(4)
+            w.grad = None
+            step(w, x).sum().backward()
+            assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
+        counts.append(replays())
+    assert [after - before for before, after in pairwise(counts)][-4:] == [4] * 4
+
+
+def test_parameters_that_are_gone_leave_their_place_to_others() -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    x = torch.randn(1000)
+    kept = torch.randn(1000)
+    for _ in range(8):
+        w = torch.randn(1000)
+        for _ in range(3):
+            graph([kept, x])
+            assert torch.equal(graph([w, x])[0], w * x)
+        (sizes,) = graph.sizes.values()
+        assert len(sizes.places) == 2
+        del w
+    gc.collect()
+    assert recorded_bytes(0) >= 0 and len(sizes.places) == 2
+
+
+def test_sets_of_parameters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cudagraphs, "MOST_PLACES", 3)
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    weights, x = [torch.randn(4) for _ in range(6)], torch.randn(4)
+    for _ in range(4 * MOST_MISSES):
+        for w in weights:
+            assert torch.equal(graph([w, x])[0], w * x)
+    (sizes,) = graph.sizes.values()
+    assert len(sizes.places) == 3
+
+
+def test_a_parameter_that_moves_alone_is_of_no_other_place() -> None:
+    graph = made(lambda w, b, x: (w * x + b,), [WEIGHT, Buffer(1, "b"), UserInput(2)])
+    w, x, last = torch.randn(4), torch.randn(4), torch.randn(4)
+    for _ in range(12):
+        b = torch.randn(4)  # while the last one is there
+        assert torch.equal(graph([w, b, x])[0], w * x + b)
+        last = b
+    (sizes,) = graph.sizes.values()
+    assert len(sizes.places) == 1 and len(Tape.made) == 2 and last is b
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["call", "keep", "drop", "new"])), max_size=40))
+def test_results_are_those_of_the_parameters_that_are_passed(calls: list[tuple[int, str]]) -> None:
+    Tape.made.clear()
+    graph = made(lambda w, x: (w * x, w + x), [WEIGHT, UserInput(1)], 2)
+    weights, kept = [torch.randn(3) for _ in range(4)], list[tuple[Tensor, Tensor]]()
+    for number, (which, what) in enumerate(calls):
+        if what == "new":
+            weights[which] = torch.randn(3)
+        x = torch.full((3,), float(number))
+        results = graph([weights[which], x])
+        assert torch.equal(results[0], weights[which] * x) and torch.equal(results[1], weights[which] + x)
+        if what == "keep":
+            kept.append((results[0], results[0].clone()))
+        if what == "drop":
+            kept.clear()
+        del results
+        assert all(torch.equal(value, expected) for value, expected in kept)
