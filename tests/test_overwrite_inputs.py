@@ -232,6 +232,15 @@ def test_what_is_copied_back_is_so_in_one_call(copies: list[int]) -> None:
     assert copies == [2] and [each._version for each in kept] == [3, 3, 5]
 
 
+def test_what_is_copied_back_of_several_dtypes_is_so_in_a_call_for_each(copies: list[int]) -> None:
+    """Of several together torch copies one by one."""
+    dtypes = [torch.float32, torch.int64, torch.float32, torch.float32, torch.int64]
+    kept = [torch.zeros(2, dtype=dtype) for dtype in dtypes]
+    write_back(kept, [torch.full((2,), number, dtype=dtype) for number, dtype in enumerate(dtypes)], (1,) * 5)
+    assert copies == [3, 2] and [each[0].item() for each in kept] == [0, 1, 2, 3, 4]
+    assert [each._version for each in kept] == [1] * 5
+
+
 def test_an_optimizer_copies_nothing_back(copies: list[int]) -> None:
     def stepped(backend: str) -> tuple[list[Tensor], list[int]]:
         torch._dynamo.reset()

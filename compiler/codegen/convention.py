@@ -61,6 +61,7 @@ from compiler.ir.trace import UNCHECKED, is_view
 from compiler.runtime.call import (
     GradOff,
     apply_of,
+    copy_each,
     in_anomaly_mode,
     in_autocast,
     in_batch,
@@ -510,10 +511,8 @@ def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times:
             fresh.append(value)
             count -= 1
         grown += [old] * count
-    if len(stale) > 1:
-        torch._foreach_copy_(stale, fresh)  # on a GPU one launch, not one each
-    elif stale:
-        stale[0].copy_(fresh[0])
+    if stale:
+        copy_each(stale, fresh)
     increment_version(grown)
 
 

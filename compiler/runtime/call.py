@@ -6,7 +6,7 @@ Costs are of one x86-64 core at about 3 GHz.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +20,22 @@ set_grad_enabled = torch._C._set_grad_enabled
 in_transform: Callable[[], bool] = torch._C._are_functorch_transforms_active
 in_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled
 in_anomaly_mode: Callable[[], bool] = torch.is_anomaly_enabled
+
+
+def copy_each(into: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Copies each value, on a GPU in one launch for each dtype: `torch._foreach_copy_` copies those of several dtypes
+    one by one, as running statistics are beside the count of their batches."""
+    if len(into) == 1:
+        into[0].copy_(values[0])
+        return
+    alike: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for old, value in zip(into, values, strict=True):
+        olds, news = alike.setdefault(old.dtype, ([], []))
+        olds.append(old)
+        news.append(value)
+    for olds, news in alike.values():
+        torch._foreach_copy_(olds, news)
+
 
 SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 

@@ -38,6 +38,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.roles import GraphCall
 from compiler.runtime import workspaces
+from compiler.runtime.call import copy_each
 from compiler.runtime.packing import Block, Event, Freed, Returned, Segments, Taken, extension
 from compiler.runtime.triton_build import ALIGNED_BYTES
 from compiler.schedule.memory import Change
@@ -458,7 +459,8 @@ class Recording:
 
     def run(self, args: list[Any]) -> tuple[Any, ...]:
         if self.copied:
-            _copy([one.to for one in self.copied], [one.source(args[one.position]) for one in self.copied])
+            with torch.no_grad():
+                copy_each([one.to for one in self.copied], [one.source(args[one.position]) for one in self.copied])
         self.holding.is_out = True
         self.tape.replay()
         handed: list[Any] = []
@@ -475,11 +477,6 @@ class Recording:
                 handed.append(result.value)  # type: ignore[union-attr]
         args.clear()
         return tuple(handed)
-
-
-def _copy(into: list[Tensor], values: list[Tensor]) -> None:
-    with torch.no_grad():
-        torch._foreach_copy_(into, values)
 
 
 class Pool:
