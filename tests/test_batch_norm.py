@@ -64,22 +64,35 @@ def test_the_variance_of_halves_on_a_gpu_is_no_difference_of_squares(dtype: torc
     assert torch.ops.aten.var_mean.correction in targets and torch.ops.aten.mul.Tensor not in targets
 
 
+LAYOUTS = {
+    "channels_last": ((4, 3, 8, 8), (192, 1, 24, 3)),
+    "contiguous": ((4, 3, 8, 8), (192, 64, 8, 1)),
+    "columns": ((4, 3), (3, 1)),
+    "strided columns": ((4, 3), (6, 2)),
+}
+
+
+@pytest.mark.parametrize("mask", [[True] * 3, [True, False, False], [False, True, True]], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
-def test_by_running_statistics_a_gpu_gives_them_and_backward_reads_these(dtype: torch.dtype) -> None:
-    """Not the running ones, which training may have changed since."""
+def test_by_running_statistics_a_gpu_gives_them_and_backward_reads_those_that_eager_reads(
+    dtype: torch.dtype, layout: str, mask: list[bool]
+) -> None:
+    """Training may have changed the running ones since. ATen's kernel for all gradients reads these."""
     wide = torch.promote_types(dtype, torch.float32)
     with FakeTensorMode():
-        x, *state = (torch.empty(size, dtype=dtype, device="cuda") for size in ((4, 3, 8, 8), *[(3,)] * 4))
-        weight, bias, mean, var = state
+        x = torch.empty_strided(*LAYOUTS[layout], dtype=dtype, device="cuda")
+        weight, bias, mean, var = (torch.empty(3, dtype=dtype, device="cuda") for _ in range(4))
         y, used, rstd = normalized_by_statistics(x, weight, bias, mean, var, 0.1, 1e-5)
         assert [(v.dtype, v.shape) for v in (y, used, rstd)] == [(dtype, x.shape), (wide, (3,)), (wide, (3,))]
 
         def gradients(grad: Tensor, x: Tensor, *kept: Tensor) -> object:
-            return batch_norm_gradients(grad, x, *kept, train=False, eps=1e-5, output_mask=[True] * 3)
+            return batch_norm_gradients(grad, x, *kept, train=False, eps=1e-5, output_mask=mask)
 
         graph = make_fx(gradients)(y, x, weight, mean, var, used, rstd).graph
     read = [bool(node.users) for node in graph.nodes if node.op == "placeholder"]
-    assert read == [True, True, True, False, False, True, True]
+    is_of_running = layout in ("contiguous", "strided columns") and mask == [True] * 3
+    assert read[3:5] == [is_of_running] * 2 and read[5] is not is_of_running
 
 
 @pytest.mark.parametrize("is_cudnns", [False, True])

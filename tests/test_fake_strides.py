@@ -184,6 +184,15 @@ def test_results_on_a_gpu_lie_as_eagers_there(name: str) -> None:
         assert function(x) == expected
 
 
+def test_what_is_resized_by_area_on_a_gpu_lies_as_what_is_pooled() -> None:
+    """Images by channels, as an H100's eager has it with torch 2.11, volumes in rows."""
+    with FakeTensorMode(), UserCalls():
+        for shape, last in (((2, 3, 4, 5), LAST), ((2, 3, 4, 5, 6), LAST_3D)):
+            x = torch.empty(shape, device="cuda").to(memory_format=last)
+            for y in (functional.interpolate(x, 3, None, "area"), functional.interpolate(x, size=3, mode="area")):
+                assert y.is_contiguous(memory_format=last) is (x.dim() == 4) and y.is_contiguous() is (x.dim() == 5)
+
+
 @pytest.mark.parametrize(("shape", "mode"), [((2, 3, 4, 5), "bilinear"), ((2, 3, 4, 5, 6), "trilinear")])
 @pytest.mark.parametrize("is_by_channels", [False, True])
 def test_few_channels_on_a_gpu_are_resized_as_they_lie(shape: tuple[int, ...], mode: str, is_by_channels: bool) -> None:

@@ -35,6 +35,32 @@ def numbers_that_no_byte_holds(size):
 @case()
 def numbers_that_no_signed_byte_holds(size):
     return lambda a: (a + 127, a * -128), (numbers(-128, 128, 25, dtype=torch.int8),), {}
+
+
+def divided(a, b):
+    floor, trunc = (torch.div(a, b, rounding_mode=mode) for mode in ("floor", "trunc"))
+    return torch.fmod(a, b), torch.remainder(a, b), floor, trunc, torch.fmod(a, 7), a // 3
+
+
+def divisors(dtype):
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    b = numbers(least, most, 500, dtype=dtype)
+    return b.where(b != 0, 1)
+
+
+@case()
+def shorts_that_are_divided(size):
+    return divided, (numbers(-32768, 32768, 500, dtype=torch.int16), divisors(torch.int16)), {}
+
+
+@case()
+def bytes_that_are_divided(size):
+    return divided, (numbers(0, 256, 500, dtype=torch.uint8), divisors(torch.uint8)), {}
+
+
+@case()
+def signed_bytes_that_are_divided(size):
+    return divided, (numbers(-128, 128, 500, dtype=torch.int8), divisors(torch.int8)), {}
 """
 
 
@@ -71,7 +97,7 @@ def test_integers(backend: str, tmp_path: Path) -> None:
     arguments = ["run", str(file), "--backend", backend, "--mode", "infer", "--isolate"]
     environment = {"COLUMNS": "400", "TRITON_INTERPRET": "1" if backend == "assay-triton" else "0"}
     done = CliRunner(env=environment).invoke(commands, arguments)
-    assert done.exit_code == 0 and "3 same" in done.output, done.output
+    assert done.exit_code == 0 and "6 same" in done.output, done.output
 
 
 DIVIDED = """
@@ -85,15 +111,18 @@ triton_build.triton_code = lambda wanted: made.append(whole(wanted)) or made[-1]
 x = torch.randn(2, 3, 5, 5)
 windows = resolve("assay-sm90").wrap(lambda x: torch.nn.functional.unfold(x, 2, padding=1))
 torch.testing.assert_close(windows(x), torch.nn.functional.unfold(x, 2, padding=1))
+x, y = torch.randint(-99, 99, (250,), dtype=torch.int16), torch.randint(1, 99, (250,), dtype=torch.int16)
+torch.testing.assert_close(resolve("assay-sm90").wrap(torch.fmod)(x, y), torch.fmod(x, y))
+assert any("rem.s32" in found.asm["ptx"] for found in made) and "rem.s16" not in made[-1].asm["ptx"]
 for found in made:
     print("in 16 bits" if "mul.hi.u16" in found.asm["ptx"] else "in 32" if "mul.hi" in found.asm["ptx"] else "not")
 """
 
 
-def test_indices_are_not_divided_in_16_bits(tmp_path: Path) -> None:
+def test_indices_and_shorts_are_not_divided_in_16_bits(tmp_path: Path) -> None:
     """NVIDIA's assembler makes something else of such products: windows of 5 x 5 had zeros at their ends."""
     pytest.importorskip("triton")
     root = str(Path(__file__).parent.parent)
     environment = os.environ | {"TRITON_INTERPRET": "0", "ASSAY_CACHE": str(tmp_path), "PYTHONPATH": root}
     done = subprocess.run([sys.executable, "-c", DIVIDED], capture_output=True, text=True, env=environment, cwd=root)
-    assert set(done.stdout.split("\n")) == {"in 32", ""}, done.stdout + done.stderr[-2000:]
+    assert set(done.stdout.split("\n")) == {"in 32", "not", ""}, done.stdout + done.stderr[-2000:]

@@ -204,10 +204,12 @@ def batch_norm_gradients(
     """`native_batch_norm_backward`: the gradients of input, weight and bias.
 
     `statistics` are the running mean and variance, and what forward saved: the mean and reciprocal deviation of the
-    batch, or those that were used; none where these are the running ones of a CPU.
+    batch, or those that were used; none where these are the running ones of a CPU. Training may have changed the
+    running ones meanwhile: which of both are read is as eager has it.
     """
     running_mean, running_var, mean, rstd = statistics
-    if not train and not (x.is_cuda and mean is not None and mean.shape == x.shape[1:2]):
+    has_used = x.is_cuda and mean is not None and mean.shape == x.shape[1:2]
+    if not train and not (has_used and _reads_those_used(x, output_mask)):
         assert running_mean is not None and running_var is not None
         mean, rstd = wide(running_mean), torch.rsqrt(wide(running_var) + eps)
     assert mean is not None and rstd is not None
@@ -225,6 +227,13 @@ def batch_norm_gradients(
     kept = (weight if weight is not None else x).dtype
     to_weight = (dot * rstd).to(kept) if output_mask[1] else None
     return (to_x if output_mask[0] else None, to_weight, total.to(kept) if output_mask[2] else None)
+
+
+def _reads_those_used(x: Tensor, output_mask: list[bool]) -> bool:
+    """Whether ATen's backward on a GPU reads the statistics that an evaluation used. The kernel that computes all
+    gradients at once, for what has no channels innermost, reads the running ones."""
+    has_channels_innermost = is_by_channels(x) or (x.is_contiguous() and x.stride(1) == 1)
+    return has_channels_innermost or not output_mask[0] or not (output_mask[1] or output_mask[2])
 
 
 def _generated(decompose: Callable[..., object], *named: str) -> Callable[..., object]:

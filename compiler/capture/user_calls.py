@@ -60,7 +60,7 @@ class UserCalls(TorchFunctionMode):
         if func in OF_NORMS and _first(args, kwargs).is_cuda:
             with without_cudnn(torch.backends.cudnn.enabled):
                 return func(*args, **kwargs or {})
-        if func is F.interpolate and (value := _first(args, kwargs)).is_cuda:
+        if func is F.interpolate and (value := _first(args, kwargs)).is_cuda and not _is_by_area(*args, **kwargs or {}):
             result, laid_out = func(*args, **kwargs or {}), suggest_memory_format(value)
             return result if laid_out is torch.contiguous_format else result.to(memory_format=laid_out)
         if func in (F.rms_norm, torch.rms_norm) and _first(args, kwargs).is_cuda:
@@ -76,6 +76,13 @@ class UserCalls(TorchFunctionMode):
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     return args[0] if args else (kwargs or {})["input"]
+
+
+def _is_by_area(
+    input: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *_: Any, **__: Any
+) -> bool:
+    """Whether an interpolation is a pooling, whose result lies as that of one does."""
+    return mode == "area"
 
 
 def _rms_norm(
