@@ -78,6 +78,7 @@ def parts() -> Iterator[Part]:
     yield Part("products", "suites.gpu.products", (), 200)
     for name in ("adamw", "sgd"):
         yield Part(f"optimizer {name}", "suites.gpu.optimizers", (name, "--rounds", "5"), 150)
+    yield Part("layers", "suites.gpu.layers", ("--rounds", "5"), 150)
     for model in MODELS:
         for mode in ("infer", "train"):
             yield Part(f"zoo {mode} {model}", "suites.gpu.zoo", ("--mode", mode, "--rounds", "5", model), 150)
@@ -186,6 +187,7 @@ FIGURES = (
     _of_tiny_calls("and backward", "train", 0.6),
     Figure("zoo at full that is not same", "correct", _not_same, 0, False, _which_are_not),
     Figure("optimizers: Inductor's time over ours", "optimizer", _mean("speed_ratio"), 1.0),
+    Figure("layers compiled one by one: Inductor's time over ours", "layers", _mean("speed_ratio"), 1.0),
 )
 
 

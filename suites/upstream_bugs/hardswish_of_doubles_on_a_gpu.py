@@ -14,9 +14,7 @@ def main() -> int:
         print("this is about an NVIDIA GPU, and there is none")
         return 1
     x = torch.linspace(3, 9, 100, dtype=torch.float64)  # x * 6 / 6
-    off = [
-        (torch.nn.functional.hardswish(x.to(device)).cpu() / x - 1).abs().max().item() for device in ("cpu", "cuda")
-    ]
+    off = [(torch.nn.functional.hardswish(x.to(device)).cpu() / x - 1).abs().max().item() for device in ("cpu", "cuda")]
     print(f"torch {torch.__version__}: off by {off[1]:.2g} of the value on a GPU, by {off[0]:.2g} on a CPU")
     return 0 if off[1] > 1e-9 > off[0] else 1
 
