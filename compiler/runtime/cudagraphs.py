@@ -248,7 +248,7 @@ class Replayed:
             if len(self.sizes) == MOST_SIZES:
                 return self.plain(args)
             sizes = self.sizes[key] = _Sizes()
-        if sizes.is_plain:
+        if sizes.is_plain or (sizes.last.is_plain and len(sizes.places) == 1):
             return self.plain(args)
         place, is_fitting = sizes.place_of(args)
         if place.is_plain:
