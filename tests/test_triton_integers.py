@@ -100,6 +100,32 @@ def test_integers(backend: str, tmp_path: Path) -> None:
     assert done.exit_code == 0 and "6 same" in done.output, done.output
 
 
+BESIDE_A_CALL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def beside(c, a, b, o):
+    n = tl.arange(0, 256)
+    v, x, y = tl.load(c + 2 * n), tl.load(a + n), tl.load(b + n)
+    tl.store(o + n, x / tl.where((v >= 5) & (v < 9), y, 3))
+"""
+
+
+@pytest.mark.parametrize(("kind", "is_called"), [("*fp64", True), ("*fp32", False)])
+def test_shorts_are_not_added_two_at_once_beside_a_call(kind: str, is_called: bool, tmp_path: Path) -> None:
+    """NVIDIA's assembler adds another number to one of both then; with two warps a thread has few elements."""
+    pytest.importorskip("triton")
+    from compiler.runtime.triton_build import CALLED, PACKED, Wanted, triton_code
+
+    path = tmp_path / f"k{kind[1:]}.py"
+    path.write_text(BESIDE_A_CALL)
+    found = triton_code(Wanted(str(path), "beside", ("*i16", kind, kind, kind), False, (1,), 90, False))
+    has_call, has_two = (bool(each.search(found.asm["ptx"])) for each in (CALLED, PACKED))
+    assert (found.metadata.num_warps, has_call, has_two) == ((2, True, False) if is_called else (1, False, True))
+
+
 DIVIDED = """
 import torch
 from compiler.runtime import triton_build
