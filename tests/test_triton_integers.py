@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from compiler.runtime import triton_build
+from compiler.runtime.triton_build import Wanted
 from harness.cli import commands
 
 CASES = """
@@ -113,17 +115,50 @@ def beside(c, a, b, o):
 """
 
 
-@pytest.mark.parametrize(("kind", "is_called"), [("*fp64", True), ("*fp32", False)])
-def test_shorts_are_not_added_two_at_once_beside_a_call(kind: str, is_called: bool, tmp_path: Path) -> None:
-    """NVIDIA's assembler adds another number to one of both then; with two warps a thread has few elements."""
-    pytest.importorskip("triton")
-    from compiler.runtime.triton_build import CALLED, PACKED, Wanted, triton_code
-
-    path = tmp_path / f"k{kind[1:]}.py"
+def beside_a_call(kind: str, folder: Path) -> Wanted:
+    path = folder / f"k{kind[1:]}.py"
     path.write_text(BESIDE_A_CALL)
-    found = triton_code(Wanted(str(path), "beside", ("*i16", kind, kind, kind), False, (1,), 90, False))
-    has_call, has_two = (bool(each.search(found.asm["ptx"])) for each in (CALLED, PACKED))
-    assert (found.metadata.num_warps, has_call, has_two) == ((2, True, False) if is_called else (1, False, True))
+    return Wanted(str(path), "beside", ("*i16", kind, kind, kind), False, (1,), 90, False)
+
+
+@pytest.mark.parametrize(("kind", "is_called"), [("*fp64", True), ("*fp32", False)])
+def test_shorts_beside_a_call_are_added_one_by_one(kind: str, is_called: bool, tmp_path: Path) -> None:
+    """NVIDIA's assembler adds another number to one of two; with two warps a thread has few elements."""
+    pytest.importorskip("triton")
+    found = triton_build.triton_code(beside_a_call(kind, tmp_path))
+    text, warps = found.asm["ptx"], found.metadata.num_warps
+    has_call, has_two = (bool(each.search(text)) for each in (triton_build.CALLED, triton_build.PACKED))
+    assert (warps, has_call, has_two) == ((2, True, False) if is_called else (1, False, True))
+    assert triton_build.is_assembled_right(text)
+
+
+def test_shorts_that_are_added_two_at_once_for_all_warps_are_left_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(triton_build, "MOST_WARPS", 1)
+    monkeypatch.delenv(triton_build.UNOPTIMIZED, raising=False)
+    found = triton_build.triton_code(beside_a_call("*fp64", tmp_path))
+    assert found.metadata.num_warps == 1 and triton_build.is_assembled_right(found.asm["ptx"])
+    assert triton_build.UNOPTIMIZED not in os.environ
+    monkeypatch.setattr(triton_build, "is_assembled_right", lambda text: False)
+    with pytest.raises(triton_build.NotBuilt, match="two at once"):
+        triton_build.triton_code(beside_a_call("*fp64", tmp_path))
+
+
+ADDED = "mov.b32 \t%r1, -1;\nadd.s16x2 \t%r3, %r2, {};\n{}"
+
+
+@pytest.mark.parametrize(
+    ("operand", "call", "is_right"),
+    [
+        *(("%r1", "rem.s16 %rs1, %rs2, %rs3;", False), ("%r4", "rem.s16 %rs1, %rs2, %rs3;", True)),
+        *(("-65537", "call.uni f;", False), ("%r1", "div.rn.f32 %f1, %f2, %f3;", False), ("%r1", "sqrt.rn.f64", False)),
+        *(("%r1", "rem.s32 %r5, %r6, %r7;", True), ("%r1", "div.full.f32 %f1, %f2, %f3;", True), ("%r1", "", True)),
+    ],
+)
+def test_which_text_is_assembled_right(operand: str, call: str, is_right: bool) -> None:
+    assert triton_build.is_assembled_right(ADDED.format(operand, call)) is is_right
 
 
 DIVIDED = """

@@ -6,11 +6,13 @@ It imports no torch, so that a worker is there in a tenth of a second.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,8 +24,11 @@ THREADS_OF_A_WARP = 32
 MOST_WARPS = 16
 KEPT_OVER_A_CALL = 32
 """Bytes that a thread stores around calls, which cost nothing of note."""
-PACKED = re.compile(r"\b(?:add|sub)\.[su]16x2\b")
-"""Two additions of 16 bits at once."""
+PACKED = re.compile(r"\b(?:add|sub)\.[su]16x2\s+\S+, ([^\s,]+), ([^\s;]+);")
+CONSTANT = re.compile(r"\bmov\.b32\s+(\S+), -?\d+;")
+"""Two additions of 16 bits at once, with their operands; and what is a constant."""
+UNOPTIMIZED = "DISABLE_LLVM_OPT"
+"""Triton's own name for it in the environment."""
 CALLED = re.compile(r"\b(?:call|sqrt|rcp|(?:div|rem)\.(?![su]32|full|approx))")
 """What is a call in machine code."""
 HAS_SIZE, FRAME_SIZE = 0x04, 0x11
@@ -98,7 +103,8 @@ def triton_code(wanted: Wanted) -> Any:
         options |= {"num_stages": wanted.stages} if wanted.stages else {}
         return triton.compile(source, target=target, options=options)
 
-    return _that_adds_right(compiled, _with_fewest_spills(compiled, *_first_that_compiles(compiled, wanted.warps)))
+    found = _with_fewest_spills(compiled, *_first_that_compiles(compiled, wanted.warps))
+    return found if is_assembled_right(found.asm["ptx"]) else _that_adds_right(compiled, found)
 
 
 def _first_that_compiles(compiled: Callable[[int], Any], numbers: Sequence[int]) -> tuple[int, Any]:
@@ -126,23 +132,49 @@ def _with_fewest_spills(compiled: Callable[[int], Any], warps: int, found: Any) 
     return found
 
 
-def _that_adds_right(compiled: Callable[[int], Any], found: Any) -> Any:
-    """The code, or that for more warps where NVIDIA's assembler may take another number for the one that is added: of
-    two additions at once it moves one behind a call, with the wrong half of both constants (12.8, for sm_90;
-    `suites/upstream_bugs/short_integers_beside_a_division.py`). A thread of few elements adds none at once.
+def is_assembled_right(text: str) -> bool:
+    """Whether NVIDIA's assembler adds what the text says. Where a constant is added to two numbers of 16 bits at once,
+    beside a call, it may move one of both behind that, and add the wrong half of the constant to it (12.8, for sm_90;
+    `suites/upstream_bugs/short_integers_beside_a_division.py`)."""
+    constants = set(CONSTANT.findall(text))
+    added = (operand for pair in PACKED.findall(text) for operand in pair)
+    return not any(each in constants or not each.startswith("%") for each in added) or not CALLED.search(text)
 
-    Raises: NotBuilt where there is no such number of warps.
+
+def _that_adds_right(compiled: Callable[[int], Any], found: Any) -> Any:
+    """Code that is assembled right: for more warps, as a thread of few elements adds none at once, or as LLVM leaves it
+    before it looks for what may be done at once.
+
+    Raises: NotBuilt where there is none.
     """
-    warps = found.metadata.num_warps
-    while PACKED.search(found.asm["ptx"]) and CALLED.search(found.asm["ptx"]):
-        if warps >= MOST_WARPS:
-            raise NotBuilt("short integers are added two at once beside a call, which NVIDIA's assembler makes wrong")
+    first = warps = found.metadata.num_warps
+    while warps < MOST_WARPS:
         warps *= 2
         try:
             found = compiled(warps)
         except RuntimeError:  # as above
             continue
+        if is_assembled_right(found.asm["ptx"]):
+            return found
+    with _unoptimized():
+        found = compiled(first)
+    if not is_assembled_right(found.asm["ptx"]):
+        raise NotBuilt("short integers are added two at once beside a call, which NVIDIA's assembler makes wrong")
     return found
+
+
+@contextmanager
+def _unoptimized() -> Iterator[None]:
+    """What this process compiles meanwhile LLVM leaves as it is."""
+    before = os.environ.get(UNOPTIMIZED)
+    os.environ[UNOPTIMIZED] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[UNOPTIMIZED]
+        else:
+            os.environ[UNOPTIMIZED] = before
 
 
 def stack_bytes(code: bytes) -> int:
