@@ -115,7 +115,7 @@ BOOL: dict[str, str] = {
 SHORT = (torch.int8, torch.uint8, torch.int16)
 DIVIDED = frozenset(("floordiv_int", "mod_int", "truncdiv_int", "fmod"))
 """What is computed in 32 bits of shorter integers: a division in 16 bits is a call, beside which NVIDIA's assembler may
-make others of conditions in 16 bits (`triton_build._that_adds_right`)."""
+make other conditions in 16 bits (`triton_build.is_assembled_right`)."""
 POWERS = {
     2.0: "{0} * {0}",
     3.0: "{0} * {0} * {0}",

@@ -29,8 +29,6 @@ CONSTANT = re.compile(r"\bmov\.b32\s+(\S+), -?\d+;")
 """Two additions of 16 bits at once, with their operands; and what is a constant."""
 UNOPTIMIZED = "DISABLE_LLVM_OPT"
 """Triton's own name for it in the environment."""
-CALLED = re.compile(r"\b(?:call|sqrt|rcp|(?:div|rem)\.(?![su]32|full|approx))")
-"""What is a call in machine code."""
 HAS_SIZE, FRAME_SIZE = 0x04, 0x11
 _U64 = struct.Struct("<Q")
 
@@ -133,12 +131,13 @@ def _with_fewest_spills(compiled: Callable[[int], Any], warps: int, found: Any) 
 
 
 def is_assembled_right(text: str) -> bool:
-    """Whether NVIDIA's assembler adds what the text says. Where a constant is added to two numbers of 16 bits at once,
-    beside a call, it may move one of both behind that, and add the wrong half of the constant to it (12.8, for sm_90;
-    `suites/upstream_bugs/short_integers_beside_a_division.py`)."""
+    """Whether NVIDIA's assembler makes what the text says. Where a constant is added to two numbers of 16 bits at once,
+    as LLVM asks in which range they are, the conditions may be others (12.8, for sm_90): one of both is moved behind a
+    call, and the wrong half of the constant added to it (`suites/upstream_bugs/short_integers_beside_a_division.py`).
+    Beside divisions by constants they were wrong without a call."""
     constants = set(CONSTANT.findall(text))
     added = (operand for pair in PACKED.findall(text) for operand in pair)
-    return not any(each in constants or not each.startswith("%") for each in added) or not CALLED.search(text)
+    return not any(each in constants or not each.startswith("%") for each in added)
 
 
 def _that_adds_right(compiled: Callable[[int], Any], found: Any) -> Any:
@@ -159,7 +158,7 @@ def _that_adds_right(compiled: Callable[[int], Any], found: Any) -> Any:
     with _unoptimized():
         found = compiled(first)
     if not is_assembled_right(found.asm["ptx"]):
-        raise NotBuilt("short integers are added two at once beside a call, which NVIDIA's assembler makes wrong")
+        raise NotBuilt("constants are added to two short integers at once, which NVIDIA's assembler may make wrong")
     return found
 
 
