@@ -14,7 +14,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,3 +131,21 @@ class Options:
             raise OptionError(f"assay: option cudagraphs is {self.cudagraphs!r}; it takes True, False or None")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:
             raise OptionError(f"assay: option debug is {self.debug!r}; it takes 0 to 4")
+
+
+UNOPTIMIZED = "DISABLE_LLVM_OPT"
+"""Triton's own name for it in the environment, where alone it looks."""
+
+
+@contextmanager
+def as_llvm_leaves_it() -> Iterator[None]:
+    """What Triton compiles meanwhile in this process LLVM does not optimize."""
+    before = os.environ.get(UNOPTIMIZED)
+    os.environ[UNOPTIMIZED] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[UNOPTIMIZED]
+        else:
+            os.environ[UNOPTIMIZED] = before

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from compiler.options import UNOPTIMIZED
 from compiler.runtime import triton_build
 from compiler.runtime.triton_build import Wanted
 from harness.cli import commands
@@ -133,10 +134,10 @@ def test_shorts_that_are_added_two_at_once_for_all_warps_are_left_as_they_are(
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(triton_build, "MOST_WARPS", 1)
-    monkeypatch.delenv(triton_build.UNOPTIMIZED, raising=False)
+    monkeypatch.delenv(UNOPTIMIZED, raising=False)
     found = triton_build.triton_code(beside_a_call("*fp64", tmp_path))
     assert found.metadata.num_warps == 1 and triton_build.is_assembled_right(found.asm["ptx"])
-    assert triton_build.UNOPTIMIZED not in os.environ
+    assert UNOPTIMIZED not in os.environ
     monkeypatch.setattr(triton_build, "is_assembled_right", lambda text: False)
     with pytest.raises(triton_build.NotBuilt, match="at once"):
         triton_build.triton_code(beside_a_call("*fp64", tmp_path))
@@ -150,6 +151,7 @@ def test_which_text_is_assembled_right(operand: str, is_right: bool) -> None:
 
 DIVIDED = """
 import torch
+from compiler.options import UNOPTIMIZED
 from compiler.runtime import triton_build
 from harness.backends import resolve
 

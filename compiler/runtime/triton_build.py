@@ -6,17 +6,17 @@ It imports no torch, so that a worker is there in a tenth of a second.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from compiler.options import as_llvm_leaves_it
 
 ALIGNED_BYTES = 16
 """What Triton may read at once."""
@@ -27,8 +27,6 @@ KEPT_OVER_A_CALL = 32
 PACKED = re.compile(r"\b(?:add|sub)\.[su]16x2\s+\S+, ([^\s,]+), ([^\s;]+);")
 CONSTANT = re.compile(r"\bmov\.b32\s+(\S+), -?\d+;")
 """Two additions of 16 bits at once, with their operands; and what is a constant."""
-UNOPTIMIZED = "DISABLE_LLVM_OPT"
-"""Triton's own name for it in the environment."""
 HAS_SIZE, FRAME_SIZE = 0x04, 0x11
 _U64 = struct.Struct("<Q")
 
@@ -154,25 +152,11 @@ def _that_adds_right(compiled: Callable[[int], Any], found: Any) -> Any:
             continue
         if is_assembled_right(found.asm["ptx"]):
             return found
-    with _unoptimized():
+    with as_llvm_leaves_it():
         found = compiled(first)
     if not is_assembled_right(found.asm["ptx"]):
         raise NotBuilt("constants are added to two short integers at once, which NVIDIA's assembler may make wrong")
     return found
-
-
-@contextmanager
-def _unoptimized() -> Iterator[None]:
-    """What this process compiles meanwhile LLVM leaves as it is."""
-    before = os.environ.get(UNOPTIMIZED)
-    os.environ[UNOPTIMIZED] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[UNOPTIMIZED]
-        else:
-            os.environ[UNOPTIMIZED] = before
 
 
 def stack_bytes(code: bytes) -> int:
