@@ -151,7 +151,6 @@ def test_which_text_is_assembled_right(operand: str, is_right: bool) -> None:
 
 DIVIDED = """
 import torch
-from compiler.options import UNOPTIMIZED
 from compiler.runtime import triton_build
 from harness.backends import resolve
 

@@ -112,7 +112,7 @@ BOOL: dict[str, str] = {
     "isfinite": "{0} == {0}",
 }
 
-SHORT = (torch.int8, torch.uint8, torch.int16)
+SHORTS = (torch.int8, torch.uint8, torch.int16)
 DIVIDED = frozenset(("floordiv_int", "mod_int", "truncdiv_int", "fmod"))
 """What is computed in 32 bits of shorter integers: a division in 16 bits is a call, beside which NVIDIA's assembler may
 make other conditions in 16 bits (`triton_build.is_assembled_right`)."""
@@ -222,7 +222,7 @@ def call(expr: Call, operands: Sequence[str], is_narrow: bool = False) -> str:
         wide = [cast(text, arg.dtype, torch.float32) for text, arg in zip(operands, expr.args, strict=True)]
         inner = torch.float32 if expr.dtype in HALVES else expr.dtype
         return cast(f"({FLOAT[expr.op].format(*wide)})", inner, expr.dtype)
-    if dtype in SHORT and expr.op in DIVIDED:
+    if dtype in SHORTS and expr.op in DIVIDED:
         wide = [cast(text, arg.dtype, torch.int32) for text, arg in zip(operands, expr.args, strict=True)]
         return cast(f"({INTEGER[expr.op].format(*wide)})", torch.int32, expr.dtype)
     if is_narrow and dtype is torch.float32 and expr.op in NARROW:

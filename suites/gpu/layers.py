@@ -1,7 +1,7 @@
 """A transformer whose layers are compiled one by one, ours beside Inductor's: `python -m suites.gpu.layers train`.
 
 All layers run one compiled graph, each with its own parameters, so that compiling takes what one layer takes. What is
-compared before any time is taken: the result, or the gradients of the parameters, to eager's.
+compared before any time is taken: the result, or the gradient of the first parameter, to eager's.
 """
 
 from __future__ import annotations
