@@ -651,7 +651,12 @@ def test_what_a_recording_was_lent_is_given_back_with_the_last_that_lies_there(
 ) -> None:
     """`returned` has at which place among the events."""
     changes = [Change("a", 3), Change(0), Change("b", 3), Change(2), Change("c", 5), Change("a"), Change(1)]
-    given = {n: (SimpleNamespace(place=(8 * n, 8 * n + 3)), tuple(positions)) for n, positions in enumerate(lent)}
+
+    class Lent:
+        def __init__(self, first: int) -> None:
+            self.place = first, first + 3
+
+    given = {n: (Lent(8 * n), tuple(positions)) for n, positions in enumerate(lent)}
     expected: list[Event] = [Taken(0, 3), Taken(1, 3), Taken(2, 5), Freed(0)]
     for at, event in returned.items():
         expected.insert(at, event)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from compiler.ir.roles import Buffer, UserInput
 from compiler.journal import reset, totals
-from compiler.runtime import cudagraphs
+from compiler.runtime import cudagraphs, recording
 from compiler.runtime.cudagraphs import MOST_MISSES
 from tests.taped import WEIGHT, Step, Tape, made, replays
 
@@ -58,6 +58,29 @@ def test_in_the_order_of_the_calls_before_only_one_recording_is_asked(monkeypatc
     for _ in range(3):
         graph([weights[2], x])
     assert len(asked) > 5 + 3 and asked[-1] is asked[-2] is asked[2]
+
+
+def test_what_is_asked_of_others_results_grows_with_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not with their square, though each recording may write what any other one gave."""
+    alive_of = recording.alive_of
+
+    def asked_in_a_step(layers: int) -> int:
+        step, weights = Step(), [torch.randn(4, requires_grad=True) for _ in range(layers)]
+        asked: list[int] = []
+        monkeypatch.setattr(recording, "alive_of", lambda held: asked.append(len(held)) or alive_of(held))
+        for _ in range(12):
+            asked.clear()
+            value = torch.randn(4)
+            for w in weights:
+                value, w.grad = step(w, value), None
+            before = replays()
+            value.sum().backward()
+            assert len(weights[0].grad) == 4
+        assert replays() == before + layers
+        return sum(asked)
+
+    few, many = asked_in_a_step(4), asked_in_a_step(16)
+    assert 0 < few and many <= 5 * few
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])

@@ -570,12 +570,12 @@ def test_results_that_are_not_in_the_way_may_be_held() -> None:
     values.clear()
     first.count()
     second.count()
-    holding = Holding([first, second], yields=False, is_out=True)
+    holding = Holding([first, second], yields=False, out=[first, second])
     result = second.handed()
-    assert not holding.is_in_the_way([first]) and holding.is_out and holding.clashes == 0
-    assert holding.is_in_the_way([second]) and holding.is_in_the_way([first, second]) and holding.clashes == 2
+    assert not holding.is_in_the_way({first}) and holding.out == [second] and holding.clashes == 0
+    assert holding.is_in_the_way({second}) and holding.is_in_the_way({first, second}) and holding.clashes == 2
     del result
-    assert not holding.is_in_the_way([first, second]) and not holding.is_out
+    assert not holding.is_in_the_way({first, second}) and not holding.out
 
 
 def test_an_arena_gives_what_was_freed() -> None:

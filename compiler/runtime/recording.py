@@ -221,7 +221,7 @@ class Copied:
         return value
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
     """A result in memory of the recording, copied out if it was held once too long and may be (`may_copy`). `own` are
     the recording's references to its storage, by tensors and by Python. What nobody but backward reads `may_lend`.
@@ -360,8 +360,8 @@ Borrowed = dict[int, tuple[Held, tuple[int, ...]]]
 
 @dataclass(slots=True)
 class Holding:
-    """The results of a recording that lie in its pool, where other recordings may write. `is_out` unless it is known
-    that nobody holds any; `out` are those that somebody may hold then.
+    """The results of a recording that lie in its pool, where other recordings may write. `out` are those that somebody
+    may hold: all when it has run, and fewer whenever one is found to be gone.
 
     `clashes` counts the calls of other recordings, and of its own, that could not be replayed for what was held. Where
     it `yields`, its results are copied out once one has been held too long.
@@ -369,15 +369,15 @@ class Holding:
 
     held: list[Held]
     yields: bool
-    is_out: bool = False
     clashes: int = 0
     out: list[Held] = field(default_factory=list)
 
-    def is_in_the_way(self, within: list[Held]) -> bool:
-        """Whether somebody holds any of these results."""
-        alive = alive_of(within)
+    def is_in_the_way(self, within: Collection[Held]) -> bool:
+        """Whether somebody holds any of these results. What is found to be gone nobody asks about again, so that many
+        recordings that ask for the same results take a step's time once."""
+        self.out = alive_of(self.out)
+        alive = [held for held in self.out if held in within]
         if not alive:
-            self.is_out = len(within) != len(self.held)
             return False
         if self.yields:
             for held in alive:
@@ -412,7 +412,7 @@ class Recording:
     results: list[Result]
     holding: Holding
     borrowed: Borrowed = field(default_factory=dict)
-    rivals: list[tuple[Holding, list[Held]]] = field(default_factory=list)
+    rivals: list[tuple[Holding, frozenset[Held]]] = field(default_factory=list)
     misses: int = 0
     is_blocked: bool = False
     has_lent: bool = False
@@ -448,14 +448,14 @@ class Recording:
         """Whether nobody holds what a replay would overwrite. What is held is copied out from now on, if it may be."""
         holding = self.holding
         self.is_blocked = False
-        if holding.is_out:
-            if alive := alive_of(holding.out):
-                for held in alive:
+        if holding.out:
+            holding.out = alive_of(holding.out)
+            if holding.out:
+                for held in holding.out:
                     held.is_copied = held.may_copy
                 return False
-            holding.is_out = False
         for rival, within in self.rivals:
-            if rival.is_out and rival.is_in_the_way(within):
+            if rival.out and rival.is_in_the_way(within):
                 self.is_blocked = True  # the others are to know of it, too
         return not self.is_blocked
 
@@ -484,7 +484,7 @@ class Recording:
             with torch.no_grad():
                 copy_each([one.to for one in self.copied], [one.source(args[one.position]) for one in self.copied])
         holding = self.holding
-        holding.is_out, holding.out = True, holding.held
+        holding.out = holding.held
         self.tape.replay()
         handed: list[Any] = []
         for result in self.results:
@@ -534,14 +534,14 @@ class Pool:
     def add(self, recording: Recording) -> None:
         """Makes the recordings that are there and a new one respect each other's results."""
         self._forget()
-        mine = {id(held) for held, _ in recording.borrowed.values()}
+        mine = {held for held, _ in recording.borrowed.values()}
         for holding in self.holdings:
-            lent = [held for held in holding.held if held.is_lent and id(held) not in mine]
+            lent = frozenset(held for held in holding.held if held.is_lent and held not in mine)
             if lent:
                 recording.rivals.append((holding, lent))
         for reference, segments in self.recordings:
             other = reference()
-            within = [held for held in recording.holding.held if _is_within(segments, held.place)]
+            within = frozenset(held for held in recording.holding.held if _is_within(segments, held.place))
             if other is not None and within:
                 other.rivals.append((recording.holding, within))
         self.holdings.append(recording.holding)
@@ -620,8 +620,8 @@ def _left_of(holding: Holding, borrowed: Borrowed, results: Sequence[Result]) ->
     """Of what a recording gave, what was not lent to another one alone, or lies in its results."""
     shown = {result.position for result in results if type(result) is Given}
     shown |= {result.of for result in results if type(result) is Part and result.is_input}
-    gone = {id(held) for held, positions in borrowed.values() if shown.isdisjoint(positions)}
-    return [held for held in holding.held if id(held) not in gone]
+    gone = {held for held, positions in borrowed.values() if shown.isdisjoint(positions)}
+    return [held for held in holding.held if held not in gone]
 
 
 def _lent_by(lender: Recording, args: Sequence[Any], positions: Collection[int]) -> Borrowed:
@@ -692,7 +692,7 @@ def record(
 def _events(changes: Sequence[Change], borrowed: Borrowed) -> list[Event]:
     """What a recording takes and gives back, what it was lent too."""
     lent = {position: held for held, positions in borrowed.values() for position in positions}
-    left = {id(held): len(positions) for held, positions in borrowed.values()}
+    left = {held: len(positions) for held, positions in borrowed.values()}
     numbers = dict[str, int]()
     events = list[Event]()
     for block, size in changes:
@@ -701,8 +701,8 @@ def _events(changes: Sequence[Change], borrowed: Borrowed) -> list[Event]:
             events.append(Taken(number, size) if size else Freed(number))
         elif block in lent:
             held = lent[block]
-            left[id(held)] -= 1
-            events += [] if left[id(held)] else [Returned(held.place[0])]
+            left[held] -= 1
+            events += [] if left[held] else [Returned(held.place[0])]
     return events
 
 
