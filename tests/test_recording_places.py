@@ -172,3 +172,125 @@ def test_results_are_those_of_the_parameters_that_are_passed(calls: list[tuple[i
             kept.clear()
         del results
         assert all(torch.equal(value, expected) for value, expected in kept)
+
+
+# ---- inputs that other recordings gave -------------------------------------------------------------------------------
+
+
+def test_what_a_recording_gave_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    copy_each = recording.copy_each
+    monkeypatch.setattr(recording, "copy_each", lambda to, of: (copied.append(len(to)), copy_each(to, of)))
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    weights = [torch.randn(4) for _ in range(3)]
+    for _ in range(ROUNDS):
+        copied.clear()
+        x = torch.randn(4)
+        value = x
+        for w in weights:
+            value = graph([w, value])[0]
+        assert torch.equal(value, x * weights[0] * weights[1] * weights[2])
+    assert replays() == 3 * (ROUNDS - 1) and copied == [1]  # the first one's
+
+
+def test_what_lies_elsewhere_is_copied_there_unless_somebody_holds_what_does() -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    first, second = torch.randn(4), torch.randn(4)
+    for _ in range(3):
+        graph([second, graph([first, torch.randn(4)])[0]])
+    before = replays()
+    for number in range(4):
+        x, kept = torch.randn(4), graph([first, torch.randn(4)])[0]
+        was = kept.clone()
+        if number % 2:
+            del kept
+        assert torch.equal(graph([second, x])[0], second * x)
+        assert number % 2 or torch.equal(kept, was)
+    assert replays() == before + 4 + 2
+
+
+def test_what_lies_elsewhere_for_long_while_that_is_held_is_copied() -> None:
+    graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    first, second = torch.randn(4), torch.randn(4)
+    for _ in range(3):
+        graph([second, graph([first, torch.randn(4)])[0]])
+    kept = graph([first, torch.randn(4)])[0]
+    was = kept.clone()
+    for _ in range(2 * MOST_MISSES + 1):
+        x = torch.randn(4)
+        assert torch.equal(graph([second, x])[0], second * x)
+    before = replays()
+    graph([second, torch.randn(4)])
+    assert replays() == before + 1 and torch.equal(kept, was)
+
+
+def test_memory_that_is_read_where_it_lies_outlives_who_gave_it() -> None:
+    giver = made(lambda w, x: (w + x,), [WEIGHT, UserInput(1)])
+    reader = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
+    others = [made(lambda w, x: (w - x,), [WEIGHT, UserInput(1)]) for _ in range(3)]
+    w = torch.randn(4)
+    for _ in range(3):
+        reader([w, giver([w, torch.randn(4)])[0]])
+    (place,) = (place for sizes in reader.sizes.values() for place in sizes.places)
+    assert place.recording is not None
+    (lying,) = place.recording.lying
+    giver.sizes.clear()
+    for other in others:  # in the memory of what is gone, but for what is read
+        for _ in range(3):
+            result = other([w, torch.ones(4)])[0]
+            assert torch.equal(result, w - 1) and result.data_ptr() != lying.pointer
+            del result
+    before = replays()
+    for _ in range(2):
+        x = torch.randn(4)
+        assert torch.equal(reader([w, x])[0], w * x)
+    held = lying.held
+    assert replays() == before + 2 and held.storage is not None
+    del lying, place
+    reader.sizes.clear()
+    assert held.storage is None and not held.is_alive()
+
+
+def test_two_inputs_in_one_result_are_not_both_expected_there() -> None:
+    """Written there from elsewhere they would overlap."""
+    giver = made(lambda w, x: (w + x,), [WEIGHT, UserInput(1)])
+    reader = made(lambda w, a, b: (w * a + b,), [WEIGHT, UserInput(1), UserInput(2)])
+    w, two = torch.randn(6), torch.randn(4)
+    for _ in range(3):
+        y = giver([w, torch.randn(6)])[0]
+        a, b = y[:4], y[2:]
+        assert torch.equal(reader([two, a, b])[0], two * a + b)
+        del y, a, b
+    before = replays()
+    a, b = torch.randn(4), torch.randn(4)
+    assert torch.equal(reader([two, a, b])[0], two * a + b)
+    assert replays() == before + 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["chain", "fresh", "view", "keep", "drop", "anew"])), max_size=40
+    )
+)
+def test_chains_of_recordings_are_as_in_eager(calls: list[tuple[int, str]]) -> None:
+    Tape.made.clear()
+    graphs = [made(lambda w, x: (w * x, w + x), [WEIGHT, UserInput(1)], 2) for _ in range(3)]
+    weights, kept = [torch.randn(4) for _ in range(3)], list[tuple[Tensor, Tensor]]()
+    value = torch.randn(4)
+    for which, what in calls:
+        if what == "anew":
+            graphs[which].sizes.clear()
+        if what == "fresh":
+            value = torch.randn(4)
+        if what == "view":
+            value = torch.randn(8)[2:6]
+        x, w = value.clone(), weights[which]
+        value, other = graphs[which]([w, value])
+        assert torch.equal(value, w * x) and torch.equal(other, w + x)
+        if what == "keep":
+            kept.append((value, value.clone()))
+        if what == "drop":
+            kept.clear()
+        del other
+        assert all(torch.equal(value, expected) for value, expected in kept)

@@ -3,10 +3,10 @@
     plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
 
 Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
-where they lay. A graph that is called with several sets of parameters, as by layers that are compiled one by one, is
-recorded for each. While anything still holds a result that a replay would overwrite (a gradient that is accumulated
-into, the last call's loss) nothing is replayed: that call runs plainly, and from then on this result is copied out. On
-another stream than that of the recording calls run plainly.
+where they lay, unless another recording gave them, so that they lie there. A graph that is called with several sets of
+parameters, as by layers that are compiled one by one, is recorded for each. While anything still holds a result that a
+replay would overwrite (a gradient that is accumulated into, the last call's loss) nothing is replayed: that call runs
+plainly, and from then on this result is copied out. On another stream than that of the recording calls run plainly.
 
 All recordings that are replayed on one stream have one pool of memory, for all graphs and all sizes: what one needs on
 its way others use too, and what a forward saved is free again when its backward has run. A graph whose results are
@@ -280,6 +280,7 @@ class Replayed:
             return
         pairs = zip(recording.fixed, recording.pointers, strict=True)
         moved = {position for position, pointer in pairs if args[position].data_ptr() != pointer}
+        moved |= {one.position for one in recording.astray(args) if one.held.is_alive()}
         if not moved and recording.is_blocked:
             self._keep_apart(place)
         elif moved or recording.copies() != place.copies or recording.is_stale():
@@ -370,6 +371,7 @@ class Replayed:
                 keeps=self.keeps,
                 copies=place.copies,
                 unread=self.unread,
+                moved=place.moved,
                 lender=lender,
                 yields=not self.is_backward,  # to copy all gradients takes too long
                 changes=self.changes,

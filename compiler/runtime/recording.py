@@ -2,7 +2,8 @@
 
 A replay reads and writes the very memory of its recording. So
 
-    an input   either has to lie where it lay, which `fits` checks, or is copied to where it lay
+    an input   either has to lie where it lay, which `fits` checks, or is copied to where it lay, unless it lies there:
+               what another recording gave does so call by call
     a result   is memory of the recording, handed out under a tensor of its own; `is_free` says whether anything still
                holds what a replay would overwrite
     the rest   is memory of the recording too
@@ -221,12 +222,35 @@ class Copied:
         return value
 
 
+class Lying:
+    """An input that lay in `held`, which another recording gave. One that lies elsewhere is copied to there, unless
+    somebody holds what lies there. That memory stays as it is as long as there is this, or that recording."""
+
+    __slots__ = ("held", "place", "pointer", "position")
+
+    def __init__(self, position: int, value: Tensor, held: Held) -> None:
+        self.position, self.held, self.pointer = position, held, value.data_ptr()
+        self.place = tuple(value.size()), tuple(value.stride()), int(value.storage_offset())
+        held.keepers += 1
+
+    def __del__(self) -> None:
+        self.held.leave()
+
+    def is_there(self, value: Tensor) -> bool:
+        return value.data_ptr() == self.pointer and not is_lazy(value)
+
+    def memory(self) -> Tensor:
+        """Where it is copied to."""
+        return self.held.value.as_strided(*self.place)
+
+
 @dataclass(slots=True, eq=False)
 class Held:
     """A result in memory of the recording, copied out if it was held once too long and may be (`may_copy`). `own` are
     the recording's references to its storage, by tensors and by Python. What nobody but backward reads `may_lend`.
 
-    When the recording is gone it has no reference: `storage` is then None, and a weak one tells whether it is held.
+    When the recording is gone, and those that read it where it lies, it has no reference: of these `keepers` none is
+    left, `storage` is then None, and a weak one tells whether it is held.
     """
 
     value: Tensor
@@ -240,6 +264,7 @@ class Held:
     key: int = 0
     place: tuple[int, int] = (0, 0)
     left: StorageWeakRef | None = None
+    keepers: int = 1
     is_whole: bool = False
 
     @staticmethod
@@ -282,7 +307,10 @@ class Held:
             args[k] = held.pop(0)
 
     def leave(self) -> None:
-        """The recording is gone; who holds the result goes on doing so."""
+        """A keeper is gone. After the last one who holds the result goes on doing so."""
+        self.keepers -= 1
+        if self.keepers:
+            return
         assert self.storage is not None
         self.left = StorageWeakRef(self.storage)
         del self.value
@@ -397,7 +425,7 @@ class Holding:
 
 @dataclass(slots=True, weakref_slot=True)
 class Recording:
-    """One recording: where its inputs have to lie or are copied to, and how its results are handed out.
+    """One recording: where its inputs have to lie, lie or are copied to, and how its results are handed out.
 
     `rivals` are other recordings of the pool with those of their results that a replay of this one may overwrite,
     `borrowed` what it was lent by the one whose values it reads, `consumed` the results of that one, and those of them
@@ -409,6 +437,7 @@ class Recording:
     fixed: list[int]
     pointers: list[int]
     copied: list[Copied]
+    lying: list[Lying]
     results: list[Result]
     holding: Holding
     borrowed: Borrowed = field(default_factory=dict)
@@ -438,8 +467,10 @@ class Recording:
             return None
         try:
             if self.is_free() and (not self.borrowed or self.may_take(args)):
-                self.misses = 0
-                return self.run(args)
+                astray = self.astray(args)
+                if not alive_of([one.held for one in astray]):
+                    self.misses = 0
+                    return self.run(args, astray)
         finally:
             in_use.release()
         return None
@@ -475,14 +506,23 @@ class Recording:
         self.holding.clashes += not self.is_stale()
         return False
 
+    def astray(self, args: Sequence[Any]) -> list[Lying]:
+        """The inputs that do not lie where others of them lay."""
+        return [one for one in self.lying if not one.is_there(args[one.position])]
+
     def copies(self) -> set[int]:
         """The results that are copied out."""
         return {index for index, result in enumerate(self.results) if type(result) is Held and result.is_copied}
 
-    def run(self, args: list[Any]) -> tuple[Any, ...]:
-        if self.copied:
+    def run(self, args: list[Any], astray: Sequence[Lying] = ()) -> tuple[Any, ...]:
+        if self.copied or astray:
+            into = [one.to for one in self.copied]
+            values = [one.source(args[one.position]) for one in self.copied]
+            for one in astray:
+                into.append(one.memory())
+                values.append(args[one.position])
             with torch.no_grad():
-                copy_each([one.to for one in self.copied], [one.source(args[one.position]) for one in self.copied])
+                copy_each(into, values)
         holding = self.holding
         holding.out = holding.held
         self.tape.replay()
@@ -596,13 +636,24 @@ def _is_within(segments: Sequence[tuple[int, int]], place: tuple[int, int]) -> b
 
 _lenders: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
 """The recordings that have something to lend, by the storages of that."""
-_savers: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
-"""The recordings of what was saved, by the storages of that, also of what they have lent."""
+_givers: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
+"""The recordings of results, by the storages of these, also of what they have lent."""
 
 
 def is_recorded(value: Tensor) -> bool:
-    """Whether a tensor is what a recording saved."""
-    return value.untyped_storage()._cdata in _savers
+    """Whether a tensor lies in what a recording gave."""
+    return value.untyped_storage()._cdata in _givers
+
+
+def _given_before(value: Tensor, stream: object) -> Held | None:
+    """The result of a recording on a stream in which a tensor lies, with each element once; None if there is none, or
+    its memory may be another's when it is read."""
+    storage = value.untyped_storage()._cdata
+    giver = _givers.get(storage)
+    if giver is None or giver.stream != stream or is_lazy(value) or torch._debug_has_internal_overlap(value) != 0:
+        return None
+    held = next((held for held in giver.holding.held if held.key == storage), None)
+    return None if held is None or held.may_lend or held.is_lent or held.value.dtype is not value.dtype else held
 
 
 def lender_of(args: Sequence[Any], positions: Collection[int], stream: object) -> Recording | None:
@@ -644,13 +695,15 @@ def record(
     keeps: Collection[int] = (),
     copies: Collection[int] = (),
     unread: Collection[int] = (),
+    moved: Collection[int] = (),
     lender: Recording | None = None,
     yields: bool = True,
     changes: Sequence[Change] = (),
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
-    Inputs at the positions `unread` may lie anywhere.
+    Inputs at the positions `unread` may lie anywhere, those that `moved` are copied; of the others those that lie in
+    what another recording gave are expected there.
     A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
     `changes` are those of its large blocks.
 
@@ -659,17 +712,22 @@ def record(
     borrowed = {} if lender is None else _lent_by(lender, args, stays)
     fixed = [position for position in sorted(stays) if isinstance(args[position], Tensor)]
     pointers = [args[position].data_ptr() for position in fixed]
-    copied, inputs = list[Copied](), list(args)
+    copied, lying, inputs = list[Copied](), dict[Held, Lying](), list(args)
     for position in range(len(args)):
-        if isinstance(args[position], Tensor) and position not in stays and position not in unread:
-            inputs[position], made = _copied(position, args[position])
-            copied.append(made)
+        if not isinstance(args[position], Tensor) or position in stays or position in unread:
+            continue
+        given = None if position in moved else _given_before(args[position], pool.stream)
+        if given is not None and given not in lying:  # two of them might overlap there, and not elsewhere
+            lying[given] = Lying(position, args[position], given)
+            continue
+        inputs[position], made = _copied(position, args[position])
+        copied.append(made)
     placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
     for held, positions in borrowed.values():
         _lenders.pop(held.key, None)
-        _savers.pop(held.key, None)
+        _givers.pop(held.key, None)
         held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
-        _savers[held.key] = lender  # type: ignore[assignment]
+        _givers[held.key] = lender  # type: ignore[assignment]
     placing.place(tape.record(plain, inputs, _events(changes, borrowed)))
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
@@ -678,14 +736,14 @@ def record(
         if type(result) is Held:
             result.is_copied = result.may_copy
     holding = Holding(placing.held, yields)
-    recording = Recording(tape, pool, fixed, pointers, copied, placing.results, holding, borrowed)
+    found = list(lying.values())
+    recording = Recording(tape, pool, fixed, pointers, copied, found, placing.results, holding, borrowed)
     pool.add(recording)
     if lender is not None:
         lender.has_lent = True
         recording.consumed = lender.holding, _left_of(lender.holding, borrowed, placing.results)
-    lends = {held.key: recording for held in placing.held if held.may_lend}
-    _lenders.update(lends)
-    _savers.update(lends)
+    _lenders.update({held.key: recording for held in placing.held if held.may_lend})
+    _givers.update({held.key: recording for held in placing.held})
     return recording
 
 

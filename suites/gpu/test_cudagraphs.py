@@ -633,15 +633,21 @@ class Layer(nn.Module):
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-def test_layers_that_are_compiled_one_by_one_have_a_recording_each(is_early: bool) -> None:
-    """One graph for all of them, called with the parameters of each by turns. `is_early`: gradients are dropped before
-    forward, otherwise behind it."""
+def test_layers_that_are_compiled_one_by_one_have_a_recording_each(
+    is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One graph for all of them, called with the parameters of each by turns; of what it is given only that is copied
+    which no recording gave. `is_early`: gradients are dropped before forward, otherwise behind it."""
+    copied: list[int] = []
+    copy_each = recording.copy_each
+    monkeypatch.setattr(recording, "copy_each", lambda to, of: (copied.append(len(to)), copy_each(to, of)))
     own, others = ([Layer().cuda() for _ in range(5)] for _ in range(2))
     for layer, other in zip(own, others, strict=True):
         other.load_state_dict(layer.state_dict())
         layer.compile(backend="assay", mode="reduce-overhead")
     recorded = []
     for _ in range(16):
+        copied.clear()
         x = torch.randn(8, 32, device="cuda")
         for parts in (own, others):
             value = x
@@ -658,6 +664,7 @@ def test_layers_that_are_compiled_one_by_one_have_a_recording_each(is_early: boo
                 close(a.grad, b.grad)  # type: ignore[arg-type]
         recorded.append(totals()["recorded"])
     assert recorded[-1] == recorded[-4] and recorded[-1] in range(10, 16) and totals()["unrecorded"] == {}
+    assert not is_early or copied == [1, 1]
 
 
 def test_copies_of_a_model_by_turns_have_a_recording_each() -> None:
