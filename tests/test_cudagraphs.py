@@ -181,6 +181,26 @@ def test_a_result_that_is_a_view_of_what_nobody_gets_stays_one() -> None:
     assert replays() == 3
 
 
+def test_a_gradient_that_is_a_view_of_what_nobody_gets_is_none() -> None:
+    """Autograd asks for no view, and to make one takes longer."""
+    roles = [Gradient(UserInput(0)), Gradient(UserInput(1)), Gradient(UserInput(2))]
+
+    def backward(t: Tensor) -> tuple[Tensor, ...]:
+        both = t * 2
+        return (t + 1)[1:].view(1, 3), both[:2], both[2:]  # the last two lie in one storage
+
+    graph = made(backward, [Tangent(UserOutput(0))], roles=roles)
+    for k in range(4):
+        t = torch.arange(4.0) + k
+        results = list(graph([t]))
+        for result, expected in zip(results, [(t + 1)[1:].view(1, 3), (t * 2)[:2], (t * 2)[2:]], strict=True):
+            assert torch.equal(result, expected) and result._version == 0
+        assert k == 0 or results[0]._base is None
+        results[0].add_(1)
+        del results, result
+    assert replays() == 3
+
+
 def test_what_forward_saved_lies_still_for_backward() -> None:
     forward = made(lambda x: (x.sum(), x * 2), [UserInput(0)], roles=[UserOutput(0), Saved("double")])
     out = UserOutput(0)

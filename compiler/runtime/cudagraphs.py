@@ -222,7 +222,8 @@ class Replayed:
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.held = [position for position, role in enumerate(inputs) if type(role) in (Parameter, Buffer)]
-        self.is_backward = any(type(role) is Gradient for role in outputs)
+        self.gradients = frozenset(index for index, role in enumerate(outputs) if type(role) is Gradient)
+        self.is_backward = bool(self.gradients)
         self.is_symbolic, self.is_set, self.unread, self.tape = is_symbolic, is_set, unread, tape
         self.changes = changes
         self.here = here or _stream_of
@@ -369,6 +370,7 @@ class Replayed:
                 pool,
                 stays=stays,
                 keeps=self.keeps,
+                gradients=self.gradients,
                 copies=place.copies,
                 unread=self.unread,
                 moved=place.moved,

@@ -276,9 +276,10 @@ class Held:
         return Held(value, storage, may_copy, may_lend, key=storage._cdata, place=place)
 
     def count(self) -> None:
-        """Takes the references that there are for the recording's own. What is no view of its dtype `is_whole`."""
+        """Takes the references that there are for the recording's own. What is no view of its dtype `is_whole`, as is
+        what nobody asks whether it is one."""
         storage, base = self.storage, self.value._base
-        self.is_whole = base is None or base.dtype is not self.value.dtype
+        self.is_whole |= base is None or base.dtype is not self.value.dtype
         del base
         self.own, self.own_python = use_count(self.key), sys.getrefcount(storage)
 
@@ -693,6 +694,7 @@ def record(
     *,
     stays: Collection[int] = (),
     keeps: Collection[int] = (),
+    gradients: Collection[int] = (),
     copies: Collection[int] = (),
     unread: Collection[int] = (),
     moved: Collection[int] = (),
@@ -702,6 +704,7 @@ def record(
 ) -> Recording:
     """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
     at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
+    Those at the positions `gradients` are handed out as no views, whatever they are.
     Inputs at the positions `unread` may lie anywhere, those that `moved` are copied; of the others those that lie in
     what another recording gave are expected there.
     A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
@@ -729,6 +732,10 @@ def record(
         held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
         _givers[held.key] = lender  # type: ignore[assignment]
     placing.place(tape.record(plain, inputs, _events(changes, borrowed)))
+    for index in gradients:
+        result = placing.results[index]
+        if type(result) is Held:
+            result.is_whole = True
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
     for index in copies:
