@@ -237,6 +237,20 @@ def test_a_backward_that_runs_twice_over_what_was_saved() -> None:
         del saved
 
 
+@pytest.mark.parametrize(("most", "is_recorded"), [(32, True), (31, False)])
+def test_what_forward_saved_in_one_storage_is_copied_if_that_is_little(
+    monkeypatch: pytest.MonkeyPatch, most: int, is_recorded: bool
+) -> None:
+    """The storage counts once, in however many parts it is saved."""
+    monkeypatch.setattr(cudagraphs, "MOST_COPIED", most)
+    saved = [Saved("a"), Saved("b")]
+    backward = made(lambda a, b, t: (a * b * t,), [*saved, Tangent(UserOutput(0))], roles=[Gradient(UserInput(0))])
+    for k in range(10):
+        block = torch.full((8,), float(k))  # which lies elsewhere than the one before, as that is still there
+        assert torch.equal(backward([block[:4].data, block[4:].data, torch.tensor(3.0)])[0], block[:4] ** 2 * 3)
+    assert bool(Tape.made) == is_recorded
+
+
 @pytest.mark.parametrize("size", [(2, 3), (0, 3), ()])
 def test_layouts_of_inputs(size: tuple[int, ...]) -> None:
     graph = made(lambda x: (x * 2,), [UserInput(0)])

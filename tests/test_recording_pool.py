@@ -23,7 +23,7 @@ from compiler.runtime import cudagraphs
 from compiler.runtime.cudagraphs import MOST_CLASHES, MOST_MISSES, Replayed
 from compiler.runtime.packing import Event
 from compiler.runtime.recording import Held, Holding, Pool, _is_within, free_bytes, pool_of, recorded_bytes
-from tests.taped import ALIGNED, EARLY, LATE, Arena, Step, Tape, made, plain, replays
+from tests.taped import ALIGNED, EARLY, LATE, Arena, SideBySide, Step, Tape, made, plain, replays
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +129,50 @@ def test_what_a_forward_saved_is_kept_while_others_run() -> None:
         called(graph, number)
         result.sum().backward()
         assert torch.equal(w.grad, (w * x).cos() * x)  # type: ignore[arg-type]
+
+
+def test_what_lies_side_by_side_is_lent_together() -> None:
+    """A block goes to backward as a whole, and is the pool's when all its parts are gone."""
+    step, w = SideBySide(), torch.randn(4, requires_grad=True)
+    for _ in range(8):
+        trained(step, w, torch.randn(4))
+    forward, backward = Tape.made
+    (place,) = forward.lent
+    assert place[1] - place[0] == 4 * w.nbytes and backward.pool is forward.pool
+    before = replays()
+    for _ in range(3):
+        trained(step, w, torch.randn(4))
+    assert replays() == before + 6
+    recording = next(iter(step.backward.sizes.values())).last.recording
+    assert recording is not None
+    ((_, positions),) = recording.borrowed.values()
+    assert positions == (0, 1, 2)
+
+
+def test_one_of_those_that_lie_side_by_side_is_held_over_the_backward() -> None:
+    """Then the others are not overwritten either, by this backward or the next forward."""
+    step, w = SideBySide(), torch.randn(4, requires_grad=True)
+    for _ in range(6):
+        trained(step, w, torch.randn(4))
+    kept: list[Tensor] = []
+    for which in (0, 1, 2):
+        x, w.grad = torch.randn(4), None
+        before = replays()
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda value: (kept.append(value), value)[1], lambda value: value
+        ):
+            result = step(w, x)
+        assert replays() == before + 1
+        held = kept[which]
+        kept.clear()
+        expected = held.clone()
+        result.sum().backward()
+        assert torch.equal(w.grad, (w * x).cos() * x) and torch.equal(held, expected)  # type: ignore[arg-type]
+        trained(step, w, torch.randn(4))
+        assert torch.equal(held, expected)
+        del held, result
+        for _ in range(2):
+            trained(step, w, torch.randn(4))
 
 
 def test_a_second_backward_of_what_was_lent_is_recorded_apart() -> None:
@@ -240,8 +284,9 @@ CALLS = st.tuples(st.sampled_from(ORDERS), st.integers(0, 1), st.integers(1, 3))
 class Program:
     """Two trained functions and two that are not, each for three sizes, all in one pool, beside eager."""
 
-    def __init__(self) -> None:
-        self.steps = [Step(is_symbolic=True) for _ in range(2)]
+    def __init__(self, kind: type[Step]) -> None:
+        self.kind = kind
+        self.steps = [kind(is_symbolic=True) for _ in range(2)]
         self.graphs = [self._graph() for _ in range(2)]
         self.weights = {(which, size): self._weight(size) for which in range(2) for size in range(1, 4)}
         self.kept: list[tuple[Tensor, Tensor]] = []
@@ -297,7 +342,7 @@ class Program:
         elif what == "move":
             self.weights[which, size] = self._weight(size)
         elif what == "drop recordings":
-            self.steps[which], self.graphs[which] = Step(is_symbolic=True), self._graph()
+            self.steps[which], self.graphs[which] = self.kind(is_symbolic=True), self._graph()
 
     def chain(self, size: int) -> None:
         """A model with a graph break."""
@@ -319,11 +364,11 @@ class Program:
             assert torch.equal(result, (w * x).sin())
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(CALLS, min_size=20, max_size=60))
-def test_calls_in_any_order_are_as_in_eager(calls: list[tuple[str, int, int]]) -> None:
+@settings(max_examples=400, deadline=None)
+@given(st.lists(CALLS, min_size=20, max_size=60), st.sampled_from([Step, SideBySide]))
+def test_calls_in_any_order_are_as_in_eager(calls: list[tuple[str, int, int]], kind: type[Step]) -> None:
     Tape.made.clear()
-    program = Program()
+    program = Program(kind)
     for what, which, size in calls:
         program.do(what, which, size)
         program.check()

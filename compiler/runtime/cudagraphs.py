@@ -328,7 +328,7 @@ class Replayed:
         patience = MOST_MISSES if place.stays else sizes.most_misses()
         if place.stays != set(saved) and place.calls <= PLAIN_CALLS + TIMED_CALLS + patience:
             return self.plain(args)  # forward is about to be recorded: what it saves will lie still
-        if sum(args[k].untyped_storage().nbytes() for k in saved if k not in place.stays) > MOST_COPIED:
+        if _bytes_of([args[k] for k in saved if k not in place.stays]) > MOST_COPIED:
             place.is_plain = True
             count_unrecorded("what forward saved would be copied", self.wanted)
             return self.plain(args)
@@ -432,6 +432,11 @@ def settings() -> object:
     precision = torch._C._get_fp32_precision_getter  # type: ignore[attr-defined]
     cudnn = torch._C._get_cudnn_enabled(), torch._C._get_cudnn_deterministic(), torch._C._get_cudnn_benchmark()
     return precision("cuda", "conv"), precision("cuda", "matmul"), cudnn
+
+
+def _bytes_of(values: Sequence[Tensor]) -> int:
+    """The bytes of the storages that these tensors lie in."""
+    return sum({s._cdata: s.nbytes() for s in (value.untyped_storage() for value in values)}.values())
 
 
 def _stream_of(device: int) -> object:

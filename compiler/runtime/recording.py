@@ -35,6 +35,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, UntypedStorage
+from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.roles import GraphCall
@@ -355,8 +356,9 @@ class Part:
     is_saved: bool = False
 
     def handed(self, base: Tensor) -> Tensor:
-        part = base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
-        return part.data if self.is_saved else part
+        if self.is_saved:
+            return reinterpret(base, self.size, self.stride, self.offset)
+        return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
 
 
 @dataclass(frozen=True, slots=True)
