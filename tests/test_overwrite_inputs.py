@@ -241,6 +241,29 @@ def test_what_is_copied_back_of_several_dtypes_is_so_in_a_call_for_each(copies: 
     assert [each._version for each in kept] == [1] * 5
 
 
+@pytest.mark.parametrize("is_training", [True, False])
+def test_running_statistics_are_copied_back_in_a_call_for_each_dtype(copies: list[int], is_training: bool) -> None:
+    """With gradients too; those of batch norms grow no version, their counts do."""
+    ours, theirs = (torch.nn.Sequential(*(torch.nn.BatchNorm2d(4) for _ in range(3))) for _ in range(2))
+    torch._dynamo.reset()
+    compiled = torch.compile(ours, backend="assay", options={"warm": False})
+    for number in range(3):
+        x = torch.randn(2, 4, 3, 3) + number
+        copies.clear()
+        for net, call in ((ours, compiled), (theirs, theirs)):
+            with torch.set_grad_enabled(is_training):
+                result = call(x)
+            if is_training:
+                net.zero_grad()
+                result.square().sum().backward()
+        for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(one, other)
+            assert one._version == other._version and not one.requires_grad
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+        assert copies == ([6, 3] if is_training else [])
+
+
 def test_an_optimizer_copies_nothing_back(copies: list[int]) -> None:
     def stepped(backend: str) -> tuple[list[Tensor], list[int]]:
         torch._dynamo.reset()
