@@ -329,6 +329,38 @@ def test_without_being_asked_recordings_take_no_more_than_a_share_of_the_memory(
     assert first.reason == "" and second.reason == "with it recordings would hold 200 MB of the device"
 
 
+@pytest.mark.parametrize(
+    "waits, calls, is_recorded",
+    [
+        ([True, True], 2, True),
+        ([False, False], 2, False),
+        ([True, False, True], 3, True),
+        ([False, True, False], 3, False),
+    ],
+)
+def test_a_call_that_was_disturbed_does_not_decide(
+    waits: list[bool], calls: int, is_recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether calls wait for the host, where they are timed: where two do not agree, a third one tells."""
+    timed = iter(waits)
+
+    def run(graph: Replayed, place: cudagraphs._Place, args: list[Tensor]) -> Any:
+        place.timed.append((None, None, float(next(timed))))
+        return graph.plain(args)
+
+    monkeypatch.setattr(Replayed, "_timed", run)
+    monkeypatch.setattr(cudagraphs, "_waits_for_host", lambda each: bool(each[2]))
+    graph = made(lambda x: (x * 2,), [UserInput(0)])
+    graph.wanted = False
+    monkeypatch.setattr(cudagraphs.torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(cudagraphs.torch.cuda, "memory_allocated", lambda device: 0)
+    monkeypatch.setattr(cudagraphs, "_memory_of", lambda device: 1 << 30)
+    for k in range(6):
+        assert graph([torch.tensor(float(k))])[0].item() == 2 * k
+    (place,) = (place for sizes in graph.sizes.values() for place in sizes.places)
+    assert len(place.timed) == calls and replays() == (5 - calls if is_recorded else 0)
+
+
 def test_a_reset_of_dynamo_gives_up_all_recordings() -> None:
     """Also of functions behind a graph break, which Dynamo keeps; what somebody holds stays as it is."""
     torch.compile(lambda x: x + 1, backend="assay")(torch.ones(2))
