@@ -139,6 +139,27 @@ def test_a_backward_that_reads_its_data_runs_in_eager_and_that_is_said(caplog: p
     assert journal.totals()["eager_graphs"] == 1 and "its backward reads its data" in caplog.text
 
 
+def test_a_backward_that_is_not_taken_is_not_said_to_fail_in_eager(caplog: pytest.LogCaptureFixture) -> None:
+    class Shifted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, tangent: torch.Tensor) -> torch.Tensor:
+            return ctx.saved_tensors[0].as_strided((3,), (1,), 1) * tangent
+
+    torch._dynamo.reset()
+    journal.reset()
+    base = torch.arange(8.0, requires_grad=True)
+    with caplog.at_level(logging.WARNING, logger="assay"):
+        torch.compile(lambda x: Shifted.apply(x), backend="assay")(base[2:5]).sum().backward()
+    assert torch.equal(base.grad, torch.tensor([0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0]))  # type: ignore[arg-type]
+    assert journal.totals()["eager_graphs"] == 1
+    assert "its backward is none that is compiled" in caplog.text and "as eager's will" not in caplog.text
+
+
 def test_an_overlap_that_appears_later_is_noticed() -> None:
     """Dynamo guards identity of inputs, not that their memory overlaps."""
     torch._dynamo.reset()

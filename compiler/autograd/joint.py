@@ -130,6 +130,8 @@ def _gradients(
     try:
         with by_itself():
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
+    except Unsupported as error:
+        raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
