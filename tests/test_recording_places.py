@@ -15,6 +15,7 @@ from compiler.ir.roles import Buffer, UserInput
 from compiler.journal import reset, totals
 from compiler.runtime import cudagraphs, recording
 from compiler.runtime.cudagraphs import MOST_MISSES
+from compiler.runtime.recording import Pool
 from tests.taped import WEIGHT, Step, Tape, made, replays
 
 ROUNDS = 6
@@ -267,6 +268,31 @@ def test_two_inputs_in_one_result_are_not_both_expected_there() -> None:
     assert replays() == before + 1
 
 
+def test_what_lies_elsewhere_is_not_written_over_what_a_forward_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was saved is lent to its backward, and so another graph's result may come to lie there, which a third one
+    reads: that of another pool does not know of what was saved, and copies."""
+    step, w = Step(), torch.randn(16, requires_grad=True)
+    giver = made(lambda w, x: (w + x,), [WEIGHT, UserInput(1)])
+    readers = [made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)]) for _ in range(2)]
+    monkeypatch.setattr(readers[1], "_pool", lambda place, here: Pool(0, here))
+    for _ in range(6):
+        step(w, torch.randn(16)).sum().backward()
+    v = w.detach()
+    for _ in range(3):
+        for reader in readers:
+            reader([v, giver([v, torch.randn(16)])[0]])
+    lying = [len(place.recording.lying) for r in readers for z in r.sizes.values() for place in z.places]  # type: ignore[union-attr]
+    assert lying == [1, 0]
+    for _ in range(3):
+        x, other = torch.randn(16), torch.randn(16)
+        w.grad = None
+        value = step(w, x)
+        for reader in readers:
+            assert torch.equal(reader([v, other])[0], v * other)
+        value.sum().backward()
+        torch.testing.assert_close(w.grad, (v * x).cos() * x)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(
@@ -293,4 +319,51 @@ def test_chains_of_recordings_are_as_in_eager(calls: list[tuple[int, str]]) -> N
         if what == "drop":
             kept.clear()
         del other
+        assert all(torch.equal(value, expected) for value, expected in kept)
+
+
+CALLS = ["chain", "forward", "backward", "fresh", "keep", "drop", "anew", "apart"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 2), st.sampled_from(CALLS)), min_size=12, max_size=60))
+def test_chains_between_forwards_and_their_backwards_are_as_in_eager(
+    trained: int, calls: list[tuple[int, str]]
+) -> None:
+    """What is passed on comes from recordings of all kinds, and backwards wait meanwhile. `apart`: a graph is recorded
+    anew in a pool of its own. So many sets of parameters are `trained` before, so that what they save is lent."""
+    before = [[(which, "fresh"), (which, "forward"), (0, "backward")] for which in range(trained)]
+    Tape.made.clear()
+    graphs = [made(lambda w, x: (w * x, w + x), [WEIGHT, UserInput(1)], 2) for _ in range(3)]
+    step, weights = Step(), [torch.randn(8, requires_grad=True) for _ in range(3)]
+    pending, kept = list[tuple[int, Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
+    value = torch.randn(8)
+    for which, what in (*sum(before, []) * 5, *calls):  # noqa: RUF017
+        w = weights[which]
+        if what == "chain":
+            x = value.clone()
+            value = graphs[which]([w.detach(), value])[0]
+            assert torch.equal(value, w.detach() * x)
+        elif what == "forward":
+            x = value.clone()
+            value = step(w, value)
+            assert torch.equal(value, (w * x).sin())
+            pending.append((which, value, (w.detach() * x).cos() * x))
+            value = value.detach()
+        elif what == "backward" and pending:
+            number, result, expected = pending.pop(which % len(pending))
+            weights[number].grad = None
+            result.sum().backward()
+            torch.testing.assert_close(weights[number].grad, expected)
+            del result
+        elif what == "fresh":
+            value = torch.randn(8)
+        elif what == "keep":
+            kept.append((value, value.clone()))
+        elif what == "drop":
+            kept.clear()
+        elif what in ("anew", "apart"):
+            graphs[which].sizes.clear()
+            if what == "apart":
+                graphs[which]._pool = lambda place, here: Pool(0, here)  # type: ignore[method-assign]
         assert all(torch.equal(value, expected) for value, expected in kept)

@@ -648,12 +648,13 @@ def is_recorded(value: Tensor) -> bool:
     return value.untyped_storage()._cdata in _givers
 
 
-def _given_before(value: Tensor, stream: object) -> Held | None:
-    """The result of a recording on a stream in which a tensor lies, with each element once; None if there is none, or
-    its memory may be another's when it is read."""
+def _given_before(value: Tensor, pool: Pool) -> Held | None:
+    """The result of a recording of a pool in which a tensor lies, with each element once; None if there is none, or its
+    memory may be another's when it is read. What a forward saved may lie there too, if that was lent before: only a
+    recording of the same pool waits until nobody holds that."""
     storage = value.untyped_storage()._cdata
     giver = _givers.get(storage)
-    if giver is None or giver.stream != stream or is_lazy(value) or torch._debug_has_internal_overlap(value) != 0:
+    if giver is None or giver.pool is not pool or is_lazy(value) or torch._debug_has_internal_overlap(value) != 0:
         return None
     held = next((held for held in giver.holding.held if held.key == storage), None)
     return None if held is None or held.may_lend or held.is_lent or held.value.dtype is not value.dtype else held
@@ -721,7 +722,7 @@ def record(
     for position in range(len(args)):
         if not isinstance(args[position], Tensor) or position in stays or position in unread:
             continue
-        given = None if position in moved else _given_before(args[position], pool.stream)
+        given = None if position in moved else _given_before(args[position], pool)
         if given is not None and given not in lying:  # two of them might overlap there, and not elsewhere
             lying[given] = Lying(position, args[position], given)
             continue
