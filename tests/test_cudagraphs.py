@@ -300,6 +300,7 @@ def test_each_size_has_a_recording() -> None:
             x = torch.randn(n + 1)
             assert torch.equal(graph([n, x])[0], x * n)
     assert len(Tape.made) == MOST_SIZES and replays() == 3 * MOST_SIZES
+    assert totals()["unrecorded"] == {f"its inputs have more than {MOST_SIZES} sizes": 1}
 
 
 def test_what_cannot_be_recorded_runs_plainly() -> None:

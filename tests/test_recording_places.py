@@ -142,6 +142,7 @@ def test_sets_of_parameters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
             assert torch.equal(graph([w, x])[0], w * x)
     (sizes,) = graph.sizes.values()
     assert len(sizes.places) == 3
+    assert totals()["unrecorded"]["it is called with more than 3 sets of parameters"] == 1
 
 
 def test_a_parameter_that_moves_alone_is_of_no_other_place() -> None:

@@ -155,11 +155,12 @@ class _Place:
 @dataclass(slots=True)
 class _Sizes:
     """The calls of a graph with inputs of certain sizes. `last` is where the last one was; `is_plain`: the device takes
-    longer than its host, whatever the parameters are."""
+    longer than its host, whatever the parameters are; `is_full`: there were more sets of parameters than places."""
 
     places: list[_Place] = field(default_factory=lambda: [_Place()])
     last: _Place = field(init=False)
     is_plain: bool = False
+    is_full: bool = False
 
     def __post_init__(self) -> None:
         self.last = self.places[0]
@@ -192,6 +193,7 @@ class _Sizes:
         for place in self.places:
             place.follower = place.follower if place.follower in self.places else None
         if len(self.places) == MOST_PLACES:
+            self.is_full = True
             return expected
         timed = next((list(place.timed) for place in self.places if len(place.timed) >= TIMED_CALLS), [])
         self.places.append(_Place(timed=timed))
@@ -230,6 +232,7 @@ class Replayed:
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
         self.reason = ""
+        self.counted: set[str] = set()
         self.in_use = threading.Lock()
         _graphs.add(self)
 
@@ -248,11 +251,14 @@ class Replayed:
         sizes = self.sizes.get(key)
         if sizes is None:
             if len(self.sizes) == MOST_SIZES:
+                self._count_once(f"its inputs have more than {MOST_SIZES} sizes")
                 return self.plain(args)
             sizes = self.sizes[key] = _Sizes()
         if sizes.is_plain or (sizes.last.is_plain and len(sizes.places) == 1):
             return self.plain(args)
         place, is_fitting = sizes.place_of(args)
+        if sizes.is_full:
+            self._count_once(f"it is called with more than {MOST_PLACES} sets of parameters")
         if place.is_plain:
             return self.plain(args)
         here = self.here(self.device)
@@ -408,6 +414,12 @@ class Replayed:
     def _where(self, args: Sequence[Any]) -> dict[int, _Lay]:
         """Where what has to lie still is."""
         return {k: _Lay.of(args[k]) for k in (*self.held, *self.saved) if isinstance(args[k], Tensor)}
+
+    def _count_once(self, reason: str) -> None:
+        """Some of its calls run plainly."""
+        if reason not in self.counted:
+            self.counted.add(reason)
+            count_unrecorded(reason, self.wanted)
 
     def _refuse(self, reason: str) -> None:
         self.reason = reason
