@@ -484,19 +484,14 @@ def _emit_writes(source: Source, signature: Signature) -> None:
     """The values of inputs after the call, several at once where autograd has no part in it."""
     writes = [role for role in signature.outputs if isinstance(role, Mutation)]
     together: set[Mutation] = set()
-    hidden = [role for role in writes if role.kind == "hidden"]
-    if len(hidden) > 1:
-        pairs = ((f"keep_{role.of.index}", name_of(role)) for role in hidden)
-        kept, new = (", ".join(parts) for parts in zip(*pairs, strict=True))
-        source.line(1, f"{source.bind('write_hidden', write_hidden)}(({kept}), ({new}))")
-        together.update(hidden)
-    for kind, guard in (("seen", ""), ("no_grad", source.unrecorded())):
+    for kind, guard in (("hidden", ""), ("seen", ""), ("no_grad", source.unrecorded())):
         alike = [role for role in writes if role.kind == kind and _is_unrecorded(role, signature)]
         if len(alike) < 2:
             continue
-        texts = ((f"keep_{role.of.index}", name_of(role), str(role.writes)) for role in alike)
-        kept, new, times = (", ".join(parts) for parts in zip(*texts, strict=True))
-        source.line(1, f"{guard}{source.bind('write_back', write_back)}(({kept}), ({new}), ({times}))")
+        times = (0 if kind == "hidden" else role.writes for role in alike)
+        texts = ((f"keep_{r.of.index}", name_of(r), str(count)) for r, count in zip(alike, times, strict=True))
+        arguments = ", ".join(f"({', '.join(parts)})" for parts in zip(*texts, strict=True))
+        source.line(1, f"{guard}{source.bind('write_back', write_back)}({arguments})")
         together.update(alike)
     for role in writes:
         if role not in together:
@@ -505,14 +500,9 @@ def _emit_writes(source: Source, signature: Signature) -> None:
 
 def _is_unrecorded(role: Mutation, signature: Signature) -> bool:
     """Whether autograd surely has no part in a write."""
-    return not signature.differentiable or (isinstance(role.of, Buffer) and role not in signature.differentiable)
-
-
-def write_hidden(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Copies the values of inputs after the call into them, so that no version grows."""
-    pairs = [(old.data, value) for old, value in zip(kept, new, strict=True) if old is not value]
-    if pairs:
-        copy_each(*zip(*pairs, strict=True))
+    if role.kind == "hidden" or not signature.differentiable:
+        return True
+    return isinstance(role.of, Buffer) and role not in signature.differentiable
 
 
 def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times: Sequence[int]) -> None:
@@ -525,7 +515,7 @@ def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times:
     stale, fresh = list[torch.Tensor](), list[torch.Tensor]()
     for old, value, count in zip(kept, new, times, strict=True):
         if old is not value:
-            stale.append(old)
+            stale.append(old if count else old.data)
             fresh.append(value)
             count -= 1
         grown += [old] * count

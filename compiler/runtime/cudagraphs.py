@@ -143,6 +143,14 @@ class _Place:
                 lacking += 1
         return here >= lacking
 
+    def waits_for_host(self) -> bool | None:
+        """Whether most of the calls that were timed wait for the host; None where another one has to tell."""
+        if len(self.timed) < TIMED_CALLS:
+            return None
+        waiting = sum(map(_waits_for_host, self.timed))
+        is_undecided = self.timed and 2 * waiting == len(self.timed)
+        return None if is_undecided else 2 * waiting >= len(self.timed)
+
     def is_lent(self) -> bool:
         """Whether there is a recording in the memory of what a forward saved, which its own storages have no more."""
         return self.recording is not None and bool(self.recording.borrowed) and not self.recording.is_stale()
@@ -326,13 +334,11 @@ class Replayed:
         place.stays = {k for k in saved if k in lay and lay[k].pointer == place.lay[k].pointer}
         if place.calls <= PLAIN_CALLS or any(isinstance(value, Tensor) and is_lazy(value) for value in args):
             return self.plain(args)
-        if not self.wanted and len(place.timed) < TIMED_CALLS:
-            return self._timed(place, args)
-        if not self.wanted and place.timed and not place.recordings:
-            waiting = sum(map(_waits_for_host, place.timed))
-            if 2 * waiting == len(place.timed):
+        if not self.wanted and not place.recordings:
+            waits = place.waits_for_host()
+            if waits is None:
                 return self._timed(place, args)
-            if 2 * waiting < len(place.timed):
+            if not waits:
                 sizes.is_plain = True
                 count_unrecorded("the device takes longer than its host", False)
                 return self.plain(args)

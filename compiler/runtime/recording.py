@@ -29,7 +29,7 @@ import threading
 import warnings
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -289,10 +289,7 @@ class Held:
 
     def is_alone_in(self, args: Sequence[Any], positions: Sequence[int]) -> bool:
         """Whether the tensors at these positions are all that holds it."""
-        storage = self.storage
-        if storage is None or use_count(self.key) != self.own + len(positions):
-            return False
-        return all(args[k]._use_count() == 1 and _references_in(args, k) == ALONE for k in positions)
+        return are_alone_in(args, ((self, positions),))
 
     def lend(self, tape: Tape, args: list[Any], positions: Sequence[int]) -> None:
         """Gives its memory to who records in the pool of `tape`: it goes with the tensors at these positions, in whose
@@ -341,6 +338,16 @@ def alive_of(results: Sequence[Held]) -> list[Held]:
         elif use_count(held.key) != held.own or references(storage) != held.own_python:
             found.append(held)
     return found
+
+
+def are_alone_in(args: Sequence[Any], results: Iterable[tuple[Held, Sequence[int]]]) -> bool:
+    """Whether the tensors at these positions are all that holds the results. Cost: 1 us each."""
+    for held, positions in results:
+        if held.storage is None or use_count(held.key) != held.own + len(positions):
+            return False
+        if any(args[k]._use_count() != 1 or references(args[k]) != ALONE for k in positions):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,12 +506,7 @@ class Recording:
 
     def may_take(self, args: Sequence[Any]) -> bool:
         """Whether what it was lent is its arguments' alone."""
-        for held, positions in self.borrowed.values():
-            if held.storage is None or use_count(held.key) != held.own + len(positions):
-                break
-            if any(args[k]._use_count() != 1 or references(args[k]) != ALONE for k in positions):
-                break
-        else:
+        if are_alone_in(args, self.borrowed.values()):
             return True
         self.holding.clashes += not self.is_stale()
         return False
@@ -718,16 +720,7 @@ def record(
     borrowed = {} if lender is None else _lent_by(lender, args, stays)
     fixed = [position for position in sorted(stays) if isinstance(args[position], Tensor)]
     pointers = [args[position].data_ptr() for position in fixed]
-    copied, lying, inputs = list[Copied](), dict[Held, Lying](), list(args)
-    for position in range(len(args)):
-        if not isinstance(args[position], Tensor) or position in stays or position in unread:
-            continue
-        given = None if position in moved else _given_before(args[position], pool)
-        if given is not None and given not in lying:  # two of them might overlap there, and not elsewhere
-            lying[given] = Lying(position, args[position], given)
-            continue
-        inputs[position], made = _copied(position, args[position])
-        copied.append(made)
+    inputs, copied, lying = _brought(args, {*stays, *unread}, moved, pool)
     placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
     for held, positions in borrowed.values():
         _lenders.pop(held.key, None)
@@ -746,8 +739,7 @@ def record(
         if type(result) is Held:
             result.is_copied = result.may_copy
     holding = Holding(placing.held, yields)
-    found = list(lying.values())
-    recording = Recording(tape, pool, fixed, pointers, copied, found, placing.results, holding, borrowed)
+    recording = Recording(tape, pool, fixed, pointers, copied, lying, placing.results, holding, borrowed)
     pool.add(recording)
     if lender is not None:
         lender.has_lent = True
@@ -755,6 +747,27 @@ def record(
     _lenders.update({held.key: recording for held in placing.held if held.may_lend})
     _givers.update({held.key: recording for held in placing.held})
     return recording
+
+
+def _brought(
+    args: Sequence[Any], left: Collection[int], moved: Collection[int], pool: Pool
+) -> tuple[list[Any], list[Copied], list[Lying]]:
+    """What a recording reads in the places of its inputs, which of them are copied there, and which lie in what another
+    recording gave; those at the positions `left` are neither.
+
+    Raises: RuntimeError for an input that overlaps itself.
+    """
+    inputs, copied, lying = list(args), list[Copied](), dict[Held, Lying]()
+    for position, value in enumerate(args):
+        if not isinstance(value, Tensor) or position in left:
+            continue
+        given = None if position in moved else _given_before(value, pool)
+        if given is not None and given not in lying:  # two of them might overlap there, and not elsewhere
+            lying[given] = Lying(position, value, given)
+            continue
+        inputs[position], made = _copied(position, value)
+        copied.append(made)
+    return inputs, copied, list(lying.values())
 
 
 def _events(changes: Sequence[Change], borrowed: Borrowed) -> list[Event]:
