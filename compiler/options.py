@@ -6,6 +6,7 @@ ASSAY_CACHE=dir       where compiled kernels and calls are kept (default: ~/.cac
 ASSAY_WARM=0          compile every call afresh, whatever the cache keeps of it
 ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
+ASSAY_VERIFY=1        check every graph after each pass: a view that is not its operand's is a bug of the compiler
 ASSAY_KEEP_MEMORY=0   leave the C library's heap as it is: it gives what a call frees back to the system
 """
 
@@ -89,6 +90,8 @@ class Options:
     tune: bool = False
     """Whether each kernel of a GPU's is compiled with several sizes of tiles, of which the fastest is kept, and each
     product of matrices with the pointwise work around it as one kernel too; the cache remembers which."""
+    verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
+    """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
     fallback: str = "eager"
     """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
 
@@ -124,7 +127,7 @@ class Options:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not 0 <= self.memory_budget <= 1:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
-        for name in ("warm", "offload", "functionalize_rng", "tune"):
+        for name in ("warm", "offload", "functionalize_rng", "tune", "verify"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
         if not isinstance(self.cudagraphs, bool | None):

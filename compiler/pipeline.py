@@ -46,6 +46,7 @@ from compiler.ir.again import Path
 from compiler.ir.captured import Captured
 from compiler.ir.devices import has_triton
 from compiler.ir.loops import Kernel
+from compiler.ir.replacement import verify_views
 from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
 from compiler.ir.strides import has_symbols
 from compiler.ir.text import show
@@ -147,7 +148,9 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
     split = Split(_written(split.forward, compilers, journal), _written(split.backward, compilers, journal))
 
     def build_without(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
-        program = _written(without(functional, missing), compilers, journal)
+        partial = without(functional, missing)
+        _check(partial, journal)
+        program = _written(partial, compilers, journal)
         return program, compilers.backward(program)
 
     partial = partial_backward(split.forward, split.backward, build_without)
@@ -335,8 +338,15 @@ def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: s
         with journal.stage(step.name):
             changed = step.run(program)
         if changed:
+            _check(program, journal)
             journal.state(step.name, lambda: program.module.print_readable(print_output=False))
     return program
+
+
+def _check(program: Program, journal: Journal) -> None:
+    """Checks a graph that has changed, where the options ask for that. Raises: VerifyError."""
+    if journal.options.verify:
+        verify_views(program.module.graph)
 
 
 def _written(program: Program, compilers: Compilers, journal: Journal) -> Program:
@@ -345,6 +355,7 @@ def _written(program: Program, compilers: Compilers, journal: Journal) -> Progra
         return program
     with journal.stage("write_in_place"):
         program = compilers.write(program)
+    _check(program, journal)
     journal.state("write_in_place", lambda: program.module.print_readable(print_output=False))
     return program
 

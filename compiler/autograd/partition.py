@@ -18,6 +18,7 @@ from compiler.autograd.cost import bytes_of, is_measurable
 from compiler.autograd.replay import draw_again, is_replayable, keep_states
 from compiler.errors import VerifyError
 from compiler.ir.decisions import Decision, Reason, Why
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import (
@@ -108,7 +109,7 @@ def _remove_copies(joint: Program, saved: set[fx.Node]) -> None:
     for node in joint.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         if COPY in node.meta and node not in saved:
             exchange_names(node, node.args[0])  # type: ignore[arg-type]
-            node.replace_all_uses_with(node.args[0])
+            replace_node(node, node.args[0])
             joint.module.graph.erase_node(node)
 
 

@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from compiler.autograd.partition import Split, viewed
 from compiler.errors import HookError
 from compiler.ir.packed import Packed
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
 from compiler.ir.strides import SYMBOLIC, hint
 from compiler.ir.trace import Trace, module_of
@@ -149,7 +150,7 @@ def _unpacking(
         readers = [node for node in graph.nodes if placeholder in node.all_input_nodes]
         if readers:
             value = _unpack(chosen[role.of].meta["val"], instead, given, hook, readers[0], decompositions)
-            placeholder.replace_all_uses_with(value)
+            replace_node(placeholder, value)
         graph.erase_node(placeholder)
     return Program(module_of(backward.module, graph), replace(backward.signature, inputs=tuple(roles)))
 

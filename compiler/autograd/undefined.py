@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from compiler.ir.replacement import differing, names_offset, replace_node
 from compiler.ir.roles import Program, Tangent
 from compiler.ir.strides import SYMBOLIC
 from compiler.ir.trace import eliminate_dead_nodes, is_view, module_of
@@ -118,8 +119,8 @@ def _define(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> None:
     """Makes a node that also follows from gradients that are given do without its undefined operands."""
     if _name(node) == "add" and len(node.args) == 2 and not node.kwargs and len(operands) == 1:
         (other,) = [arg for arg in node.args if arg is not operands[0]] or [None]
-        if isinstance(other, fx.Node) and _is_alike(other, node):
-            node.replace_all_uses_with(other)
+        if isinstance(other, fx.Node) and _may_stand_for(other, node):
+            replace_node(node, other)
             return
     for operand in operands:
         value = operand.meta["val"]
@@ -135,11 +136,10 @@ def _made_as(value: torch.Tensor) -> dict[str, Any]:
     return {"dtype": value.dtype, "device": value.device}
 
 
-def _is_alike(one: fx.Node, other: fx.Node) -> bool:
-    a, b = one.meta.get("val"), other.meta.get("val")
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return False
-    return (a.dtype, str(a.shape), str(a.stride())) == (b.dtype, str(b.shape), str(b.stride()))
+def _may_stand_for(other: fx.Node, node: fx.Node) -> bool:
+    """Whether a sum without its undefined operand is the other one, which may lie elsewhere in its memory."""
+    found = set(differing(other.meta.get("val"), node.meta.get("val")))
+    return not found or (found == {"offset"} and not names_offset(node))
 
 
 def _name(node: fx.Node) -> str:

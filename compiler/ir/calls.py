@@ -10,6 +10,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from compiler.ir.replacement import replace_node
+
 
 def called(target: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -> fx.Node:
     """A call at the insertion point of the graph of its first argument."""
@@ -33,6 +35,6 @@ def call_for(node: fx.Node, target: Callable[..., Any], first: Any, *args: Any, 
 def put_in_place(made: fx.Node, node: fx.Node) -> None:
     """Gives a node's readers and its name to another that was made for it, and takes it out of its graph."""
     name = node.name
-    node.replace_all_uses_with(made)
+    replace_node(node, made)
     node.graph.erase_node(node)
     made.name = name

@@ -25,7 +25,7 @@ from compiler.ir.mutating import MUTATING, starts_of, written_where_they_lie
 from compiler.ir.rewrite import constant, convert, nodes
 from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
-from compiler.ir.trace import RECOMPUTED, is_effectful
+from compiler.ir.trace import RECOMPUTED, UNTAGGED, is_effectful, producer
 from compiler.ops.complex_numbers import rule_of
 from compiler.ops.creation import FILLING
 from compiler.ops.exact import exact
@@ -79,6 +79,24 @@ def kind_of(target: object) -> Kind:
 def is_size_operator(node: torch.fx.Node) -> bool:
     """Whether a node computes a number from sizes."""
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+SIZES_OF = frozenset("sym_size sym_stride sym_numel sym_storage_offset size stride numel storage_offset".split())
+
+
+def _reads_data(node: torch.fx.Node) -> bool:
+    """Whether a number follows from the elements of a tensor: from one of them, or from how many were chosen. What it
+    is thought to be, an assertion has yet to say."""
+    tensors = [read for read in node.all_input_nodes if isinstance(read.meta.get("val"), torch.Tensor)]
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.name.split("::")[1] in SIZES_OF:
+        return any(_has_size_by_data(producer(tensor)[0].target) for tensor in tensors)
+    return bool(tensors)
+
+
+def _has_size_by_data(target: object) -> bool:
+    is_tagged = isinstance(target, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in target.tags
+    return is_tagged or target in UNTAGGED
 
 
 NAMES_ONLY = (operator.getitem, after, private, part, window)
@@ -233,7 +251,7 @@ class _Lowering:
     def _call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem and node.name in self.unpacked:
             return
-        if is_size_operator(node) and self._size(node):
+        if is_size_operator(node) and not _reads_data(node) and self._size(node):
             return
         is_counted = is_compute(node)
         self.compute += is_counted

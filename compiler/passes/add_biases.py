@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from compiler.ir.calls import call_for
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program
 
 aten = torch.ops.aten
@@ -60,7 +61,7 @@ def _add_apart(node: fx.Node) -> None:
     node.args = (*node.args[:2], None, *node.args[3:])
     with node.graph.inserting_after(node):
         made = call_for(node, aten.add.Tensor, node, bias)
-    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    replace_node(node, made, lambda user: user is not made)
 
 
 def _sums(node: fx.Node) -> bool:
@@ -81,7 +82,7 @@ def _sum_apart(node: fx.Node) -> None:
     node.meta["val"] = type(value)((*value[:2], None))
     for part in list(node.users):
         if part.args[1] == 2:
-            part.replace_all_uses_with(made)
+            replace_node(part, made)
             node.graph.erase_node(part)
     if not made.users:
         node.graph.erase_node(made)

@@ -35,6 +35,7 @@ import torch
 from torch import fx
 
 from compiler.ir.calls import called
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program, Tangent
 from compiler.ir.strides import hints, is_known
 from compiler.ir.trace import eliminate_dead_nodes
@@ -468,7 +469,7 @@ class _Rewrite:
             for node, value in result:
                 self.names.append((value, node.name))
                 value.meta.update({key: each for key, each in node.meta.items() if key != "val"})
-                node.replace_all_uses_with(value)
+                replace_node(node, value)
 
     # ---- operands
 

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator
 import torch
 from torch import fx
 
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program
 from compiler.ir.trace import has_effect, producer
 
@@ -29,7 +30,7 @@ def eliminate_common_subexpressions(program: Program) -> int:
         key = _key(node)
         first = seen.setdefault(key, node) if key is not None else node
         if first is not node:
-            node.replace_all_uses_with(first)
+            replace_node(node, first)
             graph.erase_node(node)
             merged += 1
     return merged

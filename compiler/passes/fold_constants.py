@@ -23,6 +23,7 @@ from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.ir.in_place import IS_FOLDED
+from compiler.ir.replacement import replace_node
 from compiler.ir.rewrite import TRANSCENDENTAL
 from compiler.ir.roles import Program
 from compiler.ir.trace import eliminate_dead_nodes, has_effect, is_view, producer
@@ -182,7 +183,7 @@ def _replace(program: Program, node: fx.Node, value: torch.Tensor) -> None:
         if _escapes(node):
             made = graph.call_function(aten.clone.default, (made,))
             made.meta["val"] = node.meta["val"]
-    node.replace_all_uses_with(made)
+    replace_node(node, made)
 
 
 def _escapes(node: fx.Node) -> bool:

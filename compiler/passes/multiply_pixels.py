@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from compiler.ir.calls import call_for
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program
 from compiler.ir.strides import is_by_channels, is_known
 
@@ -66,7 +67,7 @@ def _replace(node: fx.Node) -> None:
         made = call_for(node, aten.permute.default, made, [0, 3, 1, 2])
         if made.meta["val"].stride() != value.stride():
             made = call_for(node, aten.as_strided.default, made, list(value.shape), list(value.stride()))
-    node.replace_all_uses_with(made)
+    replace_node(node, made)
     node.graph.erase_node(node)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program
 
 aten = torch.ops.aten
@@ -23,7 +24,7 @@ def remove_no_ops(program: Program) -> int:
     removed = 0
     for node in list(program.module.graph.nodes):
         if node.op == "call_function" and _is_no_op(node):
-            node.replace_all_uses_with(node.args[0])
+            replace_node(node, node.args[0])
             program.module.graph.erase_node(node)
             removed += 1
     return removed

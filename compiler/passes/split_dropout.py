@@ -28,6 +28,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler.ir.calls import call_for, called
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import is_random
@@ -88,7 +89,7 @@ def _split(node: fx.Node) -> None:
 def replace_parts(node: fx.Node, value: fx.Node, mask: fx.Node) -> None:
     """Puts the result and the mask of a dropout in its place."""
     for part in list(node.users):
-        part.replace_all_uses_with((value, mask)[part.args[1]])  # type: ignore[index]
+        replace_node(part, (value, mask)[part.args[1]])  # type: ignore[index]
         node.graph.erase_node(part)
     node.graph.erase_node(node)
 

@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from compiler.ir.calls import call_for
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import Program
 from compiler.ir.strides import is_by_channels
 
@@ -58,7 +59,7 @@ def _replace(node: fx.Node) -> None:
         if part.args[1] in made and part.users:
             own = made[cast(int, part.args[1])]
             own.meta["val"] = _lying_as(own.meta["val"], part.meta["val"])
-            part.replace_all_uses_with(own)
+            replace_node(part, own)
         if not part.users:
             node.graph.erase_node(part)
     if node.users:

@@ -23,6 +23,7 @@ from torch import fx
 
 from compiler.ir.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
 from compiler.ir.mutating import HIDDEN
+from compiler.ir.replacement import replace_node
 from compiler.ir.roles import (
     Bump,
     CallInput,
@@ -245,12 +246,12 @@ class _Writer:
         if back:
             made = self._made(call, held, done, back[0])
             for user in back:
-                user.replace_all_uses_with(made)
+                replace_node(user, made)
             eliminate_unused(call)
         if call.users:
             for view in views:
                 held = self._view(call, view.target, (held, *view.args[1:]))
-            call.replace_all_uses_with(self._made(call, held, done, call))
+            replace_node(call, self._made(call, held, done, call))
 
     def _made(self, call: fx.Node, held: fx.Node, done: fx.Node, was: fx.Node | None) -> fx.Node:
         """What was written, in the place of `was`: its views were recorded with the offsets that it had."""
@@ -358,11 +359,11 @@ class _Writer:
             index = user.args[1]
             assert isinstance(index, int)
             if index >= first:
-                user.replace_all_uses_with(made[index - first])
+                replace_node(user, made[index - first])
             elif returns == 1:
-                user.replace_all_uses_with(done)
+                replace_node(user, done)
             elif returns > 1:
-                user.replace_all_uses_with(self._add(call, operator.getitem, (done, index), value_of(user)))
+                replace_node(user, self._add(call, operator.getitem, (done, index), value_of(user)))
             if not user.users:
                 self.graph.erase_node(user)
         if not call.users:

@@ -86,6 +86,26 @@ SCENARIOS = {
     if torch.is_grad_enabled() and (ends := ends_of(result)):
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends], retain_graph=True)
     return result""",
+    "alone": _HELPERS
+    + """def scenario(program, *inputs):
+    leaves = leaves_behind(inputs) if torch.is_grad_enabled() else []
+    result = program(*inputs)
+    if not leaves:
+        return result
+    slopes = []
+    for end in ends_of(result):
+        ones = torch.ones_like(end)
+        slopes += torch.autograd.grad(end, leaves, ones, retain_graph=True, allow_unused=True)
+    return result, slopes""",
+    "rest": _HELPERS
+    + """def scenario(program, *inputs):
+    leaves = leaves_behind(inputs) if torch.is_grad_enabled() else []
+    result = program(*inputs)
+    ends = ends_of(result)[1:]
+    if not leaves or not ends:
+        return result
+    ones = [torch.ones_like(end) for end in ends]
+    return result, torch.autograd.grad(ends, leaves, ones, retain_graph=True, allow_unused=True)""",
     "again": _HELPERS
     + """def scenario(program, *inputs):
     leaves = leaves_behind(inputs) if torch.is_grad_enabled() else []
@@ -112,5 +132,6 @@ SCENARIOS = {
         handle.remove()
     return result, sorted(log)""",
 }
-"""What the caller does before the backward that follows in training: nothing; a backward that keeps the graph; the
-gradients of the leaves behind the inputs, which are then differentiated too; hooks that watch and replace gradients."""
+"""What the caller does before the backward that follows in training: nothing; a backward that keeps the graph; a
+backward from each result alone; one from all but the first; the gradients of the leaves behind the inputs, which are
+then differentiated too; hooks that watch and replace gradients."""

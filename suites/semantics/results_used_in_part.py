@@ -1,0 +1,161 @@
+"""Backward from some of a call's results: each alone, and all but the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.case import Made
+from suites.semantics.program import leaf, numbers, program
+
+TRAIN = ("train",)
+
+part = "results-used-in-part"
+
+
+def _subsets(results: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
+    yield from ([result] for result in results)
+    yield list(results[1:])
+
+
+def _leaves(f: Callable[..., Any], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    owned = f.parameters() if isinstance(f, nn.Module) else ()
+    return [value for value in (*owned, *inputs) if value.requires_grad]
+
+
+def _each_in_turn(f: Callable[..., Any], *inputs: Tensor) -> Any:
+    """The gradients of each subset, with a call and a tangent of its own."""
+    found = []
+    for index in range(len(tuple(f(*inputs))) + 1):
+        chosen = list(_subsets(tuple(f(*inputs))))[index]
+        tangents = [torch.linspace(1, 2, value.numel()).view_as(value) for value in chosen]
+        found += torch.autograd.grad(chosen, _leaves(f, inputs), tangents, allow_unused=True)
+    return found
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def stacked_products_and_the_last_of_them() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        h, g = x[0] @ w.t(), x[1] @ w.t()
+        return torch.stack([h, g]), g
+
+    return f, (numbers(2, 3, 4), leaf(5, 4)), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def joined_products_and_a_transposed_one() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        h, g = x[0] @ w, (x[1] @ w).t()
+        return torch.cat([h, g.t()], 1), g, h.sum(0)
+
+    return f, (numbers(2, 3, 4), leaf(4, 4)), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def part_of_a_value_read_by_its_strides() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        h = (x * w).exp()
+        return torch.stack([h, h.sin()]), h.as_strided((2, 3), (1, 2), 1), h
+
+    return f, (numbers(2, 6), leaf(2, 6)), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def conjugated_and_imaginary_parts() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        z = torch.view_as_complex(x.sin())
+        return z.conj() * 2, z.imag, torch.stack([z, z.conj()])
+
+    return f, (leaf(3, 4, 2),), {}
+
+
+class Recurrent(nn.Module):
+    """A cell of its author's own, unrolled: returns all the hidden states, and the last one."""
+
+    def __init__(self, cell: nn.Module, width: int) -> None:
+        super().__init__()
+        self.cell, self.width = cell, width
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        state = x.new_zeros(x.shape[1], self.width)
+        states = []
+        for step in x:
+            state = self.cell(step, state)
+            states.append(state)
+        return torch.stack(states), states[-1]
+
+
+class Elman(nn.Module):
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.given, self.held = nn.Linear(inputs, width), nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, state: Tensor) -> Tensor:
+        return torch.tanh(self.given(x) + self.held(state))
+
+
+class Gated(nn.Module):
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.gates = nn.Linear(inputs + width, 2 * width)
+        self.new = nn.Linear(inputs + width, width)
+
+    def forward(self, x: Tensor, state: Tensor) -> Tensor:
+        reset, keep = self.gates(torch.cat([x, state], -1)).sigmoid().chunk(2, -1)
+        new = torch.tanh(self.new(torch.cat([x, reset * state], -1)))
+        return keep * state + (1 - keep) * new
+
+
+class _Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, membrane: Tensor) -> Tensor:
+        ctx.save_for_backward(membrane)
+        return (membrane > 0).to(membrane.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (membrane,) = ctx.saved_tensors
+        slope: Tensor = gradient / (1 + (3.0 * membrane).abs()) ** 2
+        return slope
+
+
+class Spiking(nn.Module):
+    """A leaky neuron that is reset by what it fires, with a surrogate gradient: spikes of all steps, last membrane."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, width)
+        self.decay = nn.Parameter(torch.full((width,), 0.9))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        membrane = x.new_zeros(x.shape[1], self.decay.shape[0])
+        spikes = []
+        for step in x:
+            membrane = self.decay * membrane + self.linear(step)
+            spike: Tensor = _Spike.apply(membrane - 0.2)  # type: ignore[no-untyped-call]
+            membrane = membrane - spike.detach() * 0.2
+            spikes.append(spike)
+        return torch.stack(spikes), membrane
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def recurrent_cell_written_by_hand() -> Made:
+    return Recurrent(Elman(4, 5), 5), (numbers(3, 2, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def gated_cell_written_by_hand() -> Made:
+    return Recurrent(Gated(4, 5), 5), (numbers(3, 2, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def recurrent_cell_of_torch() -> Made:
+    return Recurrent(nn.GRUCell(4, 5), 5), (numbers(3, 2, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def spiking_neurons() -> Made:
+    return Spiking(4, 5), (numbers(4, 2, 4),), {}
