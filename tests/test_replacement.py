@@ -1,4 +1,4 @@
-"""One node in the place of another: what follows from how it lies is derived anew, and a check says where it was not."""
+"""One node in the place of another: what follows from how it lies is derived anew, or a check says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler.errors import VerifyError
-from compiler.ir.replacement import differing, names_offset, replace_node, verify_views
+from compiler.ir.replacement import above_named_offsets, differing, replace_node, verify_views
 
 aten = torch.ops.aten
 
@@ -92,10 +92,11 @@ def test_each_field_in_which_values_may_lie_otherwise_is_compared(field: str) ->
         assert list(differing(value, LIES[field](value))) == [field]
 
 
-def test_a_view_that_names_its_offset_is_found_behind_others() -> None:
+def test_what_a_view_that_names_its_offset_follows_from_is_found() -> None:
     graph = fx.Graph()
-    x = graph.placeholder("x")
+    x, y = graph.placeholder("x"), graph.placeholder("y")
     turned = graph.call_function(aten.transpose.int, (x, 0, 1))
-    plain = graph.call_function(aten.exp.default, (x,))
-    graph.output([graph.call_function(aten.as_strided.default, (turned, [2], [1], 3)), plain])
-    assert names_offset(x) and names_offset(turned) and not names_offset(plain)
+    copied = graph.call_function(aten.clone.default, (turned,))
+    plain = graph.call_function(aten.exp.default, (y,))
+    graph.output([graph.call_function(aten.as_strided.default, (copied, [2], [1], 3)), plain])
+    assert above_named_offsets(graph) == {x, turned, copied}

@@ -9,14 +9,15 @@ is not a number, and what backward would read for it may have been written since
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from compiler.ir.replacement import differing, names_offset, replace_node
+from compiler.ir.calls import called
+from compiler.ir.replacement import above_named_offsets, derive_from_operands, differing
 from compiler.ir.roles import Program, Tangent
 from compiler.ir.strides import SYMBOLIC
 from compiler.ir.trace import eliminate_dead_nodes, is_view, module_of
@@ -60,17 +61,7 @@ def without(backward: Program, missing: Collection[Tangent]) -> Program:
     returned: Any = graph.graph_copy(backward.module.graph, copies)
     inputs = {copies[node]: role for role, node in zip(backward.signature.inputs, backward.placeholders, strict=True)}
     graph.output(returned)
-    follows = {node for node, role in inputs.items() if isinstance(role, Tangent)}
-    undefined = {node for node, role in inputs.items() if role in missing}
-    for node in graph.nodes:
-        operands = [operand for operand in node.all_input_nodes if operand in follows]
-        if not operands or node.op == "output" or isinstance(node.meta.get("val"), SYMBOLIC):
-            continue
-        follows.add(node)
-        if undefined.issuperset(operands) and _is_undefined(node, undefined):
-            undefined.add(node)
-        elif undefined & set(operands):
-            _define(graph, node, [operand for operand in operands if operand in undefined])
+    undefined = _Removal.of(graph, inputs, missing).run()
     output = next(iter(reversed(graph.nodes)))
     output.args = ([None if node in undefined else node for node in output.args[0]],)
     eliminate_dead_nodes(graph)
@@ -80,6 +71,70 @@ def without(backward: Program, missing: Collection[Tangent]) -> Program:
     kept = tuple(role for node, role in inputs.items() if node not in unread)
     module = module_of(backward.module, graph)
     return Program(module, replace(backward.signature, inputs=kept))
+
+
+@dataclass(slots=True)
+class _Removal:
+    """One walk over a graph, operands first. `follows` are the nodes that follow from a tangent, `undefined` those that
+    follow from nothing else than missing ones; `stale` are those whose operands lie otherwise than recorded."""
+
+    graph: fx.Graph
+    follows: set[fx.Node]
+    undefined: set[fx.Node]
+    is_placed: set[fx.Node]
+    stale: set[fx.Node] = field(default_factory=set)
+
+    @staticmethod
+    def of(graph: fx.Graph, inputs: Mapping[fx.Node, object], missing: Collection[Tangent]) -> _Removal:
+        tangents = {node for node, role in inputs.items() if isinstance(role, Tangent)}
+        undefined = {node for node in tangents if inputs[node] in missing}
+        return _Removal(graph, tangents, undefined, above_named_offsets(graph))
+
+    def run(self) -> set[fx.Node]:
+        """Takes what is undefined out of sums; returns the nodes that are undefined."""
+        for node in self.graph.nodes:
+            if node in self.stale:
+                self.stale.update(self._derive(node))
+            if node.op != "output" and not isinstance(node.meta.get("val"), SYMBOLIC):
+                self._visit(node)
+        return self.undefined
+
+    def _visit(self, node: fx.Node) -> None:
+        operands = [operand for operand in node.all_input_nodes if operand in self.follows]
+        missed = [operand for operand in operands if operand in self.undefined]
+        if not operands:
+            return
+        self.follows.add(node)
+        if len(missed) == len(operands) and _is_undefined(node, self.undefined):
+            self.undefined.add(node)
+        elif missed:
+            self._do_without(node, missed)
+
+    def _do_without(self, node: fx.Node, missed: list[fx.Node]) -> None:
+        other = None if node in self.is_placed else _other_summand(node, missed)
+        if other is None:
+            _define(self.graph, node, missed)
+            return
+        self.follows.add(other)
+        self.stale.update(node.users)
+        node.replace_all_uses_with(other)
+
+    def _derive(self, node: fx.Node) -> list[fx.Node]:
+        """Derives a node anew: of copies in rows where it is no view of operands that lie as they do now."""
+        try:
+            return derive_from_operands(node)
+        except RuntimeError:
+            for operand in node.all_input_nodes:
+                if isinstance(operand.meta.get("val"), torch.Tensor) and operand not in self.undefined:
+                    node.replace_input_with(operand, self._in_rows(operand, node))
+            return derive_from_operands(node)
+
+    def _in_rows(self, operand: fx.Node, reader: fx.Node) -> fx.Node:
+        with self.graph.inserting_before(reader):
+            copy = called(aten.clone.default, operand, memory_format=torch.contiguous_format)
+        if operand in self.follows:
+            self.follows.add(copy)
+        return copy
 
 
 def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
@@ -115,13 +170,19 @@ def _is_zero(operand: object) -> bool:
     return name in ZEROS
 
 
+def _other_summand(node: fx.Node, missing: list[fx.Node]) -> fx.Node | None:
+    """What a sum of two is without the one that is missing, as eager has it: the other one, however it lies."""
+    if _name(node) != "add" or len(node.args) != 2 or node.kwargs or len(missing) != 1:
+        return None
+    (other,) = [arg for arg in node.args if arg is not missing[0]] or [None]
+    if not isinstance(other, fx.Node) or not isinstance(other.meta.get("val"), torch.Tensor):
+        return None
+    differs = differing(node.meta["val"], other.meta["val"], ("dtype", "device", "layout", "shape", "conj", "neg"))
+    return other if next(differs, None) is None else None
+
+
 def _define(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> None:
-    """Makes a node that also follows from gradients that are given do without its undefined operands."""
-    if _name(node) == "add" and len(node.args) == 2 and not node.kwargs and len(operands) == 1:
-        (other,) = [arg for arg in node.args if arg is not operands[0]] or [None]
-        if isinstance(other, fx.Node) and _may_stand_for(other, node):
-            replace_node(node, other)
-            return
+    """Gives a node that also follows from gradients that are given zeros for its undefined operands."""
     for operand in operands:
         value = operand.meta["val"]
         if isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape):
@@ -134,12 +195,6 @@ def _define(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> None:
 
 def _made_as(value: torch.Tensor) -> dict[str, Any]:
     return {"dtype": value.dtype, "device": value.device}
-
-
-def _may_stand_for(other: fx.Node, node: fx.Node) -> bool:
-    """Whether a sum without its undefined operand is the other one, which may lie elsewhere in its memory."""
-    found = set(differing(other.meta.get("val"), node.meta.get("val")))
-    return not found or (found == {"offset"} and not names_offset(node))
 
 
 def _name(node: fx.Node) -> str:

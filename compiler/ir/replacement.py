@@ -51,15 +51,20 @@ def derive_anew(nodes: Iterable[fx.Node]) -> None:
     seen = set(pending)
     while pending:
         node = heapq.heappop(pending)
-        if node.op != "call_function" or "val" not in node.meta:
-            continue
-        recorded, found = node.meta["val"], derived(node)
-        if _gives_memory(node) or not lies_as(recorded, found):
-            node.meta["val"] = found
-        new = [user for user in _affected(node.users, recorded, node.meta["val"]) if user not in seen]
+        new = [user for user in derive_from_operands(node) if user not in seen]
         seen.update(new)
         for user in new:
             heapq.heappush(pending, user)
+
+
+def derive_from_operands(node: fx.Node) -> list[fx.Node]:
+    """Derives the value of a node anew. Returns those of its readers whose values follow from what is new."""
+    if node.op != "call_function" or "val" not in node.meta:
+        return []
+    recorded, found = node.meta["val"], derived(node)
+    if _gives_memory(node) or not lies_as(recorded, found):
+        node.meta["val"] = found
+    return _affected(node.users, recorded, node.meta["val"])
 
 
 def _affected(readers: Iterable[fx.Node], old: object, new: object) -> list[fx.Node]:
@@ -122,20 +127,20 @@ def _gives_memory(node: fx.Node) -> bool:
     return node.target in (operator.getitem, after, private, part, window) or is_view(node)
 
 
-def names_offset(node: fx.Node) -> bool:
-    """Whether a view behind a node names its place in memory by a number, and so means the very memory that it was
-    recorded for."""
-    pending, seen = [node], {node}
-    while pending:
-        for user in pending.pop().users:
-            if user in seen or not isinstance(user.target, torch._ops.OpOverload):
-                continue
-            if any(argument.name == "storage_offset" for argument in user.target._schema.arguments):
-                return True
-            if user.target.is_view:
-                seen.add(user)
-                pending.append(user)
-    return False
+def above_named_offsets(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that a view follows from which names its place in memory by a number: it means the very strides and
+    offset that they were recorded with. Cost: linear in the graph's edges."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in found or _names_offset(node.target):
+            found.update(node.all_input_nodes)
+    return found
+
+
+def _names_offset(target: object) -> bool:
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(argument.name == "storage_offset" for argument in target._schema.arguments)
 
 
 # ---- the check -------------------------------------------------------------------------------------------------------

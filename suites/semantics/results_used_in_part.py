@@ -26,14 +26,19 @@ def _leaves(f: Callable[..., Any], inputs: tuple[Tensor, ...]) -> list[Tensor]:
     return [value for value in (*owned, *inputs) if value.requires_grad]
 
 
+def _tangent(value: Tensor) -> Tensor:
+    """Other numbers for each element, which lie as the value does."""
+    return torch.empty_like(value).copy_(torch.linspace(1, 2, value.numel()).view(value.shape))
+
+
 def _each_in_turn(f: Callable[..., Any], *inputs: Tensor) -> Any:
-    """The gradients of each subset, with a call and a tangent of its own."""
-    found = []
+    """The gradients of each subset, with a call of its own."""
+    found: list[Tensor | None] = []
     for index in range(len(tuple(f(*inputs))) + 1):
         chosen = list(_subsets(tuple(f(*inputs))))[index]
-        tangents = [torch.linspace(1, 2, value.numel()).view_as(value) for value in chosen]
+        tangents = [_tangent(value) for value in chosen]
         found += torch.autograd.grad(chosen, _leaves(f, inputs), tangents, allow_unused=True)
-    return found
+    return [None if gradient is None else gradient.clone() for gradient in found]
 
 
 @program(part, modes=TRAIN, scenario=_each_in_turn)
@@ -159,3 +164,20 @@ def recurrent_cell_of_torch() -> Made:
 @program(part, modes=TRAIN, scenario=_each_in_turn)
 def spiking_neurons() -> Made:
     return Spiking(4, 5), (numbers(4, 2, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def zeros_that_lie_otherwise_than_a_sum() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x.floor(), x.cumsum(-2), x.t().reshape(-1) * 2
+
+    return f, (numbers(2, 3).t().requires_grad_(),), {}
+
+
+@program(part, modes=TRAIN, scenario=_each_in_turn)
+def product_seen_in_rows_that_lies_in_columns() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        h = (x * w).sin()
+        return h.reshape(-1) * 2, (h + 1).t() @ h, h.unsqueeze(0)
+
+    return f, (numbers(3, 4), leaf(4, 3).t().detach().requires_grad_()), {}
