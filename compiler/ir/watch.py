@@ -92,6 +92,7 @@ class Watching(FunctionalTensorMode):
         self._detached = Tensors()
         self._expanded = Tensors()
         self._relaid = Tensors()
+        self._as_eager: dict[int, torch.Tensor] = {}
         self._random_state = _random_state()
 
     def own(self, value: torch.Tensor, owner: object) -> None:
@@ -125,7 +126,7 @@ class Watching(FunctionalTensorMode):
         if not func._schema.is_mutable:
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if func.is_view:
-                self._follow(args[0], result, func)
+                self._follow(args[0], result, call)
             if func in fake_strides.WRONG:
                 result = fake_strides.with_strides(func, args, result, self.tracer, self)
             as_run = fake_strides.as_run
@@ -184,22 +185,42 @@ class Watching(FunctionalTensorMode):
                 )
             if id(value) in self._owners:
                 self.writes[self._owners[id(value)]] += 1
-            if is_relaid(value):
+            if is_relaid(value) and id(value) not in self._relaid:
                 self._relaid.add(value)
+                self._as_eager[id(value)] = _meta_of(value)
 
-    def _follow(self, source: object, result: object, func: torch._ops.OpOverload) -> None:
+    def _follow(self, source: object, result: object, call: Call) -> None:
         """Carries what is known of a tensor over to a view of it. Of views that leave elements out between windows
         functionalization knows no inverse either.
         """
-        for made in result if isinstance(result, (list, tuple)) else (result,):
+        func = call[0]
+        places = self._view_as_eager(source, call)
+        for place, made in enumerate(result if isinstance(result, (list, tuple)) else (result,)):
             if id(source) in self._owners:
                 self.own(made, self._owners[id(source)])
                 if func is torch.ops.aten.detach.default or id(source) in self._detached:
                     self._detached.add(made)
-            if id(source) in self._relaid:
+            if places:
                 self._relaid.add(made)
+                self._as_eager[id(made)] = places[place]
             if func in IRREVERSIBLE or id(source) in self._expanded or overlaps_itself(made):
                 self._expanded.add(made)
+
+    def _view_as_eager(self, source: object, call: Call) -> Sequence[torch.Tensor]:
+        """How eager's results of a view lie, for a view of what lies otherwise than eager's; else none.
+
+        Raises: Unsupported where eager could take no such view, and so made a copy.
+        """
+        if id(source) not in self._relaid:
+            return ()
+        func, args, kwargs = call
+        given, named = pytree.tree_map_only(torch.SymInt, hint, (args[1:], kwargs))
+        with _disable_current_modes():
+            try:
+                found = func(self._as_eager[id(source)], *given, **named)
+            except (RuntimeError, ValueError) as error:
+                raise Unsupported(f"the program copies, by {func}, a part of what was written in place") from error
+        return found if isinstance(found, list | tuple) else (found,)
 
     def _check_relaid(self, call: Call) -> None:
         """Raises: Unsupported where a call asks how tensors lie that were written in place, and views of them: what is
@@ -307,6 +328,13 @@ def is_relaid(value: torch.Tensor) -> bool:
         return False
     recorded = torch._from_functional_tensor(value.elem)
     return (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset())
+
+
+def _meta_of(value: torch.Tensor) -> torch.Tensor:
+    """A tensor without elements that lies as eager's does."""
+    with _disable_current_modes():
+        sizes, strides = hints(value.shape), hints(value.stride())
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
 
 
 def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:

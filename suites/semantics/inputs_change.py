@@ -686,3 +686,34 @@ def bool_mutated_by_a_number_that_it_cannot_hold() -> Made:
         return x * 2
 
     return f, (numbers(3),), {}
+
+
+def _with_gaps() -> Tensor:
+    return numbers(8, 6)[:, 1:]
+
+
+@program(data)
+def part_of_a_written_input_with_gaps_flattened() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        x.mul_(x)
+        return x[:4].flatten(), x.chunk(2)[1].reshape(2, 10), x.t().reshape(-1)
+
+    return f, (_with_gaps(),), {}
+
+
+@program(data)
+def views_of_a_written_input_with_gaps() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        x.mul_(x)
+        return x[0].view(-1), x.view(2, 4, 5), x.unsqueeze(0).view(1, 8, 5), x.unfold(0, 2, 2)
+
+    return f, (_with_gaps(),), {}
+
+
+@program(data, "raises")
+def view_of_a_written_input_with_gaps_that_there_is_not() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.mul_(x)
+        return x[:4].view(-1)
+
+    return f, (_with_gaps(),), {}
