@@ -708,12 +708,3 @@ def views_of_a_written_input_with_gaps() -> Made:
         return x[0].view(-1), x.view(2, 4, 5), x.unsqueeze(0).view(1, 8, 5), x.unfold(0, 2, 2)
 
     return f, (_with_gaps(),), {}
-
-
-@program(data, "raises")
-def view_of_a_written_input_with_gaps_that_there_is_not() -> Made:
-    def f(x: Tensor) -> Tensor:
-        x.mul_(x)
-        return x[:4].view(-1)
-
-    return f, (_with_gaps(),), {}
