@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.backends import resolve
 
@@ -44,8 +45,6 @@ LARGE = Sizes(layers=12, width=1024, heads=16, vocabulary=32000, batch=8, length
 
 
 def model_of(sizes: Sizes) -> nn.Module:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     config = LlamaConfig(
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.width,
