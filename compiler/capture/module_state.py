@@ -6,7 +6,9 @@ self.seen = x, self.weight = ...   ExportError: nothing outside the module would
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,29 +18,21 @@ from torch.utils import _pytree as pytree
 
 from compiler.errors import ExportError
 
-Contents = list[object] | dict[object, object] | None
+Contents = tuple[Any, Any]
+"""A container, and a copy of it as it was."""
 
-
-class _Watched(nn.Module):
-    """`inner`, with the parameters and buffers that it has when its forward is over."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-        return self.inner(*args, **kwargs), _state(self.inner)
+CONTAINERS = (list, dict, set, deque)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
-    """A plain attribute as it was: its value, what a list or dict held, and the tensors in it."""
+    """A plain attribute as it was: its value, what its lists, dicts and sets held, and the tensors in it."""
 
     module: nn.Module
     name: str
     path: str
     value: object
-    contents: Contents
+    contents: tuple[Contents, ...]
     tensors: tuple[torch.Tensor, ...]
 
 
@@ -52,12 +46,39 @@ def call_with_state(module: nn.Module, state: Mapping[str, object], args: Any, k
     before = list(_attributes(module))
     registered = list(_registered(module))
     try:
-        given = {f"inner.{name}": value for name, value in state.items()}
-        results, after = torch.func.functional_call(_Watched(module), given, args, kwargs, tie_weights=False)  # type: ignore[arg-type]
-        _check_attributes(module, before)
+        _bind(module, state)
+        given = _state(module)
+        results = module(*args, **kwargs)
+        after = _state(module)
+        _check_attributes(module, before, given.values())
     finally:
         _restore(module, [*before, *registered])
-    return _write_assigned(module, state, after, results)
+    return _write_assigned(module, given, after, results)
+
+
+def _bind(module: nn.Module, state: Mapping[str, object]) -> None:
+    """Puts the values of `state` in the place of the module's tensors, wherever it holds them: one tensor may be
+    registered in several modules or under several names, and plain attributes may refer to it."""
+    own = _state(module)
+    places = _places(module)
+    given = {id(own[name]): value for name, value in state.items()}
+    for name, (tensors, key) in places.items():
+        tensors[key] = state[name] if name in state else given.get(id(own[name]), own[name])
+    for each in _attributes(module):
+        if any(id(tensor) in given for tensor in each.tensors):
+            rebound = pytree.tree_map_only(torch.Tensor, lambda tensor: given.get(id(tensor), tensor), each.value)
+            vars(each.module)[each.name] = rebound
+
+
+def _places(module: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """By its name, the dictionary and the key in which the module finds a parameter or buffer; a module that has two
+    names has its tensors by both."""
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+    for prefix, each in module.named_modules(remove_duplicate=False):
+        for tensors in (each._parameters, each._buffers):
+            names = {f"{prefix}.{key}".lstrip("."): key for key, value in tensors.items() if value is not None}
+            found |= {name: (tensors, key) for name, key in names.items()}
+    return found
 
 
 def _state(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -76,7 +97,9 @@ _OWN = frozenset(vars(nn.Module()))
 def _attributes(module: nn.Module) -> Iterator[_Attribute]:
     for prefix, each in module.named_modules():
         for name, value in _plain(each).items():
-            yield _Attribute(each, name, f"{prefix}.{name}".lstrip("."), value, _contents(value), _tensors(value))
+            yield _Attribute(
+                each, name, f"{prefix}.{name}".lstrip("."), value, tuple(_contents(value)), _tensors(value)
+            )
 
 
 def _registered(module: nn.Module) -> Iterator[_Attribute]:
@@ -84,39 +107,48 @@ def _registered(module: nn.Module) -> Iterator[_Attribute]:
     for each in module.modules():
         for name in ("_parameters", "_buffers", "_modules"):
             value = vars(each)[name]
-            yield _Attribute(each, name, name, value, _contents(value), ())
+            yield _Attribute(each, name, name, value, ((value, dict(value)),), ())
 
 
-def _contents(value: object) -> Contents:
-    return list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else None
+def _contents(value: object) -> Iterator[Contents]:
+    """Each list, dict, set and deque of a value, those inside others too, with a copy of it."""
+    pending, seen = [value], set[int]()
+    while pending:
+        one = pending.pop()
+        if id(one) in seen or not isinstance(one, (list, tuple, *CONTAINERS)):
+            continue
+        seen.add(id(one))
+        pending.extend(one.values() if isinstance(one, dict) else one)
+        if isinstance(one, CONTAINERS):
+            yield one, copy.copy(one)
 
 
 def _tensors(value: object) -> tuple[torch.Tensor, ...]:
     return tuple(leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
-def _check_attributes(module: nn.Module, before: list[_Attribute]) -> None:
-    """Raises: ExportError naming the attributes that hold tensors which they did not hold before."""
+def _check_attributes(module: nn.Module, before: list[_Attribute], given: Iterable[object]) -> None:
+    """Raises: ExportError naming the attributes that hold tensors which they did not hold before; those that were
+    `given` for the module's own may be anywhere, as an LSTM's are in a list that it makes anew."""
     held = {each.path: {id(tensor) for tensor in each.tensors} for each in before}
+    own = set(map(id, given))
     now = _attributes(module)
-    assigned = [each.path for each in now if {id(t) for t in each.tensors} - held.get(each.path, set())]
+    assigned = [each.path for each in now if {id(t) for t in each.tensors} - held.get(each.path, set()) - own]
     if assigned:
         raise ExportError.because("attribute", names=", ".join(map(repr, assigned)))
 
 
 def _restore(module: nn.Module, before: list[_Attribute]) -> None:
-    """Puts every plain attribute back, and what its list or dict held."""
+    """Puts every plain attribute back, and what its containers held."""
     known = {(id(each.module), each.name) for each in before}
     for each in module.modules():
         for name in [name for name in _plain(each) if (id(each), name) not in known]:
             delattr(each, name)
     for old in before:
         vars(old.module)[old.name] = old.value
-        if isinstance(old.value, list):
-            old.value[:] = old.contents  # type: ignore[assignment, index]
-        elif isinstance(old.value, dict):
-            old.value.clear()
-            old.value.update(old.contents)  # type: ignore[arg-type]
+        for container, contents in old.contents:
+            container.clear()
+            (container.extend if isinstance(container, (list, deque)) else container.update)(contents)
 
 
 def _write_assigned(
@@ -137,7 +169,7 @@ def _write_assigned(
     results = pytree.tree_map_only(torch.Tensor, kept, results)
     with torch.no_grad():
         new = {name: kept(after[name]) for name in changed}
-        for name, value in old.items():
+        for name, value in {id(value): (name, value) for name, value in old.items()}.values():
             value.copy_(new[name])
     return results
 

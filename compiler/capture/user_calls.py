@@ -8,12 +8,14 @@ aminmax, multinomial with out= of other dtypes  ->     left to eager, which rais
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
+lstm on a CPU, with gradients                   ->     without oneDNN
 
 Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
 running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. What
 recordings make of an interpolation is in rows where kernels for few channels would be slower; eager's is not. Torch's
 RMS norm for a GPU takes no symbols, and takes their addresses for numbers where it is given them. The Python form of
-matmul, which recordings run, ends in a view where the C++ one does not.
+matmul, which recordings run, ends in a view where the C++ one does not. oneDNN's LSTM keeps what
+its backward needs only where gradients are on, which they are not around a graph.
 """
 
 from __future__ import annotations
@@ -65,6 +67,9 @@ class UserCalls(TorchFunctionMode):
             return result if laid_out is torch.contiguous_format else result.to(memory_format=laid_out)
         if func in (F.rms_norm, torch.rms_norm) and _first(args, kwargs).is_cuda:
             return _rms_norm(*args, **kwargs or {})
+        if func is torch.lstm and torch.is_grad_enabled():
+            with torch.backends.mkldnn.flags(enabled=False):
+                return func(*args, **kwargs or {})
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         if func in MATMULS and "out" not in (kwargs or {}):
