@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._dynamo.source import ConstantSource
-from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient, in_forward_mode
-from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf
+from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from compiler.capture.module_state import call_with_state
 from compiler.capture.overlap import is_leaf
 from compiler.errors import ExportError, Unsupported
@@ -42,7 +41,8 @@ from compiler.ir.roles import (
 from compiler.ir.trace import with_text
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
-from compiler.pipeline import Compilers, compile
+from compiler.pipeline import Compilers, compile, specialized
+from compiler.recompile import Recompiled
 from compiler.runtime.call import in_batch
 from compiler.runtime.straight_call import MISS, StraightCall, straight_call
 from compiler.torch_compat import Decompositions
@@ -130,13 +130,10 @@ def aot_function(
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`."""
 
-    def functional(state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        try:
-            return call_with_state(mod, state, inputs, keywords)
-        except ExportError as reason:
-            raise Unsupported(str(reason)) from reason
+    def functional(state: dict[str, Any], _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return _called(mod, state, inputs, keywords)
 
-    def eager(_state: dict[str, torch.Tensor], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def eager(_state: object, _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return mod(*inputs, **keywords)
 
     kwargs["num_params_buffers"] = len(_state(mod))
@@ -148,7 +145,8 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
             self.orig_module = mod
 
         def forward(self, *inputs: Any, **keywords: Any) -> Any:
-            return compiled(_state(mod), inputs, keywords)
+            training = [each.training for each in mod.modules()]  # for another mode it is compiled anew
+            return compiled(_state(mod), training, inputs, keywords)
 
         def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
             return aot_module(copy.deepcopy(mod, memo), fw_compiler, *args, **kwargs)
@@ -180,20 +178,22 @@ def aot_module_simplified(
 
     def function(flat: list[object]) -> Sequence[object]:
         state = dict(zip(named, flat, strict=False))
-        results, spec = pytree.tree_flatten(torch.func.functional_call(mod, state, tuple(flat[len(named) :])))  # type: ignore[arg-type]
+        results, spec = pytree.tree_flatten(_called(mod, state, tuple(flat[len(named) :]), {}))
         out_spec[:] = [spec]
         return results
 
-    fake_mode = detect_fake_mode(args) or FakeTensorMode()
+    fake_mode = fake_mode_of(leaves) or FakeTensorMode()
     inputs = [*roles, *(UserInput(index) for index in range(len(named), len(leaves)))]
     call = Call(function, _leaves(inputs, leaves, fake_mode, False), fake_mode)
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    compiled = compile(call, compilers, Journal.open(Options.of(None, None)))
-
-    fakes = [leaf.fake for leaf in call.leaves[len(named) :]]
+    options = Options.of(None, None)
+    compiled = Recompiled.of(
+        call.leaves,
+        compile(call, compilers, Journal.open(options)),
+        lambda: specialized(call, compilers, True, options),
+    )
 
     def forward(*runtime_args: object) -> Any:
-        check_inputs(fakes, runtime_args)
         return pytree.tree_unflatten(list(compiled([*named.values(), *runtime_args])), out_spec[0])
 
     return forward
@@ -279,7 +279,8 @@ class _AheadOfTime:
             return results
 
         shape_env = ShapeEnv() if self.dynamic else None
-        fake_mode = FakeTensorMode(shape_env=shape_env)
+        known = None if self.dynamic else fake_mode_of(flat)
+        fake_mode = known or FakeTensorMode(shape_env=shape_env)
         values = [flat[position] for position in unique]
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
@@ -289,6 +290,14 @@ class _AheadOfTime:
 
     def _role(self, index: int, value: object) -> CallInput:
         return _named_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
+
+
+def _called(mod: nn.Module, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a module returns with this state. Raises: Unsupported where it assigns what nothing outside learns of."""
+    try:
+        return call_with_state(mod, state, args, kwargs)
+    except ExportError as reason:
+        raise Unsupported(str(reason)) from reason
 
 
 def _state(mod: nn.Module) -> dict[str, torch.Tensor]:

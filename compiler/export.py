@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
@@ -25,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from compiler.autograd.joint import differentiate
 from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, CallLeaf, fake_leaf
+from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from compiler.capture.module_state import call_with_state
 from compiler.capture.overlap import overlaps
 from compiler.errors import ExportError, Unsupported
@@ -246,7 +245,7 @@ def _identifier(text: str) -> str:
 def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> FakeTensorMode:
     """The mode of the inputs that are fake already, or of a graph module's own values; else a new one."""
     nodes = target.graph.nodes if isinstance(target, fx.GraphModule) else ()
-    known = detect_fake_mode(list(inputs.values)) or detect_fake_mode([node.meta.get("val") for node in nodes])
+    known = fake_mode_of([*inputs.values, *(node.meta.get("val") for node in nodes)])
     return known or FakeTensorMode(shape_env=ShapeEnv() if dynamic_shapes else None)
 
 

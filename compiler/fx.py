@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._guards import TracingContext, detect_fake_mode
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -21,20 +21,30 @@ from compiler.autograd.rematerialize import cheapest_split
 from compiler.autograd.saved_hooks import GraphHooks
 from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
+from compiler.capture.examples import program_of, read_numbers, why_not_same
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
-from compiler.capture.inputs import Call, CallLeaf, check_inputs, fake_leaf, held
+from compiler.capture.inputs import (
+    Call,
+    CallLeaf,
+    check_inputs,
+    fake_leaf,
+    fake_mode_of,
+    held,
+    why_not_read,
+)
 from compiler.capture.lists import has_lists, without_lists
 from compiler.capture.masks import ATTENTION, has_true_mask, laid_out, with_mask
 from compiler.errors import Unsupported
 from compiler.ir.devices import current_if_asked
-from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, Signature, UserInput, UserOutput
+from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, UserInput
 from compiler.ir.trace import with_text
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
 from compiler.passes import CHOICES, FUNCTIONAL, PASSES
 from compiler.passes.give_key import give_key
 from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import Compilers, LoadKernels, build, compile, target_of
+from compiler.pipeline import Compilers, LoadKernels, build, compile, specialized, target_of
+from compiler.recompile import Recompiled
 from compiler.runtime import load
 from compiler.runtime.cudagraphs import Recordable, give_up_recordings
 from compiler.runtime.kept import Linked
@@ -87,38 +97,49 @@ def compile_fx(
     table = (EXACT if options.numerics == "exact" else DECOMPOSITIONS) if decompositions is None else decompositions
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
     compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
-    run = compile(call, compilers, journal)
-    fakes = [leaf.fake for leaf in call.leaves[: len(example_inputs_)]]
-
-    unboxed = _with_held(model_, _unboxed(run, spec))
-
-    def checked(*args: object) -> object:
-        check_inputs(fakes, args)
-        return unboxed(*args)
-
-    return checked
+    run = Recompiled.of(
+        call.leaves, compile(call, compilers, journal), lambda: specialized(call, compilers, True, options)
+    )
+    return _with_held(model_, _unboxed(run, spec))
 
 
 def compile_fx_inner(
     gm: fx.GraphModule, example_inputs: Sequence[object], *, options: Options | None = None
 ) -> GraphCall:
-    """A functional ATen graph, built: the result takes one list of inputs, which it empties.
+    """A functional ATen graph, built: the result takes one list of inputs, which it empties, or a tuple of them.
 
-    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride.
+    What the graph's nodes do not say of their values is found by running it on fake tensors like `example_inputs`.
+    Inputs that no kernel reads, as lazily conjugated ones where there were none, are for the graph itself, node by
+    node, which is counted.
+
+    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride; Unsupported for a
+    graph that returns a structure other than one tuple or list.
     """
     options = options or Options.of(None, None)
-    inputs = tuple(UserInput(index) for index, _ in enumerate(example_inputs))
-    returned = next(iter(reversed(gm.graph.nodes))).args[0]
-    program = Program(gm, Signature(inputs, tuple(UserOutput(index) for index, _ in enumerate(returned))))  # type: ignore[arg-type]
+    program = program_of(gm, example_inputs)
     run = build(program, options, Journal.open(options)).load()
     fakes = [node.meta["val"] for node in program.placeholders]
+    numbers = read_numbers(program)
 
     def checked(args: list[object]) -> Sequence[object]:
         check_inputs(fakes, args)
-        return run(args)
+        reason = why_not_read(args) or why_not_same(fakes, args, numbers)
+        if not reason:
+            return run(args if isinstance(args, list) else list(args))
+        count_eager(reason)
+        return _by_nodes(gm, args)
 
     checked._boxed_call = True  # type: ignore[attr-defined]
     return checked
+
+
+def _by_nodes(gm: fx.GraphModule, args: Sequence[object]) -> Sequence[object]:
+    """What a graph of calls below autograd returns, run as it is written; a list of inputs is emptied."""
+    given = list(args)
+    if isinstance(args, list):
+        args.clear()
+    with torch.no_grad():
+        return tuple(gm(*given))
 
 
 def compile_graph(
@@ -331,7 +352,7 @@ def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
     context = TracingContext.try_get()
     if context is not None and context.fake_mode is not None:
         return context.fake_mode
-    return detect_fake_mode(example_inputs) or FakeTensorMode()
+    return fake_mode_of(example_inputs) or FakeTensorMode()
 
 
 def _role(index: int, node: fx.Node, value: object) -> CallInput:

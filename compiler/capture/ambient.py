@@ -26,6 +26,7 @@ class Ambient:
     inference: bool
     autocast: tuple[tuple[str, torch.dtype], ...]
     deterministic: bool
+    dtype: torch.dtype
 
     @staticmethod
     def now() -> Ambient:
@@ -35,6 +36,7 @@ class Ambient:
             torch.is_inference_mode_enabled(),
             tuple((device, torch.get_autocast_dtype(device)) for device in devices),
             torch.are_deterministic_algorithms_enabled(),
+            torch.get_default_dtype(),
         )
 
     @contextmanager

@@ -205,4 +205,5 @@ def is_leaf(value: torch.Tensor) -> bool | None:
 
 
 def _geometry(value: torch.Tensor) -> Hashable:
-    return value.dtype, tuple(value.shape), value.stride(), value.storage_offset()
+    bits = value.is_conj(), value.is_neg(), value.is_inference()
+    return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), bits
