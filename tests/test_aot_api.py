@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from compiler.aot import aot_function, aot_module, aot_module_simplified, default_partition, make_boxed_func
 from compiler.fx import compile_fx
@@ -177,3 +181,54 @@ def test_compile_fx_takes_a_users_inner_compiler_and_decompositions() -> None:
 
 def seen_boxed(recorder: Recorder) -> object:
     return lambda graph, inputs: make_boxed_func(recorder(graph, inputs))
+
+
+def test_aot_function_of_a_checkpoint_draws_its_numbers_again_or_runs_in_eager() -> None:
+    """Recorded, the second draw of the checkpoint's would be one of its own."""
+
+    def f(x: torch.Tensor) -> Any:
+        return checkpoint(lambda x: nn.functional.dropout(x.sin(), 0.5), x, use_reentrant=False)
+
+    x = torch.ones(64, requires_grad=True)
+    y = aot_function(f, Recorder())(x)
+    y.sum().backward()
+    assert x.grad is not None and torch.equal(y != 0, x.grad != 0)
+
+
+def _operators_of_tensors() -> Iterator[torch._ops.OpOverload]:
+    """Operators that write nothing and whose arguments without a default are tensors and numbers."""
+    names = {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names() if "aten::" in name}
+    for packet in (getattr(torch.ops.aten, name, None) for name in sorted(names)):
+        if packet is None:
+            continue
+        for overload in packet.overloads():
+            operator = getattr(packet, overload)
+            arguments = operator._schema.arguments
+            kinds = {str(each.type) for each in arguments if not each.has_default_value()}
+            if "Tensor" in kinds and kinds <= set(NUMBERS) and not any(each.alias_info for each in arguments):
+                yield operator
+
+
+NUMBERS: dict[str, Any] = {"Tensor": None, "number": 3, "Scalar": 3, "int": 0, "float": 0.5, "bool": False}
+
+
+@pytest.mark.parametrize("number", [2, 2.5, True, 1 + 2j], ids=repr)
+def test_aot_function_returns_no_fake_of_an_operator_on_numbers(number: complex) -> None:
+    """Eager makes tensors of Python numbers in the place of tensors."""
+    seen = 0
+    for operator in _operators_of_tensors():
+        required = [each for each in operator._schema.arguments if not each.has_default_value()]
+        args = [number if str(each.type) == "Tensor" else NUMBERS[str(each.type)] for each in required]
+        try:
+            want = pytree.tree_leaves(operator(*args))
+        except (RuntimeError, TypeError, NotImplementedError, IndexError, ValueError):
+            continue
+        if not any(isinstance(value, torch.Tensor) for value in want):
+            continue
+        got = pytree.tree_leaves(aot_function(lambda x, operator=operator, args=args: (x, operator(*args)), Recorder())(
+            torch.ones(2)
+        ))[1:]  # fmt: skip
+        torch.testing.assert_close(got, want, equal_nan=True, msg=str(operator))
+        assert not any(isinstance(value, FakeTensor) for value in got), operator
+        seen += 1
+    assert seen > 10

@@ -85,6 +85,7 @@ class Trace:
             stack.enter_context(self._proxy_mode)
             stack.enter_context(disable_autocast_cache())
             stack.enter_context(self._functional_mode)
+            stack.enter_context(self._functional_mode.random_state_kept())
             yield
 
     @contextmanager

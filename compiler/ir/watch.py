@@ -6,12 +6,15 @@ itself or another argument is tried once on real tensors that lie alike.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from torch.utils import _pytree as pytree
@@ -74,6 +77,10 @@ def _has_bare_zero(argument: object) -> bool:
     return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
 
 
+def _is_functional(value: object) -> bool:
+    return isinstance(value, FunctionalTensor)
+
+
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
@@ -122,9 +129,11 @@ class Watching(FunctionalTensorMode):
             return super().__torch_dispatch__(func, types, args, kwargs)
         self._check(call)
         if has_registered_effect(func):
-            return _as_it_is(call)
+            return self._as_it_is(call)
         if not func._schema.is_mutable:
             result = super().__torch_dispatch__(func, types, args, kwargs)
+            if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
+                result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
             if func.is_view:
                 self._follow(args[0], result, call)
             if func in fake_strides.WRONG:
@@ -140,6 +149,16 @@ class Watching(FunctionalTensorMode):
             mutating.correct(seen, self.tracer.graph)
         check_order(*call)  # which may record views of what was written
         return result
+
+    def _wrapped(self, value: torch.Tensor) -> torch.Tensor:
+        """A functional tensor over a recorded one."""
+        with self:
+            return FunctionalTensor.to_functional(value)
+
+    def _as_it_is(self, call: Call) -> object:
+        """Records a call with an effect beside its result on plain tensors; the graph keeps their order."""
+        func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
+        return pytree.tree_map_only(torch.Tensor, self._wrapped, func(*args, **kwargs))
 
     def _own_zero(self, value: torch.Tensor) -> torch.Tensor:
         """A zero of this recording in the place of one that autograd has made behind its back."""
@@ -169,9 +188,28 @@ class Watching(FunctionalTensorMode):
             check_extent(args[0], args[1], args[2], args[3] if len(args) > 3 else None)
 
     def _check_random_state(self) -> None:
-        """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call."""
+        """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call.
+
+        A recorded draw takes no number. So that a program which sets the state that it had earlier is seen to, as a
+        checkpoint's backward does, the state is another after each draw.
+        """
         if _random_state() != self._random_state:
             raise Unsupported("the program draws after it set the state of the random number generator")
+        self._random_state = _state_of_its_own()
+
+    @contextmanager
+    def random_state_kept(self) -> Iterator[None]:
+        """Afterwards the random state is what it was before. Raises: Unsupported where the program has set it."""
+        with _disable_current_modes():
+            before = torch.get_rng_state()
+        self._random_state = _state_of_its_own()
+        try:
+            yield
+            if _random_state() != self._random_state:
+                raise Unsupported("the program sets the state of the random number generator")
+        finally:
+            with _disable_current_modes():
+                torch.set_rng_state(before)
 
     def _note_write(self, call: Call) -> None:
         func, args, _ = call
@@ -247,6 +285,16 @@ class Watching(FunctionalTensorMode):
                 raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
 
 
+_seeds = itertools.count()
+
+
+def _state_of_its_own() -> bytes:
+    """The random state, set to one that no other moment of a recording has."""
+    with _disable_current_modes():
+        torch.default_generator.manual_seed(next(_seeds))
+    return _random_state()
+
+
 def _random_state() -> bytes:
     with _disable_current_modes():
         return torch.get_rng_state().numpy().tobytes()
@@ -281,12 +329,6 @@ def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
     recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
     if recorded.stride() != value.stride() or not value.is_contiguous() or value.storage_offset() != 0:
         raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
-
-
-def _as_it_is(call: Call) -> object:
-    """Records a call with an effect beside its result on plain tensors; the graph keeps such calls in their order."""
-    func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
-    return pytree.tree_map_only(torch.Tensor, FunctionalTensor.to_functional, func(*args, **kwargs))
 
 
 RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
