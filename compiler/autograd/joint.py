@@ -33,10 +33,13 @@ def differentiate(captured: Captured) -> Program:
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
         _mark_held(trace, values)
+        as_given = [trace.node_of(tangent) for tangent in tangents]
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
         if after != forward or given != [trace.node_of(argument) for argument in captured.arguments]:
             raise Unsupported("its backward writes an input, or a value that the call returns")
+        if as_given != [trace.node_of(tangent) for tangent in tangents]:
+            raise Unsupported("its backward writes a gradient that it is given, which is its caller's")
     joint = replace(
         signature,
         inputs=(*signature.inputs, *(Tangent(role) for role in roles)),
