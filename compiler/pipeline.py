@@ -409,5 +409,5 @@ def _needs(call: Call, signature: Signature) -> AmbientNeeds:
         is_guarded=not call.is_specialized,
         frozen=call.frozen if ambient.grad else (),
         current=call.current,
-        is_inference=ambient.inference,
+        inference=tuple(position for position, leaf in enumerate(call.leaves) if leaf.is_inference),
     )

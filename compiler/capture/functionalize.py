@@ -94,7 +94,6 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         _check_generators(trace, call)
         changed = [GradMode(torch.is_grad_enabled())] if torch.is_grad_enabled() != grad_mode else []
         bases = dict(base for base, _ in shared)
-        _check_inference(trace, call, bound)
         captured = _sign(
             trace, [one for one in bound if isinstance(one, Bound)], bases, _roles(call, bases), results,
             [*warnings, *changed],
@@ -121,15 +120,6 @@ def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None
         raise Unsupported("the program calls backward")
     if any(isinstance(result, torch.Tensor) and result.retains_grad for result in results):
         raise Unsupported("the program keeps the gradient of a result")
-
-
-def _check_inference(trace: Trace, call: Call, bound: Sequence[object]) -> None:
-    """Raises: Unsupported for a write of an inference tensor outside of inference mode, which eager refuses."""
-    if torch.is_inference_mode_enabled():
-        return
-    for leaf, one in zip(call.leaves, bound, strict=True):
-        if leaf.is_inference and isinstance(one, Bound) and _is_written(trace, one):
-            raise Unsupported("the program writes an inference tensor outside of inference mode")
 
 
 def _check_layout(value: object, how: str) -> None:

@@ -151,7 +151,8 @@ class AmbientNeeds:
 
     `hooks_off`: hooks on saved tensors are parts of the graphs.
 
-    `is_inference`: the call is made in inference mode. `is_grad_off`: gradients are off wherever the call is made.
+    `inference`: the inputs, by position, that are inference tensors. `is_grad_off`: gradients are off wherever the call
+    is made.
     `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do. `frozen`: as is a
     call where an input at these positions, which required no grad, does. `current`: the GPU that has to be the current
     one, as what is made there was recorded to be on it.
@@ -163,7 +164,7 @@ class AmbientNeeds:
     is_grad_off: bool = False
     inference_on: bool = False
     is_guarded: bool = True
-    is_inference: bool = False
+    inference: tuple[int, ...] = ()
     hooks_off: bool = False
     frozen: tuple[int, ...] = ()
     current: int | None = None
@@ -250,8 +251,9 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
         test = f"True in map({source.bind('requires_grad', requires_grad)}, ({given}))"
         source.line(1, f"if {test}: return elsewhere(args)")
     written = {role.of for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written)}
-    is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()" if needs.is_inference else ""
-    positions = sorted(role.index for role in written if isinstance(role, UserInput))  # no guard of Dynamo's tells
+    # neither what an input is nor the mode of a call is among Dynamo's guards, and it compiles outside of that mode
+    is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()"
+    positions = sorted(r.index for r in written if isinstance(r, UserInput) or r.index in needs.inference)
     tests = [f"args[{index}].is_inference()" for index in positions]
     if len(tests) > MOST_INLINE:
         given = ", ".join(f"args[{index}]" for index in positions)

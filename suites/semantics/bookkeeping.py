@@ -534,6 +534,72 @@ def inference_tensors_read_outside_inference_mode() -> Made:
     return f, (numbers(3, 4), numbers(4)), {}
 
 
+def _cache_of_the_callers(f: Callable[..., Any], x: Tensor) -> Any:
+    """A cache that is made where it is written, and one that is made before."""
+    before = torch.zeros(4, 3)
+    with torch.inference_mode():
+        caches = [torch.zeros(4, 3), before]
+        return [f(cache, x, place) for cache in caches for place in range(3)], caches
+
+
+@program(modes_changed, scenario=_cache_of_the_callers, modes=("infer",))
+def cache_written_under_inference_mode() -> Made:
+    def f(cache: Tensor, x: Tensor, place: int) -> tuple[Tensor, Tensor]:
+        cache[place] = x
+        return cache.sum(0), cache[: place + 1]
+
+    return f, (numbers(3),), {}
+
+
+class _Cached(nn.Module):
+    """Makes its cache when it is first called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: Tensor | None = None
+        self.length = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.cache is None:
+            self.cache = torch.zeros(2, 3)
+        self.cache[self.length] = x
+        self.length = (self.length + 1) % 2
+        return self.cache.sum(0)
+
+
+def _three_times_under_inference_mode(f: Callable[..., Any], x: Tensor) -> Any:
+    with torch.inference_mode():
+        return [f(x * place) for place in range(3)]
+
+
+@program(modes_changed, scenario=_three_times_under_inference_mode, modes=("infer",))
+def cache_made_and_written_by_a_module_under_inference_mode() -> Made:
+    return _Cached(), (numbers(3),), {}
+
+
+class _Buffered(nn.Module):
+    """A cache that is a buffer, made under inference mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.inference_mode():
+            self.register_buffer("cache", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.add_(x)
+        return self.cache * 2
+
+
+@program(modes_changed, scenario=_three_times_under_inference_mode, modes=("infer",))
+def inference_buffer_written_under_inference_mode() -> Made:
+    return _Buffered(), (numbers(3),), {}
+
+
+@program(modes_changed, "raises", modes=("infer",))
+def inference_buffer_written_outside_inference_mode() -> Made:
+    return _Buffered(), (numbers(3),), {}
+
+
 def _modes_in_turn(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
     with torch.no_grad():
         one = f(x, w)

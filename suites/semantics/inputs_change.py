@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from harness.case import Made
 from suites.semantics.program import inner, integers, leaf, numbers, program
@@ -659,6 +660,36 @@ def incoming_gradient_mutated_in_backward() -> Made:
         return WritesItsGradient.apply(w).sin()
 
     return f, (leaf(3),), {}
+
+
+def _with_gradients_of_the_callers(f: Callable[..., Any], *args: Tensor) -> Any:
+    """The gradients that the caller gives, whole and by columns, as they are after backward."""
+    results = [y for y in pytree.tree_leaves(f(*args)) if y.requires_grad]
+    whole = [torch.full(y.shape, 3.0) for y in results]
+    lying = [torch.full(y.shape[::-1], 2.0).permute(*reversed(range(y.dim()))) for y in results]
+    made = [torch.autograd.grad(results, args, given, retain_graph=True) for given in (whole, lying)]
+    return whole, lying, [each._version for each in (*whole, *lying)], made
+
+
+@program("backward-mutation", modes=("train",), scenario=_with_gradients_of_the_callers)
+def gradient_of_the_callers_mutated_in_backward() -> Made:
+    return lambda w: WritesItsGradient.apply(w), (leaf(3, 2),), {}
+
+
+@program("backward-mutation", modes=("train",), scenario=_with_gradients_of_the_callers)
+def gradient_of_the_callers_mutated_through_views() -> Made:
+    return lambda w: WritesItsGradient.apply(w.t()).t()[1:], (leaf(3, 2),), {}
+
+
+@program("backward-mutation", modes=("train",), scenario=_with_gradients_of_the_callers)
+def gradients_of_the_callers_of_which_one_is_mutated() -> Made:
+    return lambda w, v: (WritesItsGradient.apply(w), (w * v).sin()), (leaf(3, 2), leaf(3, 2)), {}
+
+
+@program("backward-mutation", modes=("train",), scenario=_with_gradients_of_the_callers)
+def gradient_of_the_callers_mutated_after_it_was_handed_on() -> Made:
+    """The sum gives both of its operands the very gradient that it is given."""
+    return lambda w: WritesItsGradient.apply(w) + w.detach(), (leaf(3, 2),), {}
 
 
 @program(data, modes=("train",))
