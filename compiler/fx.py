@@ -164,7 +164,7 @@ def compile_graph(
         if options.fallback == "error":
             raise
         count_eager(str(reason))
-        return lambda *args: (_Recorded(gm, {}).run if torch.is_anomaly_enabled() else gm.forward)(*args)
+        return _eager(gm)
 
 
 def _copied(inputs: Sequence[object]) -> list[object]:
@@ -314,8 +314,31 @@ class _Recorded(fx.Interpreter):
                 mark_reads(forward, backward, kwargs["saved_for_backward_idx"])
             args = (forward, backward, *given)
         if target is torch.ops.higher_order.tag_activation_checkpoint and is_plain(args[0]):
-            return run_region(*args, **kwargs)
+            return run_region(_inside, *args, **kwargs)
+        if target is torch.ops.higher_order.invoke_subgraph:
+            region, _, *given = args
+            return _inside(region, *given)
         return super().call_function(target, args, kwargs)
+
+
+def _inside(region: fx.GraphModule, *args: object) -> Any:
+    """What a graph inside a graph returns, recorded as if it stood there."""
+    return _Recorded(region, {}).run(*args)
+
+
+def _eager(gm: fx.GraphModule) -> Compiled:
+    """The graph as eager runs it, where no compiler has a part: its regions as they stand, which torch would trace to
+    find their gradients."""
+    has_regions = any(
+        graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph)
+        for graph in gm.modules()
+        if isinstance(graph, fx.GraphModule)
+    )
+
+    def run(*args: object) -> Any:
+        return (_Recorded(gm, {}).run if has_regions or torch.is_anomaly_enabled() else gm.forward)(*args)
+
+    return run
 
 
 def _held_tensors(gm: fx.GraphModule) -> dict[fx.Node, torch.Tensor]:

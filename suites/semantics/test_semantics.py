@@ -46,6 +46,14 @@ EAGER = {
     },
     "an operator of the user's that returns an alias": {"operator_in_place_returns_its_argument"},
     "a backward that writes an input": {"input_mutated_in_backward"},
+    "a backward that writes the gradient that it is given": {
+        "gradient_of_the_callers_mutated_in_backward",
+        "gradient_of_the_callers_mutated_through_views",
+        "gradients_of_the_callers_of_which_one_is_mutated",
+        "gradient_of_the_callers_mutated_after_it_was_handed_on",
+    },
+    "a checkpointed region with an effect": {"effect_in_a_checkpoint"},
+    "a write of an inference tensor outside of inference mode": {"inference_buffer_written_outside_inference_mode"},
     "memory that autograd does not know to be shared": {
         "leaf_and_its_detached_view",
         "differentiable_and_not_over_one_storage",
@@ -78,6 +86,7 @@ EAGER = {
         "data_of_an_input_assigned",
         "data_of_a_leaf_assigned",
         "data_of_an_input_assigned_another_input",
+        "region_of_a_program_that_is_given_back",
     },
     "a view that an autograd.Function made": {
         "view_of_an_input_by_a_custom_function",
