@@ -83,14 +83,41 @@ def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def overlaps_itself(value: torch.Tensor) -> bool:
-    """Whether two elements may have one place: strides, from the smallest on, do not step over all that lies below."""
-    reach = 0
-    for step, size in sorted(zip(hints(value.stride()), hints(value.shape), strict=True)):
-        if size > 1:
-            if step <= reach:
-                return True
-            reach += step * (size - 1)
-    return False
+    """Whether two elements may have one place: strides, from the smallest on, do not step over all that lies below.
+
+    Raises: Unsupported where that depends on a size that only the data tells.
+    """
+    if all(map(is_known, (*value.shape, *value.stride()))):
+        return not _step_over(sorted(zip(hints(value.stride()), hints(value.shape), strict=True)))
+    steps = sorted(zip(value.stride(), value.shape, strict=True), key=lambda pair: (not is_known(pair[0]), _known(pair)))
+    return not _step_over(steps)
+
+
+def _known(pair: tuple[Number, Number]) -> int:
+    return hint(pair[0]) if is_known(pair[0]) else 0
+
+
+def _step_over(steps: Sequence[tuple[Number, Number]]) -> bool:
+    """Whether each stride is longer than all that the ones before it reach. Where that is not known, it is if it is
+    the very product of the stride and size before it, as in what is dense."""
+    reach: Number | None = 0
+    follows: Number | None = 1
+    for step, size in steps:
+        if is_known(size) and hint(size) <= 1:
+            continue
+        is_next = follows is not None and _expression(step) == _expression(follows)
+        if not is_next and reach is None:
+            raise Unsupported(f"whether a tensor overlaps itself depends on a size that only the data tells: {size}")
+        if not is_next and reach is not None and hint(step) <= hint(reach):
+            return False
+        follows = step * size
+        is_all_known = reach is not None and is_known(step) and is_known(size)
+        reach = hint(reach) + hint(step) * (hint(size) - 1) if is_all_known else None  # type: ignore[arg-type]
+    return True
+
+
+def _expression(size: Number) -> object:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def order(value: torch.Tensor) -> list[int]:

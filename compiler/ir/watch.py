@@ -23,7 +23,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir import fake_strides, mutating
 from compiler.ir.mutating import inner_of, written_by
-from compiler.ir.strides import extent, hint, hints, may_overlap, order, overlaps_itself, placed
+from compiler.ir.shared_bytes import share_a_byte
+from compiler.ir.strides import extent, has_symbols, hint, hints, is_known, may_overlap, order, overlaps_itself, placed
 from compiler.torch_compat import has_registered_effect
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -358,7 +359,7 @@ def _relay(value: FunctionalTensor) -> None:
 
 def _lies(value: torch.Tensor) -> tuple[object, ...]:
     """What the strides of a result computed of a tensor follow from: its order, and the strides that step nowhere."""
-    if value.numel() == 0:
+    if not all(map(is_known, value.shape)) or value.numel() == 0:
         return value.stride()
     singles = [hint(step) for size, step in zip(value.shape, value.stride(), strict=True) if hint(size) == 1]
     return order(value), singles
@@ -456,13 +457,20 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     if is_tried and func.namespace != LAUNCHES:  # a launch refuses nothing, and writes wherever its numbers say
         refuse_as_eager(func, args, kwargs)
     pairs = [(target, other) for target in targets for other in others if other is not target]
-    if is_shared and any(may_overlap(*pair) and placed(pair[0]) != placed(pair[1]) for pair in pairs):
+    if is_shared and any(_overlap(*pair) and placed(pair[0]) != placed(pair[1]) for pair in pairs):
         raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
     is_random = torch.Tag.nondeterministic_seeded in func.tags
     if is_random and not all(target.is_contiguous() and target._base is None for target in targets):
         raise Unsupported(f"the program fills a view, or memory in another order, by {func}, which draws in its order")
     if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
         raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors share memory; with symbolic sizes, whether their spans meet."""
+    if has_symbols(one) or has_symbols(other):
+        return may_overlap(one, other)
+    return may_overlap(one, other) and share_a_byte(one, other)
 
 
 def _is_of_another_kind(value: torch.Tensor) -> bool:

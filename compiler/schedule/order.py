@@ -11,7 +11,7 @@ from typing import Any
 
 from compiler.errors import VerifyError
 from compiler.ir.in_place import after, private
-from compiler.ir.index import Index, Int, Symbol, product
+from compiler.ir.index import Index, Int, Symbol, product, symbols
 from compiler.ir.loops import (
     Allocate,
     CallAten,
@@ -256,10 +256,14 @@ class _Planner:
             self._expect_of(definition.name, args[0].name)
         elif definition.call.target is private:
             self._expect_of(definition.name, args[0].name)
-        elif definition.tensor is not None and definition.name in self.read_by_kernels:
-            tensor = definition.tensor
+        elif (tensor := definition.tensor) is not None and self._is_expected(definition.name, tensor):
             steps.append(Expect(definition.name, tensor.shape, tensor.stride, tensor.dtype))
         self.units.append(_Unit(self.positions[definition.name], reads, tuple(gives), tuple(steps)))
+
+    def _is_expected(self, name: str, tensor: Tensor) -> bool:
+        """Whether a result has to lie as it was recorded; of one whose size only the data tells nothing is known."""
+        used = frozenset().union(*map(symbols, (*tensor.shape, *tensor.stride)))
+        return name in self.read_by_kernels and used <= set(self.lowered.symbols)
 
     def _expect_of(self, name: str, base: str) -> None:
         """A written value that kernels read has the layout of what it was written into: it is that which is checked."""

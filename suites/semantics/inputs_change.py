@@ -739,3 +739,80 @@ def views_of_a_written_input_with_gaps() -> Made:
         return x[0].view(-1), x.view(2, 4, 5), x.unsqueeze(0).view(1, 8, 5), x.unfold(0, 2, 2)
 
     return f, (_with_gaps(),), {}
+
+
+disjoint = "disjoint"
+
+
+@program(disjoint)
+def column_mutated_by_its_neighbour() -> Made:
+    def f(v: Tensor) -> Tensor:
+        v[:, :, 1].mul_(v[:, :, 0])
+        return v + 1
+
+    return f, (numbers(2, 3, 4),), {}
+
+
+@program(disjoint)
+def even_columns_mutated_by_the_odd_ones() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x * w
+        y[:, ::2].add_(y[:, 1::2])
+        return y
+
+    return f, (numbers(3, 6), leaf(6)), {}
+
+
+@program(disjoint)
+def half_copied_onto_the_other() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x[:, :3].copy_(x[:, 3:])
+        return x * w
+
+    return f, (numbers(3, 6), leaf(6)), {}
+
+
+@program(disjoint)
+def column_mutated_by_two_others() -> Made:
+    def f(v: Tensor) -> Tensor:
+        v[:, 1].addcmul_(v[:, 0], v[:, 2])
+        return v * 2
+
+    return f, (integers(3, 4),), {}
+
+
+@program(disjoint)
+def rows_mutated_by_rows_that_they_overlap() -> Made:
+    """Element by element, in an order that is the kernel's own."""
+
+    def f(x: Tensor) -> Tensor:
+        x[:, 2:].copy_(x[:, :-2].clone())
+        return x + 1
+
+    return f, (numbers(3, 6),), {}
+
+
+def _with_sizes_of_the_data(f: Callable[..., Any], *args: Tensor) -> Any:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        return f(*args)
+
+
+@program("sizes-of-the-data", scenario=_with_sizes_of_the_data)
+def elements_found_by_argwhere_mutated() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        found = torch.argwhere(x > 0)
+        y[found[:, 0], found[:, 1]] = 1.0
+        return y * 2
+
+    return f, (numbers(3, 4), numbers(3, 4)), {}
+
+
+@program("sizes-of-the-data", scenario=_with_sizes_of_the_data)
+def elements_found_by_argwhere_added_to() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        rows, columns = torch.argwhere(x > 0).unbind(1)
+        y = x * w
+        y[rows, columns] += 1.0
+        return y
+
+    return f, (numbers(3, 4), leaf(4)), {}
