@@ -37,6 +37,7 @@ class ExportError(Unsupported):
 
 
 BANS = {
+    "unsupported": "{reason}, at {place}: no exported graph can say this",
     "metadata": (
         "{input} has its {what} changed in place ({old} to {new}): an exported graph returns new data of an input, "
         "not new metadata; change a view or a copy of it instead, as in x = x.view(...) or x = x.clone()"

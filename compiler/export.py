@@ -9,7 +9,9 @@ this convention cannot say is banned with an `ExportError` that names the input 
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -280,10 +282,34 @@ def _captured(
     try:
         with nullcontext() if with_gradients else torch.no_grad():
             return capture(Call(watched, leaves, mode), decompositions or {})
-    except Unsupported as error:
-        if error.__cause__ is not None:
-            raise error.__cause__ from None
+    except ExportError:
         raise
+    except Unsupported as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, Unsupported) and not _is_of_recording(cause):
+            raise cause from None
+        raise ExportError.because("unsupported", reason=error, place=_place(cause or error)) from error
+
+
+def _is_of_recording(error: BaseException) -> bool:
+    """Whether torch's own recording raised an error, of which the module knows nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, (AssertionError, NotImplementedError)) and any(
+        part in frames[-1].filename for part in ("/_subclasses/", "/fx/experimental/", "/_higher_order_ops/")
+    )
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's at which an error came up."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_of_users(each.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "a line that is not known"
+
+
+def _is_of_users(filename: str) -> bool:
+    """Whether a file is neither torch's nor ours nor Python's own, nor the text of a graph."""
+    own = (os.path.dirname(torch.__file__), os.path.dirname(__file__))
+    is_pythons = filename.startswith(os.path.dirname(os.__file__)) and "site-packages" not in filename
+    return os.path.exists(filename) and not filename.startswith(own) and not is_pythons
 
 
 def _metadata(value: object) -> dict[str, object]:

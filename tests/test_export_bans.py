@@ -32,6 +32,10 @@ def appends(m: Any, x: Tensor) -> tuple[Tensor]:
     return (x,)
 
 
+def branches(m: Any, x: Tensor) -> tuple[Tensor]:
+    return (torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.sin(), (x,)),)
+
+
 def registers(m: Any, x: Tensor) -> tuple[Tensor]:
     m.register_buffer("late", x * 2)
     return (x,)
@@ -98,6 +102,9 @@ INFERENCE: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], str, str]] 
     "parameter": (lambda: Calls(assigns(weight="parameter")), (X,), "parameter_assigned", "'weight'"),
     "buffer_shape": (lambda: Calls(assigns(seen="long")), (X,), "buffer_assigned", "'seen'"),
     "registered": (lambda: Calls(registers), (X,), "registered", "'late'"),
+    "cond": (lambda: Calls(branches), (X,), "unsupported", "cond, a higher-order operator"),
+    "cond_line": (lambda: Calls(branches), (X,), "unsupported", "test_export_bans.py:"),
+    "leaves": (lambda: Calls(lambda m, x: (x[1:].as_strided((3,), (1,), 0) * 2,)), (X,), "unsupported", "as_strided"),
 }  # fmt: skip
 
 JOINT: dict[str, tuple[Callable[[], nn.Module], int | None, str, str]] = {

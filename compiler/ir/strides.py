@@ -89,7 +89,9 @@ def overlaps_itself(value: torch.Tensor) -> bool:
     """
     if all(map(is_known, (*value.shape, *value.stride()))):
         return not _step_over(sorted(zip(hints(value.stride()), hints(value.shape), strict=True)))
-    steps = sorted(zip(value.stride(), value.shape, strict=True), key=lambda pair: (not is_known(pair[0]), _known(pair)))
+    steps = sorted(
+        zip(value.stride(), value.shape, strict=True), key=lambda pair: (not is_known(pair[0]), _known(pair))
+    )
     return not _step_over(steps)
 
 

@@ -89,6 +89,8 @@ class Watching(FunctionalTensorMode):
     the writes through it and its views are counted for that owner.
     """
 
+    supports_higher_order_operators = True  # which are refused, by name
+
     def __init__(self, tracer: PythonKeyTracer) -> None:
         super().__init__()
         self.tracer = tracer
@@ -121,6 +123,10 @@ class Watching(FunctionalTensorMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            raise Unsupported(
+                f"the program calls {func._name}, a higher-order operator, whose functions no graph holds"
+            )
         if any(map(_has_bare_zero, args)):
             args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
         call = (func, args, kwargs or {})

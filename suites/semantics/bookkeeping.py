@@ -580,6 +580,8 @@ def cache_made_and_written_by_a_module_under_inference_mode() -> Made:
 class _Buffered(nn.Module):
     """A cache that is a buffer, made under inference mode."""
 
+    cache: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         with torch.inference_mode():
