@@ -23,7 +23,6 @@ from compiler.torch_compat import Decompositions
 aten = torch.ops.aten
 
 CHOSEN = [
-    aten.nll_loss2d_forward,
     aten.nll_loss2d_backward,
     aten.mse_loss,
     aten.mse_loss_backward,
@@ -45,12 +44,6 @@ CHOSEN = [
 ]
 
 TABLE = get_decompositions(CHOSEN)
-
-
-def nll_loss_in_rows(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """`nll_loss2d_forward`, whose losses lie in rows in eager, however the input lies."""
-    loss, weight = TABLE[aten.nll_loss2d_forward.default](*args)
-    return loss.contiguous(), weight
 
 
 def nll_loss_gradient(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> object:
@@ -83,7 +76,6 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
 
 OWN: Decompositions = {
     aten.expand.default: expanded,
-    aten.nll_loss2d_forward.default: nll_loss_in_rows,
     aten.nll_loss2d_backward.default: nll_loss_gradient,
 }
 EXACT: Decompositions = {

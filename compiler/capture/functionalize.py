@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from compiler.capture.ambient import in_forward_mode, preserved
 from compiler.capture.inputs import Call, CallLeaf
+from compiler.capture.taken_apart import refusing_as_eager
 from compiler.capture.user_calls import UserCalls
 from compiler.capture.user_kernels import record_launch as record_launch  # which registers it
 from compiler.capture.warned import warned
@@ -77,7 +78,8 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
     trace = Trace(call.fake_mode, decompositions)
-    with preserved(), trace.recording(), interpolation_whole(call.fake_mode, [leaf.fake for leaf in call.leaves]):
+    fakes = [leaf.fake for leaf in call.leaves]
+    with preserved(), trace.recording(), interpolation_whole(call.fake_mode, fakes), refusing_as_eager():
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]

@@ -6,6 +6,7 @@ batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
+matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they are taken apart into takes more dtypes
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 lstm on a CPU, with gradients                   ->     without oneDNN
@@ -31,10 +32,12 @@ from torch.utils import _pytree as pytree
 
 from compiler.capture.batch_norm import without_cudnn
 from compiler.errors import Unsupported
+from compiler.ir.refusals import refuse_call
 
 NORMS = (torch.batch_norm, torch.instance_norm)
 OF_NORMS = (F.batch_norm, F.instance_norm)
 POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn.max_pool3d_with_indices)
+POOLS_OF_LINES = (F.max_pool1d, torch.max_pool1d)
 MATMULS = (
     torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
     torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,  # type: ignore[operator]
@@ -72,7 +75,10 @@ class UserCalls(TorchFunctionMode):
                 return func(*args, **kwargs or {})
         if func in POOLS and _is_by_channels(_first(args, kwargs)):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
+        if func in POOLS_OF_LINES and not _records_gradients(_first(args, kwargs)):
+            _refuse_pool(*args, **kwargs or {})
         if func in MATMULS and "out" not in (kwargs or {}):
+            refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
             return _of_its_own(func(*args, **kwargs or {}))
         if func in (torch.aminmax, torch.multinomial):
             _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
@@ -109,6 +115,20 @@ def _check_out(func: Callable[..., Any], value: torch.Tensor, out: Any) -> None:
     wanted = torch.int64 if func is torch.multinomial else value.dtype
     if any(isinstance(leaf, torch.Tensor) and leaf.dtype is not wanted for leaf in pytree.tree_leaves(out)):
         raise Unsupported(f"the program gives {func.__name__} an out= that eager refuses")
+
+
+def _records_gradients(value: torch.Tensor) -> bool:
+    return value.requires_grad and torch.is_grad_enabled()
+
+
+def _refuse_pool(
+    input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> None:  # fmt: skip
+    """Raises: what eager raises for such a pooling, which one kernel computes where no gradients are recorded."""
+    asked = [[one] if isinstance(one, int) else list(one) for one in (kernel_size, stride or (), padding, dilation)]
+    if not return_indices:
+        refuse_call(torch.ops.aten.max_pool1d.default, (input, *asked, ceil_mode), {})
 
 
 def _is_by_channels(volume: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ FAILURES: dict[str, tuple[type[Exception], str]] = {
     "target": (IndexError, "Target is out of bounds."),
     "gather": (RuntimeError, "index is out of bounds for the dimension that it indexes"),
     "probability": (RuntimeError, "all elements of input should be between 0 and 1"),
+    "target probability": (RuntimeError, "all elements of target should be between 0 and 1"),
     "zero division": (RuntimeError, "ZeroDivisionError"),
 }
 

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir import fake_strides, mutating
 from compiler.ir.mutating import inner_of, written_by
+from compiler.ir.refusals import refuse_call
 from compiler.ir.shared_bytes import share_a_byte
 from compiler.ir.strides import extent, has_symbols, hint, hints, is_known, may_overlap, order, overlaps_itself, placed
 from compiler.torch_compat import has_registered_effect
@@ -135,6 +136,7 @@ class Watching(FunctionalTensorMode):
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
         self._check(call)
+        refuse_call(*call)
         if has_registered_effect(func):
             return self._as_it_is(call)
         if not func._schema.is_mutable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
@@ -10,6 +11,7 @@ import torch
 from compiler.ir.index import ONE, ZERO, Index, Symbol, product
 from compiler.ir.loops import Check, Loop, Reduce
 from compiler.ir.lowered import Tensor
+from compiler.ir.refusals import as_eager
 from compiler.ir.rewrite import call
 from compiler.ops.pointwise import Formula, _number, compute_dtype, finish, formula, needs_floats
 from compiler.ops.reduction import divided, norm_of
@@ -149,10 +151,30 @@ def binary_cross_entropy_with_logits(
     return each if weight is None else each * weight
 
 
+def probability(value: Formula, failure: str) -> Formula:
+    """The value, which fails outside of [0, 1]."""
+    return Formula(Check(value.expr, ((value >= 0.0) & (value <= 1.0)).expr, failure, value.expr.dtype))
+
+
+@functools.cache
+def are_targets_checked() -> bool:
+    """Whether eager rejects targets outside of [0, 1], as torch does of late. Asked of its kernel."""
+    half, two = torch.full((1,), 0.5, device="cpu"), torch.full((1,), 2.0, device="cpu")
+    with as_eager():
+        try:
+            torch.ops.aten.binary_cross_entropy.default(half, two)
+        except RuntimeError:
+            return True
+    return False
+
+
 @loss("self", "target", "weight", targets=("binary_cross_entropy",))
 def binary_cross_entropy(operation: Operation, x: Formula, target: Formula, weight: Formula | None) -> Formula:
-    """`-y log(x) - (1 - y) log(1 - x)`, no logarithm below -100; x outside of [0, 1] is rejected."""
-    x = Formula(Check(x.expr, ((x >= 0.0) & (x <= 1.0)).expr, "probability", x.expr.dtype))
+    """`-y log(x) - (1 - y) log(1 - x)`, no logarithm below -100; x outside of [0, 1] is rejected, and y where eager
+    looks at it."""
+    x = probability(x, "probability")
+    if are_targets_checked():
+        target = probability(target, "target probability")
     log, log_of_other = x.of("log").maximum(-100.0), (-x).of("log1p").maximum(-100.0)
     each = (target - 1.0) * log_of_other - target * log
     return each if weight is None else each * weight

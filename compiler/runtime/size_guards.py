@@ -34,7 +34,8 @@ class SizeGuards:
         return SizeGuards(env, tuple(sizes.values()), tuple(sizes), guards, asserts)
 
     def added(self) -> str:
-        """The guards that came since, as one expression, or nothing.
+        """The guards on the inputs' sizes, as one expression, or nothing. Those that were there before count too: what
+        is compiled relies on them, and another call with the same graph may come without.
 
         Raises: Unkeyed where the compile fixed a size, or assumed what no guard on the inputs' sizes says.
         """
@@ -47,7 +48,8 @@ class SizeGuards:
             raise Unkeyed("its sizes became constants, or are asserted at run time")
         if not all(guard.expr.free_symbols <= known for guard in fresh):
             raise Unkeyed("its guards are about other sizes than those of its inputs")
-        return self.env.produce_guards_expression(list(self.sizes), guards=fresh) or "" if fresh else ""
+        relied = [guard for guard in self.env.guards if guard.expr.free_symbols <= known]
+        return self.env.produce_guards_expression(list(self.sizes), guards=relied) or "" if relied else ""
 
     def hold(self, guards: str) -> bool:
         """Whether the guards hold for this call; if they do, they are guards of it from now on."""

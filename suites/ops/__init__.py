@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.sample import Batch
-from suites.ops import modules, operators, optimizers
+from suites.ops import modules, operators, optimizers, refused
 
 
 def batches() -> Iterator[Batch]:
     """Every batch, in the databases' order."""
     yield from operators.batches()
+    yield from refused.batches()
     yield from modules.batches()
     yield from optimizers.batches()

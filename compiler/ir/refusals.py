@@ -1,0 +1,214 @@
+"""What eager's kernels refuse, asked of the kernels themselves.
+
+Fake tensors and decompositions take dtypes, arguments and empty tensors that the kernels refuse. So each operator that
+is recorded is called once on small real tensors of the same dtypes, ranks and empty dimensions:
+
+    lerp(int32[8, 1024], int32[8, 1024], 0.5)   ->   lerp(int32[2, 2], int32[2, 2], 0.5) raises NotImplementedError
+
+A kernel that refuses small tensors may refuse their sizes alone. Then it is asked again with more of the sizes, and at
+last with all of them; what is not clear after that counts as accepted. An answer is kept for the process.
+
+Cost: about 20 us for a call unlike all before it, 5 us for any other.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dispatch.python import no_python_dispatcher
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler.ir.strides import hint, is_known
+
+DEVICES = ("cpu", "cuda")
+LEAST, FEW = 2, 8
+"""To how many elements sizes are cut at first, and then where no argument names them."""
+MOST = 1 << 24
+"""How many elements a kernel is asked with at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """What a refusal may depend on of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def cut(self, most: int, kept: frozenset[int]) -> Like:
+        """The same with each size cut to `most`, but for those that are kept."""
+        return Like(tuple(n if n in kept else min(n, most) for n in self.shape), self.dtype, self.device)
+
+    def filled(self, fill: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """A real tensor like it."""
+        return fill(self.shape, device=self.device).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call, its tensors told by what a refusal may depend on."""
+
+    func: torch._ops.OpOverload
+    leaves: tuple[Any, ...]
+    spec: pytree.TreeSpec
+
+    def cut(self, most: int, kept: frozenset[int] = frozenset()) -> Asked:
+        leaves = tuple(leaf.cut(most, kept) if isinstance(leaf, Like) else leaf for leaf in self.leaves)
+        return Asked(self.func, leaves, self.spec)
+
+    def emptied(self, places: frozenset[tuple[int, int]]) -> Asked:
+        """The same without elements in some dimensions of some leaves."""
+        leaves = list(self.leaves)
+        for at, dim in places:
+            like = leaves[at]
+            leaves[at] = Like((*like.shape[:dim], 0, *like.shape[dim + 1 :]), like.dtype, like.device)
+        return Asked(self.func, tuple(leaves), self.spec)
+
+    @property
+    def elements(self) -> int:
+        return sum(math.prod(leaf.shape) for leaf in self.leaves if isinstance(leaf, Like))
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The integers among the arguments, which may be sizes."""
+        return frozenset(leaf for leaf in self.leaves if type(leaf) is int)
+
+    def run(self, fill: Callable[..., torch.Tensor]) -> Exception | None:
+        """What eager raises for tensors that are filled so."""
+        leaves = [leaf.filled(fill) if isinstance(leaf, Like) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        try:
+            self.func(*args, **kwargs)
+        except Exception as error:
+            return error.with_traceback(None)
+        return None
+
+
+def refuse_call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises: what eager raises for such a call, whatever the values of its tensors."""
+    if not _is_asked(func):
+        return
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    asked = _asked(func, leaves, spec)
+    if asked is None:
+        return
+    if (error := refusal(asked)) is not None:
+        raise error
+    for size in _computed_sizes(leaves):
+        if refusal(asked.emptied(_places_of(size, leaves))) is not None:
+            bool(size != 0)  # a guard: called with no elements there, the program is recorded afresh
+
+
+def _computed_sizes(leaves: Sequence[object]) -> list[torch.SymInt]:
+    """The sizes of tensors that are computed of the sizes of inputs: those that may come to be 0."""
+    found = {}
+    for leaf in leaves:
+        for size in leaf.shape if isinstance(leaf, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and not size.node.expr.is_Symbol and hint(size) > 0:
+                found[size.node.expr] = size
+    return list(found.values())
+
+
+def _places_of(wanted: torch.SymInt, leaves: Sequence[object]) -> frozenset[tuple[int, int]]:
+    """Which dimensions of which leaves have the size."""
+    return frozenset(
+        (at, dim)
+        for at, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor)
+        for dim, size in enumerate(leaf.shape)
+        if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr
+    )
+
+
+@functools.cache
+def _is_asked(func: torch._ops.OpOverload) -> bool:
+    """Whether an operator is asked: not one that takes everything, as views do, nor one that is there to raise."""
+    is_view = func.is_view or torch.Tag.inplace_view in func.tags
+    return func.namespace == "aten" and not is_view and bool(func._schema.returns)
+
+
+def _asked(func: torch._ops.OpOverload, leaves: list[Any], spec: pytree.TreeSpec) -> Asked | None:
+    """The call by what a refusal may depend on; None where that is not known."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if not tensors or not all(map(_is_plain, tensors)):
+        return None
+    found = tuple(_like(leaf) for leaf in leaves)
+    return None if any(isinstance(leaf, _Unknown) for leaf in found) else Asked(func, found, spec)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    is_sized = tensor.layout is torch.strided and all(map(is_known, tensor.shape))
+    return is_sized and tensor.device.type in DEVICES
+
+
+class _Unknown:
+    """Stands for an argument of which nothing is known."""
+
+
+def _like(leaf: object) -> object:
+    if isinstance(leaf, torch.Tensor):
+        return Like(tuple(hint(size) for size in leaf.shape), leaf.dtype, leaf.device)
+    if isinstance(leaf, torch.SymInt):
+        return hint(leaf) if is_known(leaf) else _Unknown()
+    return _Unknown() if isinstance(leaf, torch.SymFloat | torch.SymBool | torch.Generator) else leaf
+
+
+def refusal(asked: Asked) -> Exception | None:
+    """What eager raises for such a call, None where it takes it or that is not clear."""
+    found = None
+    for wider in (asked.cut(LEAST), asked.cut(FEW, asked.numbers), asked):
+        if wider.elements > MOST:
+            return found if isinstance(found, NotImplementedError) else None
+        found = _answer(wider)
+        if found is None:
+            return None
+    return found
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _answer_typed(asked: Asked, types: tuple[type, ...]) -> Exception | None:
+    """What eager raises for the call; where it is decided by values, nothing."""
+    found = None
+    with as_eager():
+        for fill in FILLS:
+            found = asked.run(fill)
+            if found is None:
+                break
+    return found
+
+
+def _answer(asked: Asked) -> Exception | None:
+    return _answer_typed(asked, tuple(type(leaf) for leaf in asked.leaves))
+
+
+def _unit(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """A batch of unit matrices, which can be inverted and factored."""
+    if len(shape) < 2:
+        return torch.ones(shape, device=device)
+    return torch.eye(*shape[-2:], device=device).repeat(*shape[:-2], 1, 1)
+
+
+FILLS = (torch.zeros, torch.ones, _unit)
+"""Zeros are in range as indices, ones as divisors and as weights of a draw."""
+
+
+@contextmanager
+def as_eager() -> Iterator[None]:
+    """Calls go to the kernels, are not recorded and leave no trace: no random number, no warning."""
+    with ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(no_python_dispatcher())
+        stack.enter_context(torch._C._DisableAutocast())
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield
