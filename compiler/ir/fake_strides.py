@@ -42,6 +42,14 @@ def _in_rows(_first: object, second: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty_like(second, memory_format=torch.contiguous_format)
 
 
+def _pixel_losses(
+    x: torch.Tensor, target: torch.Tensor, _weight: object, reduction: int, *_: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A loss for each pixel is in rows, however the targets lie."""
+    total = x.new_empty(())
+    return (total if reduction else _in_rows(x, target)), total
+
+
 def _like_second(_first: object, second: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty_like(second)
 
@@ -165,6 +173,7 @@ WRONG: dict[object, Callable[..., object]] = {
     **dict.fromkeys((aten._log_softmax_backward_data.default, aten.glu_backward.default), _in_rows),
     **dict.fromkeys((aten.mse_loss_backward.default, aten.huber_loss_backward.default), _in_rows),
     aten.smooth_l1_loss_backward.default: _in_rows,
+    aten.nll_loss2d_forward.default: _pixel_losses,
 }
 """By operator, something with the strides of the real result. Found by running every pointwise operator of torch 2.13
 on tensors that lie in different ways, real and fake."""

@@ -109,7 +109,7 @@ def refuse_call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
 
 def _computed_sizes(leaves: Sequence[object]) -> list[torch.SymInt]:
     """The sizes of tensors that are computed of the sizes of inputs: those that may come to be 0."""
-    found = {}
+    found: dict[object, torch.SymInt] = {}
     for leaf in leaves:
         for size in leaf.shape if isinstance(leaf, torch.Tensor) else ():
             if isinstance(size, torch.SymInt) and not size.node.expr.is_Symbol and hint(size) > 0:

@@ -1,0 +1,88 @@
+"""Programs that eager refuses for their dtypes, their arguments, their values or their lack of elements."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from harness.case import Made
+from suites.semantics.program import integers, numbers, program
+
+refusal = "refusal"
+
+
+@program(refusal, modes=("infer",))
+def maximum_of_nothing() -> Made:
+    """Behind pointwise work."""
+    return lambda x: (x + 1).max(), (torch.zeros(0),), {}
+
+
+@program(refusal, modes=("infer",))
+def minimum_of_no_rows() -> Made:
+    return lambda x: x.min(0, keepdim=True), (torch.zeros(0, 3, dtype=torch.int64),), {}
+
+
+@program(refusal, modes=("infer",))
+def maximum_of_what_a_slice_leaves() -> Made:
+    """The slice has no elements, of a size that is a symbol where shapes are dynamic."""
+    return lambda x: (x[3:] * 2).max(), (numbers(3),), {}
+
+
+@program(refusal, modes=("infer",))
+def integers_in_between() -> Made:
+    return lambda x, y: torch.lerp(x, y, 0.5), (integers(3), integers(3)), {}
+
+
+@program(refusal, modes=("infer",))
+def refused_result_that_nothing_uses() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.lerp(x, 0.5)
+        return x + 1
+
+    return f, (integers(3),), {}
+
+
+@program(refusal, modes=("infer",))
+def written_before_the_refusal() -> Made:
+    def f(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x.floor_divide(2).lerp(x, 0.5)
+
+    return f, (integers(3),), {}
+
+
+@program(refusal, modes=("infer",))
+def floor_into_booleans() -> Made:
+    return lambda x, out: torch.floor(x, out=out), (numbers(3), torch.zeros(3, dtype=torch.bool)), {}
+
+
+@program(refusal, modes=("infer",))
+def classes_of_floats() -> Made:
+    return lambda x: F.one_hot(x, 3), (torch.ones(3),), {}
+
+
+@program(refusal)
+def smooth_loss_of_a_negative_beta() -> Made:
+    return lambda x, y: F.smooth_l1_loss(x, y, beta=-1.0), (numbers(3), numbers(3)), {}
+
+
+@program(refusal)
+def huber_loss_of_a_negative_delta() -> Made:
+    return lambda x, y: F.huber_loss(x, y, delta=-1.0), (numbers(3), numbers(3)), {}
+
+
+@program(refusal)
+def entropy_of_a_target_above_one() -> Made:
+    return F.binary_cross_entropy, (torch.full((3,), 0.5), torch.tensor([0.0, 2.0, 1.0])), {}
+
+
+@program(refusal)
+def label_of_a_pixel_out_of_range() -> Made:
+    return F.cross_entropy, (numbers(2, 3, 4), torch.full((2, 4), 3)), {}
+
+
+@program(refusal, modes=("infer",))
+def bytes_resized() -> Made:
+    image = torch.ones(1, 1, 4, 4, dtype=torch.int32)
+    return lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), (image,), {}

@@ -1,0 +1,93 @@
+"""What eager's kernels refuse is asked of the kernels, once, and leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from compiler.ir import refusals
+from compiler.ir.refusals import refuse_call
+from harness.errors import is_same_error
+
+aten = torch.ops.aten
+INTEGERS = torch.ones(3, 4, dtype=torch.int32)
+
+REFUSED: list[tuple[Any, tuple[Any, ...], type[Exception]]] = [
+    (aten.lerp.Scalar, (INTEGERS, INTEGERS, 0.5), NotImplementedError),
+    (aten.max.default, (torch.empty(0),), RuntimeError),
+    (aten.max.dim, (torch.empty(0, 3), 0), IndexError),
+    (aten.smooth_l1_loss.default, (torch.ones(3), torch.ones(3), 1, -1.0), RuntimeError),
+    (aten.max_pool2d_with_indices.default, (torch.ones(1, 1, 8, 8), [3, 3], [3, 3], [2, 2]), RuntimeError),
+]
+TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
+    (aten.lerp.Scalar, (torch.ones(3), torch.ones(3), 0.5)),
+    (aten.max_pool2d_with_indices.default, (torch.ones(1, 1, 28, 28), [7, 7])),
+    (aten.native_layer_norm.default, (torch.ones(64, 96), [96], None, None, 1e-5)),
+    (aten.max.dim, (torch.empty(0, 3), 1)),
+    (aten.floor_divide.default, (INTEGERS, INTEGERS)),
+    (aten.embedding.default, (torch.ones(4, 2), torch.zeros(3, dtype=torch.int64))),
+    (aten.linalg_cholesky_ex.default, (torch.ones(4, 4),)),
+    (aten.multinomial.default, (torch.ones(4), 2)),
+]
+
+
+@pytest.mark.parametrize(("func", "args", "error"), REFUSED, ids=lambda value: str(value)[:40])
+def test_refusals_are_eagers(func: Any, args: tuple[Any, ...], error: type[Exception]) -> None:
+    with pytest.raises(error) as ours:
+        refuse_call(func, args, {})
+    with pytest.raises(type(ours.value)):
+        func(*args)
+
+
+@pytest.mark.parametrize(("func", "args"), TAKEN, ids=lambda value: str(value)[:40])
+def test_refusals_are_not_of_what_eager_takes(func: Any, args: tuple[Any, ...]) -> None:
+    func(*args)
+    state = torch.get_rng_state()
+    refuse_call(func, args, {})
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_refusals_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = (torch.ones(5, 7, dtype=torch.float64),)
+    refuse_call(aten.erfinv.default, args, {})
+
+    def fail(*_: object) -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(refusals.Asked, "run", fail)
+    refuse_call(aten.erfinv.default, (torch.ones(6, 8, dtype=torch.float64),), {})
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "slice": (lambda x: (x[2:] + 1).max(), (torch.ones(4), torch.ones(3), torch.ones(2))),
+    "rows": (lambda x: (x[:, 2:] * 2).min(1).values, (torch.ones(5, 5), torch.ones(5, 4), torch.ones(5, 2))),
+    "one_hot": (lambda x: F.one_hot(x, 3), (torch.ones(2), torch.ones(3))),
+    "pool": (lambda x: F.max_pool1d(x, 2), (torch.ones(1, 1, 4, dtype=torch.uint8),)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_refusals_are_raised_by_every_call(name: str) -> None:
+    """Also where an earlier call was taken, and where what is compiled comes from the cache."""
+    program, calls = PROGRAMS[name]
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend="assay", dynamic=True)
+        for value in calls:
+            eager, ours = (_outcome(function, value) for function in (program, compiled))
+            if isinstance(eager, Exception):
+                assert isinstance(ours, Exception) and is_same_error(eager, ours), (value.shape, ours)
+            else:
+                torch.testing.assert_close(ours, eager)
+
+
+def _outcome(function: Callable[..., Any], value: Tensor) -> Any:
+    try:
+        return function(value)
+    except Exception as error:
+        return error
