@@ -32,6 +32,7 @@ TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.floor_divide.default, (INTEGERS, INTEGERS)),
     (aten.embedding.default, (torch.ones(4, 2), torch.zeros(3, dtype=torch.int64))),
     (aten.linalg_cholesky_ex.default, (torch.ones(4, 4),)),
+    (aten.repeat_interleave.Tensor, (torch.tensor([2, 3]),)),
     (aten.multinomial.default, (torch.ones(4), 2)),
 ]
 

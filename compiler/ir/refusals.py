@@ -29,6 +29,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.ir.strides import hint, is_known
 
 DEVICES = ("cpu", "cuda")
+OF_VALUES = (torch.ops.aten.repeat_interleave, torch.ops.aten.segment_reduce, torch.ops.aten._segment_reduce_backward)
+"""Operators that take counts, whose sum is a size."""
 LEAST, FEW = 2, 8
 """To how many elements sizes are cut at first, and then where no argument names them."""
 MOST = 1 << 24
@@ -130,9 +132,11 @@ def _places_of(wanted: torch.SymInt, leaves: Sequence[object]) -> frozenset[tupl
 
 @functools.cache
 def _is_asked(func: torch._ops.OpOverload) -> bool:
-    """Whether an operator is asked: not one that takes everything, as views do, nor one that is there to raise."""
+    """Whether an operator is asked: not one that takes everything, as views do, nor one that is there to raise or
+    whose values have to add up to its sizes."""
     is_view = func.is_view or torch.Tag.inplace_view in func.tags
-    return func.namespace == "aten" and not is_view and bool(func._schema.returns)
+    is_about_values = func.overloadpacket in OF_VALUES or not func._schema.returns
+    return func.namespace == "aten" and not is_view and not is_about_values
 
 
 def _asked(func: torch._ops.OpOverload, leaves: list[Any], spec: pytree.TreeSpec) -> Asked | None:
