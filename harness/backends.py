@@ -4,6 +4,7 @@
     assay-aot           our compiler without Dynamo, which takes a graph apart and refuses some: `aot_function`, kernels
                         through ATen; `assay-aot,dynamic` with symbolic sizes
     assay-loops         our compiler, its kernels run by the reference: slow, for small sizes
+    assay-recorded      our compiler without kernels, each operator in ATen, its result laid out as is recorded
     assay-triton        our compiler, its kernels as Triton programs, interpreted: slow, for small sizes
     assay-sm90          our compiler, its kernels compiled by Triton for a GPU beside the C++ that runs: what each takes
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
@@ -35,6 +36,7 @@ FOR_GPU = "assay-sm90"
 OWN = {
     "assay": "compiler.fx:assay",
     "assay-loops": "harness.stages:assay_loops",
+    "assay-recorded": "harness.recorded:assay_recorded",
     "assay-triton": "harness.interpreted:assay_triton",
     FOR_GPU: "harness.for_gpu:assay_sm90",
     "assay_reference": "reference.pipeline:assay_reference",
@@ -43,7 +45,7 @@ OWN = {
 
 WITHOUT_DYNAMO = "assay-aot"
 
-JOURNALLED = ("assay", "assay-loops", "assay-triton", FOR_GPU, WITHOUT_DYNAMO)
+JOURNALLED = ("assay", "assay-loops", "assay-recorded", "assay-triton", FOR_GPU, WITHOUT_DYNAMO)
 """The backends whose compiles the compiler's journal counts."""
 
 FLAGS = ("dynamic", "fullgraph")

@@ -43,7 +43,7 @@ AS_MUCH = "Dynamo alone, with eager behind it, fails in the same way"
 IN_EAGER = "(the whole graph in eager)"
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
-STRICTLY = ("assay", "assay-triton", "assay-sm90")
+STRICTLY = ("assay", "assay-recorded", "assay-triton", "assay-sm90")
 """The backends that take it."""
 
 
@@ -212,7 +212,7 @@ class _Trial:
         self.tally.compiles += backend.name != NOTHING
         self.how.said([sample.name for sample in samples])
         name, mode = self._name(samples), self.batch.mode
-        case = Case(name, lambda: together(samples), (mode,), (), ("tiny",))
+        case = Case(name, lambda: together(samples), (mode,), self.batch.tags, ("tiny",))
         judge = self.batch.judge or functools.partial(_beside_eager, device=self.how.device)
         try:
             result = judge(case, backend, self.how.seed)

@@ -15,9 +15,10 @@ Seven comparisons are not equality, each for a reason:
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
 Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
-whether an output is a view at all. The order in which gradients arrive at leaves is compared for cases with the tag
-`hooks`, and noted for the others. A backend that promises eager's bits (`numerics="exact"`) is held to them wherever
-eager's own two runs agree in them; which NaN a NaN is counts nowhere.
+whether an output is a view at all; cases with the tag `strides` in all strides and offsets. The order in which
+gradients arrive at leaves is compared for cases with the tag `hooks`, and noted for the others. A backend that promises
+eager's bits (`numerics="exact"`) is held to them wherever eager's own two runs agree in them; which NaN a NaN is counts
+nowhere.
 """
 
 from __future__ import annotations
@@ -76,10 +77,11 @@ def compare(
     own_random_stream: bool = False,
     with_hooks: bool = False,
     with_bookkeeping: bool = False,
+    with_strides: bool = False,
     by_bits: bool = False,
 ) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
-    asked = _Asked(oracle, with_hooks, with_bookkeeping, by_bits)
+    asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
     found = list(_steps(oracle.eager, ours, asked))
     unstable = list(_steps(oracle.eager, oracle.again, asked))
     shaky = {(difference.field, difference.path) for difference in unstable}
@@ -99,6 +101,7 @@ class _Asked:
     oracle: Oracle
     with_hooks: bool
     with_bookkeeping: bool
+    with_strides: bool
     by_bits: bool
 
 
@@ -281,9 +284,9 @@ class _Pair:
 
     def _flag(self, name: str, facts: Facts) -> object:
         is_empty = 0 in facts.shape
-        if name == "offset" and is_empty and not self.asked.with_bookkeeping:
+        if name == "offset" and is_empty and not self.asked.with_strides:
             return 0
-        if name != "stride" or self.asked.with_bookkeeping:
+        if name != "stride" or self.asked.with_strides:
             return getattr(facts, name)
         return tuple(
             0 if is_empty or size == 1 else step for size, step in zip(facts.shape, facts.stride, strict=False)

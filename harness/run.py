@@ -188,6 +188,7 @@ class _Trial:
             own_random_stream=self.backend.has_own_random_stream,
             with_hooks="hooks" in self.case.tags,
             with_bookkeeping="bookkeeping" in self.case.tags,
+            with_strides="strides" in self.case.tags,
             by_bits=self.backend.has_eagers_bits,
         )
 

@@ -36,7 +36,7 @@ class Batch:
     """Samples of one kind; `make(seed)` gives them afresh. `group` names what of a run is kept in one shard.
 
     `is_together`: several may share a compile. Errors, of which the first ends its program, may not. `judge`, where it
-    is given, judges its programs in the place of a run beside eager's.
+    is given, judges its programs in the place of a run beside eager's. `tags` are of the cases that they are.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Batch:
     shapes: tuple[str, ...] = SHAPES
     is_together: bool = True
     judge: Judge | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def form(self) -> str:

@@ -5,6 +5,7 @@ dropout(x, 1.0)                                 ->     x * 0, and no random numb
 batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
 aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
+one_hot                                         ->     in rows, however the index lies
 matmul of batches                               ->     a tensor of its own, no view of what nobody gets
 matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they are taken apart into takes more dtypes
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
@@ -33,6 +34,7 @@ from torch.utils import _pytree as pytree
 from compiler.capture.batch_norm import without_cudnn
 from compiler.errors import Unsupported
 from compiler.ir.refusals import refuse_call
+from compiler.ir.strides import rows_of
 
 NORMS = (torch.batch_norm, torch.instance_norm)
 OF_NORMS = (F.batch_norm, F.instance_norm)
@@ -42,6 +44,7 @@ MATMULS = (
     torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
     torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,  # type: ignore[operator]
 )  # fmt: skip
+ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
 
@@ -77,6 +80,8 @@ class UserCalls(TorchFunctionMode):
             raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
         if func in POOLS_OF_LINES and not _records_gradients(_first(args, kwargs)):
             _refuse_pool(*args, **kwargs or {})
+        if func in ONE_HOTS:
+            return _in_rows(func(*args, **kwargs or {}))
         if func in MATMULS and "out" not in (kwargs or {}):
             refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
             return _of_its_own(func(*args, **kwargs or {}))
@@ -100,6 +105,11 @@ def _rms_norm(
     input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
     return torch.rms_norm(input, list(map(int, normalized_shape)), weight, eps)
+
+
+def _in_rows(value: torch.Tensor) -> torch.Tensor:
+    """The value, copied where it lies otherwise than in rows."""
+    return value if value.stride() == rows_of(value.shape) else value.clone(memory_format=torch.contiguous_format)
 
 
 def _of_its_own(product: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Operators whose kernels on fake tensors say other strides than the real ones give: where their arguments lie in
 different ways, the strides that the iteration over the arguments gives are put in; where a size is 0 or 1, so that
-strides say nothing, those of the real operator, which is run.
+strides say nothing, those of the real operator, which is run on memory that lies alike.
 
     with x of 2 x 4 in columns and y of one element: fake logical_or(y, x) is in rows, the real one in columns
     with x of 1 x 4 in columns: fake x * 3 has strides (4, 1), the real one (1, 1)
@@ -8,8 +8,10 @@ strides say nothing, those of the real operator, which is run.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,6 +137,36 @@ def _is_in_rows(args: Sequence[object]) -> bool:
     return all(index.dtype in masks or index.stride() == rows_of(index.shape) for index in indices)
 
 
+def _like_first(x: torch.Tensor, *_: object) -> torch.Tensor:
+    """Of the first argument's size, in rows; not on a GPU."""
+    return _in_rows(None, x) if _is_on_cpu(x) else torch.empty_like(x)
+
+
+def _broadcast(one: torch.Tensor, other: object, *_: object) -> torch.Tensor:
+    """Of the size that the arguments have together, in rows; on a GPU as the iteration over them has it."""
+    iteration = aten.ne.Tensor(one, other) if isinstance(other, torch.Tensor) else torch.empty_like(one)
+    return _in_rows(None, iteration) if _is_on_cpu(one) else iteration
+
+
+def _any(x: torch.Tensor, dims: Sequence[int] | None = None, *rest: bool) -> torch.Tensor:
+    """Over no dimensions in rows."""
+    made: torch.Tensor = aten.any.dims(x, dims, *rest)
+    return _in_rows(None, made) if dims is not None and len(dims) == 0 else made
+
+
+def _rolled(
+    x: torch.Tensor, shifts: Sequence[int | torch.SymInt], dims: Sequence[int] = (), *_: object
+) -> torch.Tensor:
+    """Two parts put together, which keep the image's format of memory if neither is empty. On a GPU in rows."""
+    is_parted = len(dims) > 0 and all(_has_parts(x.shape[dim], by) for by, dim in zip(shifts, dims, strict=True))
+    chosen = suggest_memory_format(x) if is_parted and _is_on_cpu(x) else torch.contiguous_format
+    return torch.empty_like(x, memory_format=chosen)
+
+
+def _has_parts(size: int | torch.SymInt, by: int | torch.SymInt) -> bool:
+    return bool(size == 0) or bool(by % size != 0)  # type: ignore[operator]
+
+
 def _undropped(gradient: torch.Tensor, mask: torch.Tensor, *_: object) -> torch.Tensor:
     """On a GPU in the gradient's format of memory."""
     if _is_on_cpu(gradient):
@@ -166,6 +198,11 @@ WRONG: dict[object, Callable[..., object]] = {
     **dict.fromkeys((aten.reflection_pad2d_backward.default, aten.reflection_pad3d_backward.default), _like_padded),
     **dict.fromkeys((aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default), _like_padded),
     aten.angle.default: _angle,
+    aten.roll.default: _rolled,
+    aten.any.dims: _any,
+    **dict.fromkeys((aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.normal.Tensor_float), _like_first),
+    **dict.fromkeys((aten.normal.Tensor_Tensor,), _broadcast),
+    aten.normal.float_Tensor: _in_rows,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.multilabel_margin_loss_forward.default: _margins,
     aten.elu_backward.default: _elu_backward,
@@ -197,8 +234,10 @@ def with_strides(
 
 
 MOST_MADE = 1 << 20
-"""Elements of an operand that is made to ask an operator for the strides of its result: a millisecond. Of more, the
-fakes' strides along dimensions of one element stay."""
+"""Elements of an operand of an elementwise operator that is made to ask for the strides of its result: a millisecond.
+Of more, the fakes' strides along dimensions of one element stay."""
+MOST_OTHERS = 1 << 16
+"""Elements of an operand of any other operator, which may take longer for each."""
 
 
 LAID_LIKE = frozenset({
@@ -206,6 +245,8 @@ LAID_LIKE = frozenset({
     *(aten.rand_like, aten.randn_like, aten.randint_like, aten.bernoulli, aten.native_dropout),
 })  # fmt: skip
 """Operators beside the pointwise ones whose results lie as their argument does."""
+FOUND_IN_DATA = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+"""Of operators whose results' sizes their operands' values say."""
 
 
 def as_run(
@@ -217,34 +258,62 @@ def as_run(
     mode: FunctionalTensorMode,
 ) -> object:
     """The results of a call, recorded by `tracer` under `mode`, with the strides that the real operator gives them,
-    where they have no elements, or each is one of an operand's and a size is 1 somewhere: the operator is called on
-    memory that lies alike, and leaves the random state as it is. Raises: Unsupported where these strides are no
-    products of sizes, which may change.
+    where they have no elements or a size is 1 somewhere: the operator is called on memory that lies alike, and leaves
+    the random state as it is. Raises: Unsupported where the strides of an elementwise operator's result are no products
+    of sizes, which may change.
     """
     made = list(result) if isinstance(result, tuple | list) else [result]
-    if not any(_is_degenerate(value, func) for value in made) or not _may_run(func, args, kwargs):
+    if not any(map(_is_degenerate, made)) or not _may_run(func, args, kwargs, made):
         return result
     operands = pytree.tree_map_only(FunctionalTensor, inner_of, (args, kwargs))
-    found = (value.device for value in pytree.tree_leaves(operands) if isinstance(value, torch.Tensor))
-    gpus = sorted({device.index for device in found if device.type == "cuda"})
-    draws = torch.Tag.nondeterministic_seeded in func.tags
-    with _disable_current_modes(), torch.random.fork_rng(devices=gpus, enabled=draws):
-        real_args, real_kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), _made_alike, operands)
-        real = func(*real_args, **real_kwargs)
-    real = list(real) if isinstance(real, tuple | list) else [real]
-    right = [_as_real(one, like, tracer, mode) for one, like in zip(made, real, strict=True)]
+    real = _run_alike(func, operands)
+    if len(real) != len(made):
+        return result
+    is_elementwise = _is_elementwise(func)
+    right = [_as_real(*pair, tracer, mode, is_elementwise) for pair in zip(made, real, strict=True)]
     return type(result)(right) if isinstance(result, tuple | list) else right[0]
 
 
-def _as_real(result: object, real: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode) -> object:
+def _run_alike(func: torch._ops.OpOverload, operands: object) -> list[object]:
+    """The results of the operator on real memory that lies as the operands do. None where it refuses what that holds,
+    as the inverse of a matrix of ones: then nothing more is known of how its results lie."""
+    found = (value.device for value in pytree.tree_leaves(operands) if isinstance(value, torch.Tensor))
+    gpus = sorted({device.index for device in found if device.type == "cuda"})
+    draws = torch.Tag.nondeterministic_seeded in func.tags
+    fill = 1 if _is_elementwise(func) else 0  # integers: nothing is divided by 0, and there is a first place
+    make = functools.partial(_made_alike, fill=fill)
+    with _disable_current_modes(), torch.random.fork_rng(devices=gpus, enabled=draws), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        args, kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), make, operands)
+        try:
+            real = func(*args, **kwargs)
+        except (RuntimeError, IndexError, ValueError):
+            return []
+    return list(real) if isinstance(real, tuple | list) else [real]
+
+
+def _as_real(
+    result: object, real: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode, is_elementwise: bool
+) -> object:
     if not isinstance(result, FunctionalTensor) or not isinstance(real, torch.Tensor):
         return result
-    if real.stride() == tuple(hints(result.stride())):
+    if real.shape != tuple(hints(result.shape)):
+        return result  # another size follows from what the memory holds
+    if real.stride() == tuple(hints(result.stride())) and not _is_view(result, tracer):
         return result
     strides = real.stride() if _is_known(result) else _following(result.shape, real)
-    if strides is None:
+    if strides is not None:
+        return _put(result, result.shape, strides, tracer, mode)
+    if is_elementwise:
         raise Unsupported(f"a result of size {tuple(result.shape)} has strides {real.stride()}, which follow from more")
-    return _put(result, result.shape, strides, tracer, mode)
+    return result
+
+
+def _is_view(result: FunctionalTensor, tracer: PythonKeyTracer) -> bool:
+    """Whether what a call was taken apart to ends in a view: of dimensions of one element the fake's say too little."""
+    found = get_proxy_slot(torch._from_functional_tensor(result.elem), tracer, None)
+    target = None if found is None else found.proxy.node.target
+    return isinstance(target, torch._ops.OpOverload) and target.is_view
 
 
 def _following(shape: Sequence[int | torch.SymInt], real: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
@@ -257,12 +326,11 @@ def _following(shape: Sequence[int | torch.SymInt], real: torch.Tensor) -> Seque
     return strides if tuple(hints(strides)) == real.stride() else None
 
 
-def _is_degenerate(value: object, func: torch._ops.OpOverload) -> bool:
-    """Whether a result of the operator may have strides that say nothing, and are not the fake's."""
+def _is_degenerate(value: object) -> bool:
+    """Whether a result may have strides that say nothing, and are not the fake's."""
     if not isinstance(value, FunctionalTensor) or value.dim() < 2:
         return False
-    least = min((size for size in value.shape if isinstance(size, int)), default=2)
-    return least == 0 or (least == 1 and _is_elementwise(func))
+    return min((size for size in value.shape if isinstance(size, int)), default=2) <= 1
 
 
 def _is_elementwise(func: torch._ops.OpOverload) -> bool:
@@ -273,7 +341,13 @@ def _is_known(value: torch.Tensor) -> bool:
     return all(isinstance(size, int) for size in (*value.shape, *value.stride()))
 
 
-def _may_run(func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+def _lies_in_rows(value: torch.Tensor) -> bool:
+    return _is_known(value) and bool(value.numel()) and value.stride() == rows_of(value.shape)
+
+
+def _may_run(
+    func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], made: Sequence[object]
+) -> bool:
     """Whether an operator can be called on tensors like its operands, and may then say another thing than the fakes do:
     their memory is to be had, and it does not read what they hold.
     """
@@ -282,28 +356,31 @@ def _may_run(func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict
     devices = [*(value.device for value in tensors), *(leaf for leaf in leaves if isinstance(leaf, torch.device))]
     if func.namespace != "aten" or not tensors or not all(map(_has_memory, devices)):
         return False
+    if any(tag in func.tags for tag in FOUND_IN_DATA) or any(value.layout is not torch.strided for value in tensors):
+        return False
     numbers = [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC)]
-    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride()) if isinstance(size, torch.SymInt)]
-    if not all(number.node.has_hint() for number in (*numbers, *sizes)):
+    results = [value for value in made if isinstance(value, torch.Tensor)]
+    sizes = [size for tensor in (*tensors, *results) for size in (*tensor.shape, *tensor.stride())]
+    if not all(number.node.has_hint() for number in (*numbers, *sizes) if isinstance(number, SYMBOLIC)):
         return False
-    if all(_is_known(value) and value.numel() and value.stride() == rows_of(value.shape) for value in tensors):
-        return False
-    is_elementwise = _is_elementwise(func)
-    return all(
-        (0 in (shape := hints(value.shape)) or (is_elementwise and math.prod(shape) <= MOST_MADE)) for value in tensors
-    )
+    if all(map(_lies_in_rows, tensors)) and (_is_elementwise(func) or all(value.dim() < 4 for value in results)):
+        return False  # but images of one channel may be laid out by channels again
+    most = MOST_MADE if _is_elementwise(func) else MOST_OTHERS
+    return all(0 in (shape := hints(value.shape)) or math.prod(shape) <= most for value in (*tensors, *results))
 
 
 def _has_memory(device: torch.device) -> bool:
     return device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())
 
 
-def _made_alike(value: Any) -> Any:
+def _made_alike(value: Any, fill: int) -> Any:
     """A tensor that lies alike, or a number as it was when the program was recorded."""
     if isinstance(value, SYMBOLIC):
         return value.node.hint
     sizes, steps = hints(value.shape), hints(value.stride())
-    return torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device).fill_(1)  # of 0 some have none
+    is_number = value.dtype.is_floating_point or value.dtype.is_complex or value.dtype is torch.bool
+    made = torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device)
+    return made.fill_(1 if is_number else fill)
 
 
 def _lie_alike(operands: Sequence[object]) -> bool:
@@ -329,10 +406,13 @@ def _put(
     tracer: PythonKeyTracer,
     mode: FunctionalTensorMode,
 ) -> FunctionalTensor:
-    """The result recorded with this shape and these strides."""
+    """The result recorded with this shape and these strides. Memory that others read too is copied."""
     fake = torch._from_functional_tensor(result.elem)
-    if shape == fake.shape and strides == fake.stride():
+    is_fresh = _is_fresh(get_proxy_slot(fake, tracer).proxy.node)
+    if is_fresh and shape == fake.shape and strides == fake.stride():
         return result
+    if not is_fresh:
+        fake = aten.clone.default(fake)
     relaid = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)
     proxy = get_proxy_slot(fake, tracer).proxy
     track_tensor_tree(relaid, proxy, constant=None, tracer=tracer)
@@ -340,6 +420,12 @@ def _put(
     if proxy.node.target is operator.getitem:
         _replace_part(proxy.node, relaid)
     return FunctionalTensor(torch._to_functional_tensor(relaid), mode)
+
+
+def _is_fresh(node: fx.Node) -> bool:
+    """Whether a node is a call's own result that nothing reads yet."""
+    is_view = isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    return node.op == "call_function" and not is_view and not node.users
 
 
 def _replace_part(node: fx.Node, value: torch.Tensor) -> None:

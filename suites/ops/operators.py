@@ -114,9 +114,9 @@ class _Form:
 
 
 def _forms(op: Any, is_trained: bool) -> Iterator[_Form]:
-    yield _Form("forward", "infer", _called)
+    yield _Form("forward", "infer", called)
     if is_trained:
-        yield _Form("backward", "train", _differentiated)
+        yield _Form("backward", "train", differentiated)
     if op.inplace_variant is not None:
         yield _Form("in_place", "infer", _in_place, is_written=True)
         if is_trained and op.supports_inplace_autograd:
@@ -146,7 +146,7 @@ def _errors(op: Any) -> Batch:
     def make(seed: int) -> list[Sample]:
         seed_all(seed)
         given = [error.sample_input for error in op.error_inputs("cpu")]
-        made = [(str(number), _called(op, sample)) for number, sample in enumerate(given)]
+        made = [(str(number), called(op, sample)) for number, sample in enumerate(given)]
         return [Sample(name, *call) for name, call in made if call is not None]
 
     name = f"{name_of(op)}.errors"
@@ -195,7 +195,7 @@ def _with_values(sample: Any, value: Any, args: tuple[Any, ...], kwargs: dict[st
     return made
 
 
-def _called(op: Any, sample: Any) -> Call:
+def called(op: Any, sample: Any) -> Call:
     operator = _zeroed(op.op) if op.name in UNINITIALISED else _function(op.op)
     return operator, (sample.input, *sample.args), sample.kwargs
 
@@ -220,7 +220,7 @@ def _function(operator: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _differentiated(op: Any, sample: Any) -> Call:
+def differentiated(op: Any, sample: Any) -> Call:
     """The operator, and of its result what the database says is differentiable without ambiguity."""
     operator, process = op.op, sample.output_process_fn_grad
 

@@ -198,3 +198,37 @@ def part_without_elements_of_an_expanded_input_written() -> Made:
         return x.sum(0), w.cos()
 
     return f, (torch.randn(1, 4).expand(0, -1), leaf(1, 4)), {}
+
+
+@program("layout")
+def as_strided_of_a_rolled_image() -> Made:
+    """The part of memory that it reads says how the result of `roll` lies: by channels, as the image."""
+    image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+    return lambda x: torch.as_strided(torch.roll(x, 1, 1), (4,), (1,)), (image,), {}
+
+
+@program("layout", modes=("infer",))
+def one_hot_of_a_transposed_index() -> Made:
+    """In rows, however the index lies."""
+    return lambda x: torch.nn.functional.one_hot(x, 7), (torch.arange(20).view(4, 5).t() % 7,), {}
+
+
+@program("layout")
+def along_a_dimension_of_one_element() -> Made:
+    """The strides that eager gives a dimension of one element."""
+
+    def call(x: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        f, first = torch.nn.functional, torch.zeros(1, dtype=torch.int64)
+        return (
+            f.layer_norm(x, (5,)),
+            f.log_softmax(x, 1),
+            f.batch_norm(image, None, None, training=True),
+            f.group_norm(image, 1),
+            x.index_add(0, first, x),
+            x.index_copy(0, first, x),
+            x.renorm(2, 0, 1.0),
+            torch.stack([image, image], 1),
+        )
+
+    image = torch.randn(2, 1, 4, 5).to(memory_format=torch.channels_last)
+    return call, (torch.randn(5, 1).t().requires_grad_(), image.requires_grad_()), {}
