@@ -19,6 +19,7 @@ from compiler.autograd.partition import viewed
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured, as_node
 from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
+from compiler.ir.strides import has_symbols
 from compiler.ir.trace import HELD, Trace
 
 
@@ -48,12 +49,21 @@ def differentiate(captured: Captured) -> Program:
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
 
 
+def _like(value: torch.Tensor) -> torch.Tensor:
+    """A tensor that lies as the value, with its very strides along dimensions of one element where it fills its memory,
+    as eager's `empty_like` has it; that of fakes gives others."""
+    is_known = value.layout is torch.strided and not has_symbols(value)
+    if not is_known or not torch.ops.aten.is_non_overlapping_and_dense(value):
+        return torch.empty_like(value, memory_format=torch.preserve_format)
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
 def record_tangent(trace: Trace, index: int, value: object, requires_grad: bool = False) -> torch.Tensor:
     """A new input of the trace: tangent number `index`, that of `value`."""
     assert isinstance(value, torch.Tensor)
     with trace.paused():
         fake = trace.fake_of(value)
-        tangent = torch.empty_like(fake.detach(), memory_format=torch.preserve_format)
+        tangent = _like(fake.detach())
     return trace.wrap(trace.add_input(f"tangent_{index}", tangent), requires_grad)
 
 

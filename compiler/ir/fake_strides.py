@@ -284,8 +284,8 @@ def _run_alike(func: torch._ops.OpOverload, operands: object) -> list[object]:
     make = functools.partial(_made_alike, fill=fill)
     with _disable_current_modes(), torch.random.fork_rng(devices=gpus, enabled=draws), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        args, kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), make, operands)
         try:
+            args, kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), make, operands)
             real = func(*args, **kwargs)
         except (RuntimeError, IndexError, ValueError):
             return []
