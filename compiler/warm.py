@@ -123,8 +123,8 @@ def keeper(gm: fx.GraphModule, call: Call, options: Options, is_own: bool = True
         made.forget("its states are asked for")
         return made
     try:
-        made.key = fingerprint(gm, call.leaves, options)
         made.sizes = SizeGuards.of(call.leaves, call.fake_mode.shape_env)
+        made.key = fingerprint(gm, call.leaves, options, made.sizes.before())
     except Unkeyed as reason:
         made.forget(str(reason))
     return made

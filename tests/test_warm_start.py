@@ -391,6 +391,16 @@ def test_warm_start_serves_other_sizes(start: Start) -> None:
         assert restored() == expected
 
 
+def test_warm_start_tells_apart_what_dynamo_assumed_of_an_integer(start: Start) -> None:
+    """Dynamo guards on the sign of `n` while it traces, so the compile itself asks nothing more."""
+
+    def last(x: Tensor, n: int) -> Tensor:
+        return x[:n] * 2
+
+    for n in (2, -1, -7, 9, 3, -2, 4):
+        assert torch.equal(start(last, X, n, dynamic=True), last(X, n)), n
+
+
 def test_warm_start_is_not_for_kernels_of_others(start: Start) -> None:
     start(program, X)
     options = {"cache": str(start.folder), "warm": True}

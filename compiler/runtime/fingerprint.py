@@ -2,6 +2,7 @@
 
     fingerprint := sources of this compiler, versions of torch and Python, the C++ compiler
                  | options | ambient modes | each node of the graph | each input: role, layout, autograd, aliasing
+                 | what is known of symbolic sizes
 
 What has no text that says all of it (an operator of the user's own, a tensor or a module that the graph holds, a size
 that depends on data) has no fingerprint: `Unkeyed`, with the reason. When in doubt there is none.
@@ -18,7 +19,7 @@ import operator
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,13 +49,16 @@ UNTOLD = ("debug", "dump", "cache", "warm")
 """The options that change no result."""
 
 
-def fingerprint(gm: fx.GraphModule, leaves: Sequence[CallLeaf], options: Options) -> str:
-    """The digest of all that a compile of the graph for these inputs depends on.
+def fingerprint(
+    gm: fx.GraphModule, leaves: Sequence[CallLeaf], options: Options, assumed: Iterable[str] = ()
+) -> str:
+    """The digest of all that a compile of the graph for these inputs depends on; `assumed` is what is known of their
+    symbolic sizes.
 
     Raises: Unkeyed where something has no text.
     """
     digest = hashlib.sha256()
-    for part in (*_surroundings(options), *_ambient(), *_graph(gm), *_inputs(leaves)):
+    for part in (*_surroundings(options), *_ambient(), *_graph(gm), *_inputs(leaves), *assumed):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:40]

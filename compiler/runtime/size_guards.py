@@ -33,6 +33,18 @@ class SizeGuards:
         guards, asserts = (len(env.guards), env.num_deferred_runtime_asserts) if env is not None else (0, 0)
         return SizeGuards(env, tuple(sizes.values()), tuple(sizes), guards, asserts)
 
+    def before(self) -> Iterator[str]:
+        """What was known of the sizes before the compile: their ranges, and the guards that there were.
+
+        Both answer what a compile asks, so calls that are told apart by nothing else are other calls.
+        """
+        if self.env is None:
+            return
+        known = {symbol for size in self.sizes for symbol in size.node.expr.free_symbols}
+        for symbol in sorted(known, key=str):
+            yield f"{symbol} in {self.env.bound_sympy(symbol)}"
+        yield from (f"guard {guard.expr}" for guard in self.env.guards[: self.guards])
+
     def added(self) -> str:
         """The guards on the inputs' sizes, as one expression, or nothing. Those that were there before count too: what
         is compiled relies on them, and another call with the same graph may come without.
