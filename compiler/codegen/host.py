@@ -197,7 +197,8 @@ class _Emitter:
         used = _used_sizes(self.schedule)
         for symbol, source in self.schedule.symbols.items():
             if symbol in used:
-                yield f"{symbol} = {READS[source.read].format(input=source.input, dim=source.dim)}"
+                read = READS[source.read].format(input=source.input, dim=source.dim)
+                yield f"{symbol} = {source.part.value.format(n=read)}"
 
     # ---- steps
 

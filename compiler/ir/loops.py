@@ -321,6 +321,18 @@ class Read(enum.IntEnum):
     offset = 3
 
 
+class Part(enum.Enum):
+    """What a symbol is of a number `n` that is read; all of them are at least 0, as index algebra takes symbols to be.
+
+    n >= 0: n = whole        n < 0: n = -1 - complement        of either sign: n = above - below
+    """
+
+    whole = "{n}"
+    complement = "~{n}"
+    above = "max({n}, 0)"
+    below = "(max(-{n}, 0) + 2**63) % 2**64 - 2**63"  # of the least number it wraps, as sums in a kernel do
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a call reads the number behind a symbol: an integer `input` itself, or a size, a stride or the offset of a
@@ -329,6 +341,7 @@ class Source:
     input: str
     read: Read
     dim: int = 0
+    part: Part = Part.whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from compiler.ir.index import ONE, ZERO, Index, Int, as_index, maximum, minimum
 from compiler.ir.loops import AsValue, Expr
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, constant, convert
 from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
-from compiler.ops.views import start_of
+from compiler.ops.views import position_of, start_of
 
 MOST_PIECES = 4
 """Above this many tensors to concatenate, ATen's copies are faster than choosing at each element."""
@@ -77,12 +78,20 @@ def constant_pad(operation: Operation) -> Result:
     at, inside = list(own), list[Expr]()
     for pair in range(len(pad) // 2):
         dim = len(own) - 1 - pair
+        _check_cropping(operation, dim, (2 * pair, 2 * pair + 1))
         before, after = as_index(pad[2 * pair]), as_index(pad[2 * pair + 1])
         place = own[dim] - before
         at[dim] = clamped_place(place, source.shape[dim])
         inside += [] if before is ZERO else [compared("ge", own[dim], before)]
         inside += [] if after is ZERO else [compared("lt", place, source.shape[dim])]
     return (where_all(inside, element(source, tuple(at), output.dtype), filling),)
+
+
+def _check_cropping(operation: Operation, dim: int, sides: tuple[int, int]) -> None:
+    """Raises: Declined where more may be cropped at one side of a dimension than there is, which eager refuses."""
+    source, pads = operation.fakes[:2]
+    if not all(statically_known_true(pads[side] >= -source.shape[dim]) for side in sides):
+        raise Declined("cropped by more than its size")
 
 
 def where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
@@ -116,7 +125,7 @@ def _into_slice(operation: Operation, source: Tensor, old: Expr) -> Result:
     if is_empty(source):
         return (old,)
     own = coordinates(len(shape))
-    start, extent = start_of(operation["start"], shape[dim]), source.shape[dim]
+    start, extent = start_of(operation, shape[dim]), source.shape[dim]
     place = own[dim] - start
     at = (*own[:dim], clamped_place(place // step, extent), *own[dim + 1 :])
     conditions = [] if start is ZERO else [compared("ge", own[dim], start)]
@@ -139,9 +148,8 @@ def select_backward(operation: Operation) -> Result:
 def _into_place(operation: Operation, source: Tensor, old: Expr) -> Result:
     """`old` with `source` at one index of a dimension."""
     shape = operation.output.shape
-    dim, index = operation["dim"] % len(shape), operation["index"]
-    own = coordinates(len(shape))
-    place = shape[dim] + index if isinstance(index, int) and index < 0 else as_index(index)
+    dim, own = operation["dim"] % len(shape), coordinates(len(shape))
+    place = position_of(operation, shape[dim])
     new = element(source, (*own[:dim], *own[dim + 1 :]), operation.output.dtype)
     return (where_all([compared("eq", own[dim], place)], new, old),)
 

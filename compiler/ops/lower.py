@@ -30,15 +30,16 @@ from compiler.ops.complex_numbers import rule_of
 from compiler.ops.creation import FILLING
 from compiler.ops.exact import exact
 from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
-from compiler.ops.sizes import hints_of, index_of, shape_of
+from compiler.ops.sizes import hints_of, index_of, parts_of, shape_of, symbol_name
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 COMPLEX = (torch.complex64, torch.complex128)
 GENERATED_DTYPES = (*FLOATS, *EXACT, *COMPLEX)
 ROUNDING = ("aten._to_copy", "aten.to.dtype", "prims.convert_element_type")
-LOOKED_FOR = ("aten.index_select", "aten.embedding")
-"""Lookups that raise for a position out of range where there is nothing to be had."""
+LOOKED_FOR = ("aten.index_select", "aten.embedding", "aten.constant_pad_nd")
+"""What raises for a position out of range even where there is nothing to be had, and so is called where nobody reads
+the result either."""
 
 LITERALS = (
     *(torch.fx.Node, torch._ops.OpOverload, torch._ops.HigherOrderOperator, types.BuiltinFunctionType, slice),
@@ -114,6 +115,10 @@ def is_allocation(target: object) -> bool:
     """Whether an operator gives memory as it is."""
     found = record_of(target)
     return found is not None and found.kind is Kind.creation and found.rule is None
+
+
+def _is_symbolic(argument: object) -> bool:
+    return isinstance(argument, torch.fx.Node) and isinstance(argument.meta.get("val"), torch.SymInt)
 
 
 def _is_filled(argument: object) -> bool:
@@ -223,9 +228,11 @@ class _Lowering:
         if isinstance(number, int) or not number.node.expr.is_Symbol:
             return
         self.hints.update(hints_of(number))
-        symbol = number.node.expr.name
-        if symbol not in self.sources or source.read < self.sources[symbol].read:
-            self.sources[symbol] = source
+        symbol = number.node.expr
+        for share in parts_of(symbol, number.node.shape_env):
+            name = symbol_name(symbol, share)
+            if name not in self.sources or source.read < self.sources[name].read:
+                self.sources[name] = replace(source, part=share)
 
     def _constant(self, node: torch.fx.Node) -> None:
         value = self.module
@@ -284,8 +291,8 @@ class _Lowering:
             self.fallbacks[name] = self.fallbacks.get(name, 0) + 1
         call = self._call_of(node)
         tensor = self._add_tensor(node.name, node.meta.get("val"))
-        effect = has_effect(node.target)
-        self.definitions.append(Called(node.name, tensor, call, effect))
+        effect = has_effect(node.target) or (name_of(node.target) in LOOKED_FOR and tensor and has_no_elements(tensor))
+        self.definitions.append(Called(node.name, tensor, call, bool(effect)))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
         args = _mapped(node.args, lambda argument: Ref(argument.name))
@@ -359,7 +366,10 @@ class _Lowering:
             raise Declined("a result that is marked as conjugate")
         fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
         filled = frozenset(name for name, argument in arguments_of(node).items() if _is_filled(argument))
-        return Operation(node.name, arguments, tuple(outputs), fakes, filled), aliases
+        symbolic = {
+            name: argument.meta["val"] for name, argument in arguments_of(node).items() if _is_symbolic(argument)
+        }
+        return Operation(node.name, arguments, tuple(outputs), fakes, filled, symbolic), aliases
 
     def _check_target(self, operation: Operation, result: Result) -> None:
         """Raises: Declined for what the target of the outputs' device cannot compute."""

@@ -7,11 +7,12 @@ a `View`. It raises `Declined` where it is not certain to do what eager does: th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from compiler.ir.index import ONE, ZERO, Index, Int
@@ -45,7 +46,8 @@ class Operation:
 
     `arguments` holds a `Tensor` for a tensor, an `Index` for a symbolic size, and constants. `fakes` are the
     positional arguments as they were traced, for type promotion. `filled` are the arguments that are one number in all
-    elements, which a kernel that reads them needs no memory for.
+    elements, which a kernel that reads them needs no memory for. `symbolic` are the integers among the arguments, as
+    they were traced: what their guards say is known.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Operation:
     outputs: tuple[Tensor | None, ...]
     fakes: tuple[Any, ...]
     filled: frozenset[str] = frozenset()
+    symbolic: Mapping[str, torch.SymInt] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -81,6 +84,18 @@ class Operation:
         if not isinstance(value, bool | int | float):
             raise Declined(f"{name} is not a constant")
         return value
+
+    def is_negative(self, name: str) -> bool:
+        """Whether the integer argument `name` is below 0, which is to hold for each call.
+
+        Raises: Declined where a call may be given either.
+        """
+        number = self.symbolic.get(name, self.arguments[name])
+        if statically_known_true(number >= 0):
+            return False
+        if statically_known_true(number < 0):
+            return True
+        raise Declined(f"{name} is an integer of either sign")
 
     def value(self, name: str, dtype: torch.dtype) -> Expr:
         """Argument `name` at the coordinates of the output, as `dtype`."""

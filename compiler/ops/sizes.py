@@ -9,14 +9,46 @@ import sympy
 import torch
 
 from compiler.ir.index import Index, Int, Symbol, floordiv, maximum, minimum, mod, product, total
+from compiler.ir.loops import Part
 from compiler.ops.registry import Declined
+
+WHOLE = (Part.whole,)
+NEGATIVE = (Part.complement,)
+EITHER = (Part.above, Part.below)
 
 
 def index_of(size: int | torch.SymInt) -> Index:
     """A size as an index. Raises: Declined for an expression that the index algebra has no form for."""
     if isinstance(size, int):
         return Int(size)
-    return _from_sympy(size.node.expr)
+    environment = size.node.shape_env
+    return _from_sympy(size.node.expr, lambda symbol: _number(symbol, environment))
+
+
+def _number(symbol: sympy.Symbol, environment: Any) -> Index:
+    """An integer behind a symbol of ShapeEnv's. It may have any sign, while symbols of the index algebra have none."""
+    parts = parts_of(symbol, environment)
+    symbols = [Symbol(symbol_name(symbol, part)) for part in parts]
+    if parts is NEGATIVE:
+        return -1 - symbols[0]
+    return symbols[0] if parts is WHOLE else symbols[0] - symbols[1]
+
+
+def parts_of(symbol: sympy.Symbol, environment: Any) -> tuple[Part, ...]:
+    """The symbols of the index algebra that an integer is made of, by what its guards say of its sign."""
+    known = environment.bound_sympy(symbol)
+    if known.lower >= 0:
+        return WHOLE
+    return NEGATIVE if known.upper < 0 else EITHER
+
+
+def symbol_name(symbol: sympy.Symbol, part: Part) -> str:
+    return str(symbol.name) if part is Part.whole else f"{symbol.name}_{part.name}"
+
+
+def part_of(number: int, part: Part) -> int:
+    """That part of a number which is known."""
+    return {Part.whole: number, Part.complement: ~number, Part.above: max(number, 0), Part.below: max(-number, 0)}[part]
 
 
 def shape_of(sizes: tuple[int | torch.SymInt, ...]) -> tuple[Index, ...]:
@@ -29,27 +61,35 @@ def hints_of(size: int | torch.SymInt) -> dict[str, int]:
         return {}
     environment = size.node.shape_env
     known = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
-    return {str(s): int(known[s]) for s in size.node.expr.free_symbols if s in known}
+    found = [symbol for symbol in size.node.expr.free_symbols if symbol in known]
+    return {
+        symbol_name(symbol, part): part_of(int(known[symbol]), part)
+        for symbol in found
+        for part in parts_of(symbol, environment)
+    }
 
 
-def _from_sympy(expr: Any) -> Index:
+Leaf = Callable[[sympy.Symbol], Index]
+
+
+def _from_sympy(expr: Any, leaf: Leaf) -> Index:
     if isinstance(expr, sympy.Integer):
         return Int(int(expr))
     if isinstance(expr, sympy.Symbol):
-        return Symbol(expr.name)
+        return leaf(expr)
     if isinstance(expr, sympy.Pow):
-        return _power(expr)
+        return _power(expr, leaf)
     build = _BUILD.get(type(expr).__name__)
     if build is None:
         raise Declined(f"size {expr}")
-    return build([_from_sympy(argument) for argument in expr.args])
+    return build([_from_sympy(argument, leaf) for argument in expr.args])
 
 
-def _power(expr: Any) -> Index:
+def _power(expr: Any, leaf: Leaf) -> Index:
     base, exponent = expr.args
     if not isinstance(exponent, sympy.Integer) or not 0 <= int(exponent) <= 8:
         raise Declined(f"size {expr}")
-    return product((_from_sympy(base),) * int(exponent))
+    return product((_from_sympy(base, leaf),) * int(exponent))
 
 
 def _fold(function: Callable[[Index, Index], Index]) -> Callable[[list[Index]], Index]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -134,30 +133,35 @@ def _is_smaller(a: Index, b: Index) -> bool:
     return isinstance(a, Int)
 
 
-def start_of(value: Any, extent: Index) -> Index:
+def start_of(operation: Operation, extent: Index) -> Index:
     """The first position of a slice: negative counts from the end, and it is clamped to the dimension."""
-    if value is None:
+    if operation["start"] is None:
         return ZERO
-    if not isinstance(value, int):
-        return as_index(value)
-    start = maximum(extent + value, ZERO) if value < 0 else Int(value)
-    return minimum(start, extent) if isinstance(extent, Int) else start
+    start = as_index(operation["start"])
+    if operation.is_negative("start"):
+        return maximum(extent + start, ZERO)
+    return minimum(start, extent) if isinstance(start, Int) and isinstance(extent, Int) else start
+
+
+def position_of(operation: Operation, extent: Index) -> Index:
+    """The argument `index`, a position in a dimension, counted from its start."""
+    index = as_index(operation["index"])
+    return extent + index if operation.is_negative("index") else index
 
 
 @view("slice.Tensor")
 def slice_(operation: Operation, base: Tensor) -> tuple[Index, ...]:
     at = list(own(operation))
     dim = operation["dim"] % len(at)
-    at[dim] = at[dim] * as_index(operation["step"]) + start_of(operation["start"], base.shape[dim])
+    at[dim] = at[dim] * as_index(operation["step"]) + start_of(operation, base.shape[dim])
     return tuple(at)
 
 
 @view("select.int")
 def select(operation: Operation, base: Tensor) -> tuple[Index, ...]:
     at = list(own(operation))
-    dim, index = operation["dim"] % len(base.shape), operation["index"]
-    place = base.shape[dim] + index if isinstance(index, int) and index < 0 else as_index(index)
-    return (*at[:dim], place, *at[dim:])
+    dim = operation["dim"] % len(base.shape)
+    return (*at[:dim], position_of(operation, base.shape[dim]), *at[dim:])
 
 
 @view("diagonal")

@@ -49,9 +49,7 @@ UNTOLD = ("debug", "dump", "cache", "warm")
 """The options that change no result."""
 
 
-def fingerprint(
-    gm: fx.GraphModule, leaves: Sequence[CallLeaf], options: Options, assumed: Iterable[str] = ()
-) -> str:
+def fingerprint(gm: fx.GraphModule, leaves: Sequence[CallLeaf], options: Options, assumed: Iterable[str] = ()) -> str:
     """The digest of all that a compile of the graph for these inputs depends on; `assumed` is what is known of their
     symbolic sizes.
 

@@ -1,0 +1,24 @@
+"""A slice of the integers that change from call to call; the whole is `python -m suites.changing_integers`."""
+
+from __future__ import annotations
+
+import pytest
+
+from suites.changing_integers import NEAR, Run, differences, runs, sliced
+
+EVERY = 200
+MENDED = ("select", "slice from", "slice until", "write select", "roll", "pad both")
+"""Forms that once read or wrote beside their memory, or took what eager refuses."""
+CHOSEN = [run for run in runs() if run.form in MENDED and run.numbers is NEAR and run.dynamic is None]
+
+
+@pytest.mark.parametrize("run", [*CHOSEN, *sliced(EVERY)], ids=lambda run: run.name)
+def test_changing_integers_are_as_in_eager(run: Run) -> None:
+    found = run.differences()
+    assert not found, "\n".join(map(str, found))
+
+
+def test_changing_integers_finds_a_wrong_form() -> None:
+    """A form that is not the same from call to call stands for one that is compiled wrongly."""
+    calls = iter(range(100))
+    assert differences("other each time", lambda x, n: x * n + next(calls), (2, 3), False)
