@@ -153,12 +153,12 @@ def _halve(captured: Captured, call: Call, compilers: Compilers, journal: Journa
         program = _written(partial, compilers, journal)
         return program, compilers.backward(program)
 
-    partial = partial_backward(split.forward, split.backward, build_without)
+    recorded = recorded_backward(call, compilers, journal, hooks)
+    partial = partial_backward(split.forward, split.backward, build_without, recorded)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
     forward = split.forward if hooks is None else plain.forward
     higher = higher_order(roots, call, compilers, lambda: forward, journal)
     higher.unpack = unpack
-    recorded = recorded_backward(call, compilers, journal, hooks)
     needs = replace(_needs(call, split.forward.signature), hooks_off=hooks is not None)
     linked = _link_differentiable(split, partial, higher, call, needs)
     return Halves(split, partial, higher, recorded, linked)

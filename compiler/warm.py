@@ -168,14 +168,17 @@ def _graphs(
     late = _Late(kept, call, compilers, journal, Ambient.now())
     own = kept.partial
     parts = {given: late.kept_part(given, part) for given, part in kept.parts.items()}
-    partial = PartialBackward(late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part)
+    recorded = recorded_backward(call, compilers, journal)
+    partial = PartialBackward(
+        late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part, recorded
+    )
     higher = higher_order(own.roots, call, compilers, late.forward, journal)
     return {
         "forward_graph": forward,
         "backward_graph": lazily(late.backward),
         "partial_backward": partial,
         "higher_order": higher,
-        "recorded_backward": recorded_backward(call, compilers, journal),
+        "recorded_backward": recorded,
     }
 
 
@@ -211,7 +214,7 @@ class _Late:
         def graph() -> GraphCall:
             return kept.host.run(self.journal.options) or self.part(given).graph
 
-        return Part(lazily(graph), kept.arguments, kept.written, kept.gradients)
+        return Part(lazily(graph), kept.arguments, kept.written, kept.gradients, kept.inputs)
 
     def recorded(self) -> Halves:
         """The program, recorded as it was for the kept call: under the modes of the call.

@@ -98,6 +98,8 @@ def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: S
     if isinstance(value, FakeTensor):
         fake = value if value.fake_mode is fake_mode else fake_mode.from_tensor(value, source=source)
         return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
+    if value._is_zerotensor():
+        raise Unsupported(f"input {role} is a tensor of zeros that has no memory")
     if is_traceable_wrapper_subclass(value):
         raise Unsupported(f"input {role} is a {type(value).__name__}: tensor subclasses are not compiled yet")
     if value.layout is not torch.strided:

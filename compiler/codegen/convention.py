@@ -57,7 +57,9 @@ from compiler.ir.roles import (
     Warned,
     Written,
 )
+from compiler.ir.strides import has_symbols
 from compiler.ir.trace import UNCHECKED, is_view
+from compiler.runtime.backward_inputs import BackwardInputs, Expected
 from compiler.runtime.call import (
     GradOff,
     apply_of,
@@ -192,7 +194,7 @@ def emit_differentiable_call(
     source = Source(namespace={"torch": torch, "apply_of": apply_of})
     source.line(0, "class Graph(torch.autograd.Function):")
     _emit_forward_half(source, forward, backward, needs, roots)
-    _emit_backward_half(source, forward, backward, roots)
+    _emit_backward_half(source, forward, backward, needs, roots)
     source.line(0, f"{source.bind('untraced', untraced)}(Graph.backward)")
     source.line(0, "quick_apply = apply_of(Graph)")
     _emit_head(source, forward, needs)
@@ -402,6 +404,10 @@ def _emit_run(
 def hooks_off() -> AbstractContextManager[Any]:
     """Autograd saves what it is given as it is, whatever hooks are around the call."""
     return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+
+
+hooks_now: Callable[[bool], object] = torch._C._autograd._top_saved_tensors_default_hooks
+"""The hooks on saved tensors that are around the call, or None."""
 
 
 def _as_it_is(value: torch.Tensor) -> torch.Tensor:
@@ -638,6 +644,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
         are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
         source.line(2, f"anchor = None if {are_leaves} else {source.bind('new_anchor', new_anchor)}()")
     source.line(2, f"ctx.save_for_backward({', '.join([*kept, *anchor])})")
+    if tensors and not needs.hooks_off:
+        source.line(2, f"ctx.is_hooked = {source.bind('hooks_now', hooks_now)}(True) is not None")
     if sizes:
         source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
     if roots.sizes:
@@ -764,7 +772,7 @@ def _is_elsewhere(backward: Program) -> bool:
     )
 
 
-def _emit_backward_half(source: Source, forward: Program, backward: Program, roots: Roots) -> None:
+def _emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
     visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
     source.line(1, "@staticmethod")
     arguments = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
@@ -797,15 +805,11 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
     handed_on = _handed_on(backward)
     for role, node in _tangents(backward).items():
-        name = f"tangent_{name_of(role)}"
         if node in handed_on:
-            source.line(2, f"{handed_on[node]} = {name}")
-        if not _is_only_handed_on(node):
-            source.line(2, f"{name} = {source.bind('laid_out', laid_out_as(node.meta['val']))}({name})")
-    arguments = [
-        name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
-        for role in backward.signature.inputs
-    ]
+            source.line(2, f"{handed_on[node]} = tangent_{name_of(role)}")
+    is_hooked = bool(tensors) and not needs.hooks_off
+    _emit_fitting(source, forward, backward, is_hooked, f"return recorded_backward({tangents})")
+    arguments = [_argument_name(role) for role in backward.signature.inputs]
     source.line(2, f"given = [{', '.join(arguments)}]")
     if tensors:  # each is freed as soon as the graph has used it, unless autograd keeps it for another backward
         source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
@@ -816,6 +820,53 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, roo
     values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
     returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
+
+
+def _argument_name(role: InputRole) -> str:
+    """The variable that holds an input of backward."""
+    return name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
+
+
+def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked: bool, otherwise: str) -> None:
+    """Lines that bring what others may have changed into the form that the graph takes, or leave to `otherwise`.
+
+    Others give the tangents, and can reach the inputs and the results that were saved; hooks give whatever was saved.
+    """
+    pairs = zip(backward.signature.inputs, backward.placeholders, strict=True)
+    taken = {role: node for role, node in pairs if _is_strided(node) and not _is_only_handed_on(node)}
+    for role, node in taken.items():
+        if isinstance(role, Tangent) and has_symbols(node.meta["val"]):
+            name = _argument_name(role)
+            source.line(2, f"{name} = {source.bind('laid_out', laid_out_as(node.meta['val']))}({name})")
+    reached = _saved_within_reach(forward)
+    changing = [role for role in taken if isinstance(role, Tangent) or role in reached]
+    if not taken or not (changing or is_hooked):
+        return
+    names, few = (", ".join(map(_argument_name, roles)) for roles in (taken, changing))
+    inputs = source.bind("inputs", _inputs_of([taken[role] for role in changing]))
+    whole = inputs if len(changing) == len(taken) else source.bind("inputs", _inputs_of(taken.values()))
+    test = f"not ({inputs}.check({few}) or {inputs}.look({few}))"
+    source.line(2, f"if {'ctx.is_hooked or ' * is_hooked}{test}:")
+    source.line(3, f"fitted = {whole}.fitted({names})")
+    source.line(3, f"if fitted is None: {otherwise}")
+    source.line(3, f"({names},) = fitted")
+    source.line(3, "del fitted")
+
+
+def _inputs_of(nodes: Iterable[torch.fx.Node]) -> BackwardInputs:
+    values = [node.meta["val"] for node in nodes]
+    return BackwardInputs(tuple(Expected.of(value, laid_out_as(value)) for value in values))
+
+
+def _is_strided(node: torch.fx.Node) -> bool:
+    return _is_tensor(node) and node.meta["val"].layout is torch.strided
+
+
+def _saved_within_reach(forward: Program) -> set[InputRole]:
+    """What forward saves of its inputs and of the results that the call returns."""
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    known = {*forward.placeholders, *(node for role, node in pairs if not isinstance(role, Saved))}
+    return {role for role, node in pairs if isinstance(role, Saved) and node in known}
 
 
 def _handed_on(backward: Program) -> dict[torch.fx.Node, str]:
@@ -831,11 +882,15 @@ def _is_only_handed_on(tangent: torch.fx.Node) -> bool:
 
 
 def partial_backward(
-    forward: Program, backward: Program, build: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]]
+    forward: Program,
+    backward: Program,
+    build: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]],
+    recorded: Callable[..., Sequence[object]] | None = None,
 ) -> PartialBackward:
     """What the backward of an emitted call runs where some of its tangents are None.
 
-    `build(missing)` is the backward without those tangents, as a program and as a call.
+    `build(missing)` is the backward without those tangents, as a program and as a call; `recorded` the one that runs
+    operator by operator, for what that call cannot take.
     """
     tangents = _tangents(backward)
     tensors, sizes = saved_names(forward)
@@ -856,12 +911,13 @@ def partial_backward(
             tuple(arguments),
             tuple(index for index, of in enumerate(checked) if _written_root(forward, of) in read),
             (*[None] * bool(checked), *(gradients.get(role) for role in forward.signature.inputs)),
+            _inputs_of(filter(_is_tensor, program.placeholders)),
         )
 
     examples = [node.meta["val"] for node in tangents.values()]
     layouts, zeros = [laid_out_as(value) for value in examples], [zeros_like(value) for value in examples]
     noted = {index: position for position, index in enumerate(_saved_noted(forward))}
-    return PartialBackward(make, layouts, zeros, check_versions, noted)
+    return PartialBackward(make, layouts, zeros, check_versions, noted, recorded=recorded)
 
 
 def _saved_noted(forward: Program) -> list[int]:
@@ -948,6 +1004,8 @@ def _laid_out_by(
     ordered = order == tuple(range(len(order)))
 
     def laid_out(tangent: torch.Tensor) -> torch.Tensor:
+        if tangent.layout is not torch.strided:
+            return tangent
         if tangent.is_neg() or (is_complex and tangent.is_conj()):
             tangent = tangent.resolve_conj().resolve_neg()
         if stride is not None and tangent.stride() == stride:

@@ -26,6 +26,7 @@ from compiler.errors import Unkeyed
 from compiler.ir.loops import Counts, Step
 from compiler.ir.roles import GraphCall
 from compiler.options import Options
+from compiler.runtime.backward_inputs import BackwardInputs
 from compiler.runtime.cudagraphs import Recordable, replayed
 from compiler.runtime.fingerprint import BUILT_IN, target_text
 from compiler.runtime.higher_order import HigherOrder, Roots
@@ -146,10 +147,11 @@ class KeptPart:
     arguments: tuple[tuple[str, int], ...]
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
+    inputs: BackwardInputs
 
     @staticmethod
     def of(part: Part, host: Host) -> KeptPart:
-        return KeptPart(KeptHost.of(host), part.arguments, part.written, part.gradients)
+        return KeptPart(KeptHost.of(host), part.arguments, part.written, part.gradients, part.inputs)
 
 
 @dataclass(frozen=True, slots=True)

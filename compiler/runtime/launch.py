@@ -21,6 +21,7 @@ from compiler.codegen.expr import memory_type
 from compiler.codegen.prelude import prelude_of
 from compiler.errors import BuildError
 from compiler.ir.failures import FAILURES, failures_of
+from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
 from compiler.options import Options, keeps_memory
 from compiler.runtime import build as _build
@@ -71,7 +72,7 @@ _ENTRY = """
 static PyObject* call_{name}(PyObject*, PyObject* const* arguments, long count) {{
   i64 v[{size}];
   if (!take(arguments, count, {count}, "{name}", v)) return 0;
-  void* state = PyEval_SaveThread();
+{checks}  void* state = PyEval_SaveThread();
   {call}
   PyEval_RestoreThread(state);
 {raises}  Py_IncRef(&_Py_NoneStruct);
@@ -193,7 +194,10 @@ def load_text(
     compiler = _build.find_compiler(options.cxx)
     if compiler is None:
         raise BuildError("assay: there is no C++ compiler")
-    entries = [_ENTRY.format(name=f.name, size=f.count, count=f.count, call=f.call, raises=f.answer) for f in functions]
+    entries = [
+        _ENTRY.format(name=f.name, size=f.count, count=f.count, checks="", call=f.call, raises=f.answer)
+        for f in functions
+    ]
     source = _unit("\n".join([_PYTHON, text, *entries]))
     key = key_of([source], compiler.version, *_build.FLAGS)
     path = fetch(options.cache, key, functools.partial(_build.build, [source], compiler))
@@ -236,7 +240,21 @@ def entry(kernel: Kernel) -> str:
     failures = failures_of(kernel)
     call = f"{'const u64 failed = ' if failures else ''}{kernel.name}({', '.join(values)});"
     raises = "".join(_raise(bit, failure) for bit, failure in enumerate(failures))
-    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, call=call, raises=raises)
+    checks = _checks(kernel)
+    return _ENTRY.format(name=kernel.name, size=max(count, 1), count=count, checks=checks, call=call, raises=raises)
+
+
+NO_MEMORY = "assay: a kernel was given a tensor that has no memory: its storage was freed, or never was there"
+
+
+def _checks(kernel: Kernel) -> str:
+    """C++ that refuses buffers without memory, as far as they surely have elements: the last guard of what comes
+    between two calls, such as a storage that was resized."""
+    sure = [n for n, buffer in enumerate(kernel.buffers) if isinstance(buffer.numel, Int) and buffer.numel.value > 0]
+    if not sure:
+        return ""
+    test = " || ".join(f"!v[{n}]" for n in sure)
+    return f'  if ({test}) return PyErr_Format(PyExc_RuntimeError, "{NO_MEMORY}");\n'
 
 
 def _raise(bit: int, failure: str) -> str:

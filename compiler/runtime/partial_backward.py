@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from compiler.ir.roles import GraphCall
+from compiler.runtime.backward_inputs import BackwardInputs
 from compiler.runtime.unreached import spare_unreached
 from compiler.torch_compat import unchecked, unpacked
 
@@ -22,20 +23,35 @@ class Part:
     """A backward for one set of given gradients.
 
     `arguments` are what the graph takes, each by its kind (a saved tensor, a saved size, a tangent) and its position
-    among those of that kind; `written` the positions of what has to have the version that forward noted; `gradients`
-    says for each input of the forward which of the graph's values it gets, and from which tangents that follows.
+    among those of that kind; `inputs` is what those that are tensors are held to; `written` the positions of what has
+    to have the version that forward noted; `gradients` says for each input of the forward which of the graph's values
+    it gets, and from which tangents that follows.
     """
 
     graph: GraphCall
     arguments: tuple[tuple[str, int], ...]
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
+    inputs: BackwardInputs
+
+    def fitted(self, arguments: list[object]) -> list[object] | None:
+        """The arguments as the graph takes them; None where it cannot take one of them."""
+        tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+        if self.inputs.check(*tensors):
+            return arguments
+        found = self.inputs.fitted(*tensors)
+        if found is None:
+            return None
+        self.inputs.look(*found)
+        left = iter(found)
+        return [next(left) if isinstance(value, torch.Tensor) else value for value in arguments]
 
 
 @dataclass(slots=True)
 class PartialBackward:
     """`make(given)` makes the part for those tangents; `layouts` bring each tangent into the strides of the graph's.
-    `made` is told of each part that was made."""
+    `made` is told of each part that was made. `recorded` runs the backward operator by operator, for what no
+    kernel takes; of that very backward it is None."""
 
     make: Callable[[frozenset[int]], Part]
     layouts: Sequence[Callable[[torch.Tensor], torch.Tensor]]
@@ -46,6 +62,7 @@ class PartialBackward:
     and where torch cannot unpack one by itself all that others may write."""
     parts: dict[frozenset[int], Part] = field(default_factory=dict)
     made: Callable[[frozenset[int], Part], None] | None = None
+    recorded: Callable[..., Sequence[object]] | None = None
 
     def __call__(self, ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[object, ...]:
         given = frozenset(index for index, tangent in enumerate(tangents) if tangent is not None)
@@ -71,6 +88,12 @@ class PartialBackward:
                     self.layouts[index](self.zeros[index](ctx.shapes[index]) if tangent is None else tangent)
                 )
         del saved
+        if self.recorded is not None:
+            fitted = part.fitted(arguments)
+            if fitted is None:
+                return tuple(self.recorded(ctx, tangents))
+            arguments = fitted
+            del fitted
         ctx.maybe_clear_saved_tensors()
         values = part.graph(arguments)
         found = tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
