@@ -7,6 +7,7 @@ ASSAY_WARM=0          compile every call afresh, whatever the cache keeps of it
 ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on PATH)
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
 ASSAY_VERIFY=1        check every graph after each pass: a view that is not its operand's is a bug of the compiler
+ASSAY_SANITIZE=a,b    sanitizers of the C++ compiler that kernels are built with, for example address,undefined
 ASSAY_KEEP_MEMORY=0   leave the C library's heap as it is: it gives what a call frees back to the system
 """
 
@@ -45,6 +46,17 @@ def keeps_memory() -> bool:
     """
     own = "MALLOC_TRIM_THRESHOLD_" in os.environ or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
     return os.environ.get("ASSAY_KEEP_MEMORY", "1") != "0" and not own
+
+
+def sanitizers() -> str:
+    """The sanitizers that kernels are built with, or nothing; no option of one compile, since all share the process,
+    which has to load the sanitizer's own library first."""
+    return os.environ.get("ASSAY_SANITIZE", "")
+
+
+def unsanitized() -> dict[str, str]:
+    """The environment of a tool that is no part of what is sanitized, such as the C++ compiler."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" or not sanitizers()}
 
 
 def _debug_default() -> int:

@@ -13,6 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler.errors import BuildError
+from compiler.options import sanitizers, unsanitized
+
+
+def sanitizing(names: str) -> tuple[str, ...]:
+    """The flags that build kernels with these sanitizers: every report names its line, and the process goes on."""
+    if not names:
+        return ()
+    return (f"-fsanitize={names}", "-fsanitize-recover=all", "-fno-omit-frame-pointer", "-g1", "-O1")
+
 
 FLAGS = (
     "-std=c++17",
@@ -27,6 +36,7 @@ FLAGS = (
     "-ffp-contract=off",  # x*y - y*x is 0 in eager; a fused one leaves the rounding error of one product
     "-fno-semantic-interposition",
     "-Wl,-Bsymbolic",  # a kernel that is called as a function of libm is still itself
+    *sanitizing(sanitizers()),
 )
 """NaN, infinities and signed zeros are kept: nothing of -ffast-math is here."""
 
@@ -57,7 +67,7 @@ def find_compiler(cxx: str) -> Compiler | None:
 
 def _version(path: str) -> str | None:
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, env=unsanitized())
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -89,7 +99,7 @@ def _compile(compiler: Compiler, path: Path) -> Path:
 
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=unsanitized())
     except OSError as error:
         raise BuildError(f"assay: the C++ compiler did not start: {error}\n  command: {' '.join(command)}") from error
     if done.returncode != 0:
