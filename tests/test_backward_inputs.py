@@ -9,9 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 from compiler import pipeline
+from compiler.aot import aot_function, aot_module_simplified
+from compiler.errors import AssayError
+from compiler.fx import compile_fx, compile_fx_inner
 
 Made = Callable[[Tensor], Tensor]
 
@@ -161,3 +165,41 @@ def test_backward_of_plain_tangents_is_not_run_operator_by_operator(monkeypatch:
     assert not ran
     gradients(compiled, HOSTILE["zeros without memory"], 2)
     assert ran
+
+
+def _compiled_by_fx(function: Any, x: Tensor) -> Any:
+    return compile_fx(torch.fx.symbolic_trace(function), [x])
+
+
+def _compiled_inner(function: Any, x: Tensor) -> Any:
+    run = compile_fx_inner(make_fx(function, tracing_mode="fake")(x), [x])
+    return lambda *args: run(list(args))
+
+
+def _compiled_simplified(function: Any, x: Tensor) -> Any:
+    return aot_module_simplified(torch.fx.symbolic_trace(function), (x,), fw_compiler=_inner)
+
+
+def _compiled_function(function: Any, x: Tensor) -> Any:
+    return aot_function(function, fw_compiler=_inner)
+
+
+def _inner(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    return compile_fx_inner(graph, inputs)
+
+
+@pytest.mark.parametrize("kind", sorted(HOSTILE.keys() - {"subclass"}))  # of which the numbers are taken
+@pytest.mark.parametrize("door", [_compiled_by_fx, _compiled_inner, _compiled_simplified, _compiled_function])
+def test_doors_refuse_or_take_what_they_were_not_compiled_for(door: Callable[..., Any], kind: str) -> None:
+    """Called with another kind of tensor than it was compiled for, a call is as eager, or an error; never something
+    else, nor the end of the process."""
+
+    def function(x: Tensor) -> tuple[Tensor]:
+        return ((x * 2 + 1).cos(),)
+
+    with torch.no_grad():
+        compiled = door(function, torch.ones(3, 3))
+        compiled(torch.ones(3, 3))
+        got = outcome(lambda: compiled(HOSTILE[kind](torch.ones(3, 3))))
+        is_refused = isinstance(got, type) and issubclass(got, (RuntimeError, AssayError))
+        assert is_refused or got == outcome(lambda: function(HOSTILE[kind](torch.ones(3, 3))))

@@ -154,7 +154,7 @@ def check_inputs(expected: Sequence[object], given: Sequence[object]) -> None:
     if len(expected) != len(given):
         raise InputMismatch(f"the graph was compiled for {len(expected)} inputs and was called with {len(given)}")
     for position, (want, got) in enumerate(zip(expected, given, strict=True)):
-        if isinstance(want, torch.Tensor) and (wrong := _difference(want, got)):
+        if wrong := _difference(want, got) if isinstance(want, torch.Tensor) else _other_number(want, got):
             raise InputMismatch(
                 f"input {position} {wrong}; compile the graph for such inputs, or call it through torch.compile, "
                 "which compiles again when inputs change"
@@ -172,7 +172,22 @@ def _difference(want: torch.Tensor, got: object) -> str:
     for name, wanted, actual in (*sizes, *strides):
         if len(wanted) != len(actual) or not all(_fits(w, a) for w, a in zip(wanted, actual, strict=True)):
             return f"has {name} {tuple(actual)} where the graph was compiled for {tuple(wanted)}"
-    return ""
+    lazy = [(value.is_conj(), value.is_neg(), value._is_zerotensor()) for value in (want, got)]
+    return (
+        "" if lazy[0] == lazy[1] else "is marked as conjugate, negative or zero other than the graph was compiled for"
+    )
+
+
+def _other_number(want: object, got: object) -> str:
+    """How an integer differs from what the graph was compiled for: from a constant, or from the range that its guards
+    leave to a symbol."""
+    if type(want) is int and type(got) is int and want != got:
+        return f"is {got} where the graph was compiled for {want}"
+    if not isinstance(want, torch.SymInt) or type(got) is not int:
+        return ""
+    known = want.node.shape_env.bound_sympy(want.node.expr)
+    is_within = known.lower <= got <= known.upper
+    return "" if is_within else f"is {got} where the graph was compiled for {known.lower} to {known.upper}"
 
 
 def _fits(want: int | torch.SymInt, got: int) -> bool:
