@@ -203,3 +203,16 @@ def test_doors_refuse_or_take_what_they_were_not_compiled_for(door: Callable[...
         got = outcome(lambda: compiled(HOSTILE[kind](torch.ones(3, 3))))
         is_refused = isinstance(got, type) and issubclass(got, (RuntimeError, AssayError))
         assert is_refused or got == outcome(lambda: function(HOSTILE[kind](torch.ones(3, 3))))
+
+
+@pytest.mark.parametrize("kind", ["zeros without memory", "sparse", "negated", "transposed"])
+def test_second_backward_takes_any_tangent_as_eager_does(kind: str) -> None:
+    def run(function: Any) -> list[Tensor | None]:
+        x, w = leaves()
+        (y,) = function(x, w)
+        (first,) = torch.autograd.grad(y, x, HOSTILE[kind](torch.ones(3, 3)), create_graph=True)
+        return list(torch.autograd.grad(first, w, HOSTILE[kind](torch.ones(3, 3))))
+
+    torch._dynamo.reset()
+    function = FUNCTIONS["one result"]
+    assert outcome(lambda: run(function)) == outcome(lambda: run(torch.compile(function, backend="assay")))

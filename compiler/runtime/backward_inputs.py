@@ -62,9 +62,15 @@ def _agree(expected: Sequence[Size], found: Sequence[int]) -> bool:
     return len(expected) == len(found) and all(want is None or want == got for want, got in pairs)
 
 
+def is_plain(value: Tensor) -> bool:
+    """Whether a tensor's numbers are what its memory holds, up to conjugation and sign: it is no batch, nothing sparse
+    or fake, no subclass that torch dispatches to Python. Cost: 1 us."""
+    return not torch._C._dispatch_keys(value).raw_repr() & ~_plain_keys(value.device.type)
+
+
 def is_addressable(value: Tensor) -> bool:
     """Whether the elements of a strided tensor are in memory of its own storage, where its address says."""
-    if torch._C._dispatch_keys(value).raw_repr() & ~_plain_keys(value.device.type):
+    if not is_plain(value):
         return False
     if value.numel() == 0:
         return True

@@ -25,7 +25,8 @@ from torch.utils import _pytree as pytree
 
 from compiler.ir.again import Path
 from compiler.ir.roles import GraphCall
-from compiler.runtime.call import in_batch, is_batch, is_grad_enabled, untraced, without_autocast
+from compiler.runtime.backward_inputs import is_plain
+from compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
 
 Sizes = tuple[int, ...]
 MOST_ORDERS = 256
@@ -60,8 +61,8 @@ class Order:
         laid_out = [
             value if layout is None else layout(value) for layout, value in zip(self.layouts, given, strict=True)
         ]
-        is_batched = in_batch() or any(map(is_batch, tangents))
-        return self.recorded(laid_out) if is_batched else self.graph(laid_out)
+        is_taken = not in_batch() and all(map(is_plain, tangents))
+        return self.graph(laid_out) if is_taken else self.recorded(laid_out)
 
 
 @dataclass(frozen=True, slots=True)
