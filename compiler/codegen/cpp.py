@@ -51,6 +51,7 @@ from compiler.codegen.nest import (
 )
 from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
 from compiler.codegen.streaming import LINE, is_beyond_cache, streamed_buffers
+from compiler.codegen.vector_width import is_wide
 from compiler.ir.failures import failures_of
 from compiler.ir.index import Index, Int, Symbol, as_index
 from compiler.ir.loops import AsValue, Bind, Call, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
@@ -117,7 +118,8 @@ def emit_kernel(kernel: Kernel) -> str:
     failures = failures_of(kernel)
     past = streamed_buffers(kernel)
     streamed = {b.name: memory_type(b.dtype) for b in kernel.buffers if b.name in past}
-    with writer.block(f'extern "C" {"u64" if failures else "void"} {kernel.name}({", ".join(arguments)})'):
+    result = f"{'WIDE_VECTORS ' if is_wide(nests) else ''}{'u64' if failures else 'void'}"
+    with writer.block(f'extern "C" {result} {kernel.name}({", ".join(arguments)})'):
         if failures:
             writer.line("u64 failed = 0;")
         emitters = [_Emitter(writer, intern, nest, failures, streamed) for nest in nests]
