@@ -30,6 +30,7 @@ from harness import (
     ledger,
     memory_dial,
     memory_report,
+    operators,
     partitioning,
     progress,
     report,
@@ -313,7 +314,8 @@ def bench(
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
     how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
     `overhead` is also timed as `aot_function`, against torch's own. `memory [MODEL]` trains it at each memory budget.
-    `partition` times our default cut of joint graphs of growing size.
+    `partition` times our default cut of joint graphs of growing size. `operators` times every operator and fused pairs
+    of them against eager, on one thread: it passes where nothing takes above 1.2 times eager's time.
     """
     check_writable(json_path, None)
     check_device(device)
@@ -328,6 +330,9 @@ def bench(
         sys.exit(bench_memory(subject, settings, json_path))
     if names == ("partition",):
         sys.exit(bench_partition(text, timeout_s, json_path))
+    if names == ("operators",):
+        timed = operators.Plan(backend, rivals, text, rounds, seed, timeout_s)
+        sys.exit(bench_operators(timed, json_path))
     is_warm = names[:1] == ("warm",)
     chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
     pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
@@ -346,6 +351,8 @@ def default_rivals(names: Sequence[str]) -> tuple[str, ...]:
     """What is timed against where the user does not say."""
     if tuple(names) == ("scaling",):
         return ()
+    if tuple(names) == ("operators",):
+        return (EAGER,)
     return ("inductor", AHEAD) if tuple(names) == ("overhead",) else ("inductor",)
 
 
@@ -405,6 +412,16 @@ def bench_partition(text: str, timeout_s: float, json_path: Path | None) -> int:
     if json_path is not None:
         report.write_json(json_path, partitioning.document(done, environment("cpu")))
     partitioning.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+def bench_operators(wanted: operators.Plan, json_path: Path | None) -> int:
+    """`assay bench operators`; its exit code."""
+    console = progress.terminal_beside(json_path)
+    done = operators.run_operators(console, wanted, read_ledger("cpu"))
+    if json_path is not None:
+        report.write_json(json_path, operators.document(done, environment("cpu")))
+    operators.show(console, done)
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 

@@ -48,6 +48,7 @@ methods.wrapper_set_seed = _unseeded
 """Operators that draw set a seed of their own, which no graph can hold. Here a run is seeded before it begins, so that
 what they draw, and the state that they leave, can be held against eager's."""
 
+core = load("opinfo.core")
 op_db = methods.op_db
 module_db = load("common_modules").module_db
 optim_db = load("common_optimizers").optim_db
