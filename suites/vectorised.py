@@ -28,10 +28,6 @@ from compiler.runtime.build import FLAGS, find_compiler
 
 SIZE = 1 << 17
 CHEAP = ("abs", "neg", "sqrt", "rsqrt", "floor", "round", "sign", "reciprocal")
-CALLED = {
-    torch.float64: ("fmod", "sin", "cos", "tan"),
-}
-"""Functions of the system's library, which no loop is vectorised with."""
 LOOPS = ("zeta", "digamma", "trigamma")
 """Functions that are loops themselves."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
@@ -41,10 +37,10 @@ TOGETHER = 24
 Pair = tuple[str, str]
 
 
-def functions(dtype: torch.dtype) -> tuple[str, ...]:
+def functions() -> tuple[str, ...]:
     """The functions of one operand that become vector code by themselves."""
     of_one = [op for op in (*sorted(COSTLY), *CHEAP) if "{1}" not in FLOAT[op]]
-    return tuple(op for op in of_one if op not in (*LOOPS, *CALLED.get(dtype, ())))
+    return tuple(op for op in of_one if op not in LOOPS)
 
 
 def kernel_of(name: str, pair: Pair, dtype: torch.dtype) -> Kernel:
@@ -89,7 +85,7 @@ def _report(texts: Sequence[str]) -> list[bool]:
 
 def search(outers: Iterable[str], dtype: torch.dtype) -> list[Pair]:
     """The pairs with these outer functions whose loop stays scalar."""
-    names = functions(dtype)
+    names = functions()
     pairs = [(outer, inner) for outer in outers if outer in names for inner in names]
     return list(scalar_pairs(pairs, dtype))
 
@@ -100,7 +96,7 @@ def main() -> None:
     chosen = parser.parse_args().outer
     count = 0
     for dtype in DTYPES:
-        for outer, inner in search(chosen or functions(dtype), dtype):
+        for outer, inner in search(chosen or functions(), dtype):
             count += 1
             print(f"{dtype}: {outer}({inner}(x)) stays scalar", flush=True)
     print(f"{count} pairs stay scalar")

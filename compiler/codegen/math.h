@@ -1,7 +1,7 @@
 // Scalar types and branch-free inline math of the generated kernels. No header is included: a unit compiles in ~0.1 s.
 //
 // Every function is straight-line code over selects, so that `#pragma omp simd` turns a loop that calls it into vector
-// code; only fmod, sin, cos and tan of float64 are calls to libm. Accuracy and speed are measured by
+// code; fmod, sin, cos and tan have a slow path besides, for few numbers. Accuracy and speed are measured by
 // suites/math_accuracy.py and stated in docs/math.md: at most 2 ulp in float32 for every input, at most 4.5 in float64.
 // The polynomials interpolate at Chebyshev nodes of the stated intervals (gelu's have the least greatest relative error).
 // NaN, infinities, signed zeros and subnormal results are those of libm.
@@ -182,15 +182,89 @@ INLINE f64 hypot(f64 a, f64 b) {
   return isinf(x) | isinf(y) ? __builtin_inf() : length;
 }
 
+// ---- functions with a rare slow path ----
+//
+// A function of all floats may need a branch that hardly any number takes, as the sine of 1e30, and no loop is vectorised
+// with one. So g++ is given versions of it for whole vectors, by the names that it calls them by (the vector ABI of
+// x86-64): all lanes take the path for numbers that are near, and where any is far, those lanes the other one again.
+// Elsewhere every number takes the path that is right for all.
+#if defined(__x86_64__) && defined(__AVX2__) && defined(__FP_FAST_FMA) && !defined(__clang__)
+#define FAR_PATH static __attribute__((noinline))
+template <class T, int lanes>
+struct Vector {
+  typedef T type __attribute__((vector_size(lanes * sizeof(T))));
+};
+template <class F, class T, int lanes>
+INLINE typename Vector<T, lanes>::type in_lanes(typename Vector<T, lanes>::type a, typename Vector<T, lanes>::type b) {
+  alignas(64) T x[lanes], y[lanes], z[lanes];
+  __builtin_memcpy(x, &a, sizeof a);
+  __builtin_memcpy(y, &b, sizeof b);
+  int far = 0;
+#pragma omp simd reduction(| : far)
+  for (int lane = 0; lane < lanes; lane++) {
+    z[lane] = F::near(x[lane], y[lane]);
+    far |= F::is_far(x[lane], y[lane]);
+  }
+  if (__builtin_expect(far, 0))
+    for (int lane = 0; lane < lanes; lane++)
+      if (F::is_far(x[lane], y[lane])) z[lane] = F::far(x[lane], y[lane]);
+  __builtin_memcpy(&a, z, sizeof a);
+  return a;
+}
+#define ASSAY_VECTOR(isa, lanes, name, T, F) \
+  static __attribute__((used)) Vector<T, lanes>::type name##_##isa(Vector<T, lanes>::type x) \
+      asm("_ZGV" #isa "N" #lanes "v_assay_" #name "_" #T); \
+  static Vector<T, lanes>::type name##_##isa(Vector<T, lanes>::type x) { return in_lanes<F, T, lanes>(x, x); }
+#define ASSAY_SCALAR(name, T, F) \
+  T name(T) asm("assay_" #name "_" #T) __attribute__((const, nothrow, simd("notinbranch"))); \
+  static __attribute__((used)) T name##_one(T x) asm("assay_" #name "_" #T); \
+  static T name##_one(T x) { return F::is_far(x, x) ? F::far(x, x) : F::near(x, x); }
+#define ASSAY_VECTOR_OF_TWO(isa, lanes, name, T, F) \
+  static __attribute__((used)) Vector<T, lanes>::type name##_##isa(Vector<T, lanes>::type x, Vector<T, lanes>::type y) \
+      asm("_ZGV" #isa "N" #lanes "vv_assay_" #name "_" #T); \
+  static Vector<T, lanes>::type name##_##isa(Vector<T, lanes>::type x, Vector<T, lanes>::type y) { \
+    return in_lanes<F, T, lanes>(x, y); \
+  }
+#define ASSAY_SCALAR_OF_TWO(name, T, F) \
+  T name(T, T) asm("assay_" #name "_" #T) __attribute__((const, nothrow, simd("notinbranch"))); \
+  static __attribute__((used)) T name##_one(T x, T y) asm("assay_" #name "_" #T); \
+  static T name##_one(T x, T y) { return F::is_far(x, y) ? F::far(x, y) : F::near(x, y); }
+#ifdef __AVX512F__
+#define ASSAY_WIDEST(VECTOR, lanes, name, T, F) WIDE_VECTORS VECTOR(e, lanes, name, T, F)
+#else
+#define ASSAY_WIDEST(VECTOR, lanes, name, T, F)
+#endif
+#define ASSAY_BOTH(VECTOR, SCALAR, name, F) \
+  ASSAY_WIDEST(VECTOR, 16, name, f32, F) VECTOR(d, 8, name, f32, F) VECTOR(b, 4, name, f32, F) SCALAR(name, f32, F) \
+  ASSAY_WIDEST(VECTOR, 8, name, f64, F) VECTOR(d, 4, name, f64, F) VECTOR(b, 2, name, f64, F) SCALAR(name, f64, F)
+#define ASSAY_LANES(name, F) ASSAY_BOTH(ASSAY_VECTOR, ASSAY_SCALAR, name, F)
+#define ASSAY_LANES_OF_TWO(name, F) ASSAY_BOTH(ASSAY_VECTOR_OF_TWO, ASSAY_SCALAR_OF_TWO, name, F)
+#else
+#define FAR_PATH INLINE
+#define ASSAY_LANES(name, F) \
+  INLINE f32 name(f32 x) { return F::far(x, x); } \
+  INLINE f64 name(f64 x) { return F::far(x, x); }
+#define ASSAY_LANES_OF_TWO(name, F) \
+  INLINE f32 name(f32 x, f32 y) { return F::far(x, y); } \
+  INLINE f64 name(f64 x, f64 y) { return F::far(x, y); }
+#endif
+
 // ---- division that rounds down ----
 
 // r less the multiple of b that is nearest to r / b, where the quotient is below 2^50; up to 0.7 b of either sign, as the
 // quotient may be off by a little. Exact: what is left is a multiple of the last place of b, or r itself.
 INLINE f64 modulo_step(f64 r, f64 b, f64 inverse) { return mad(-__builtin_rint(r * inverse), b, r); }
 
-// Quotients go up to 2^277: by b times powers of two first. Every product is exact, for it has 24 + 50 bits and cancels.
+// The remainder of a / b with the sign of a, where |a| / |b| < 2^50 and b is neither large nor small; float32 in float64.
+INLINE f64 fmod_near(f64 a, f64 b) {
+  f64 by = abs(b), r = modulo_step(abs(a), by, 1.0 / by);
+  return copysign(r < 0.0 ? r + by : r, a);
+}
+
+// Of float32 quotients go up to 2^277: by b times powers of two first. Every product is exact: it has 24 + 50 bits and
+// cancels.
 #ifdef __FP_FAST_FMA
-INLINE f32 fmod(f32 a, f32 b) {
+INLINE f32 fmod_far(f32 a, f32 b) {
   f64 r = abs(a), by = abs(b), inverse = 1.0 / by;
   r = modulo_step(r, by * 0x1p240, inverse * 0x1p-240);
   r = modulo_step(r, by * 0x1p192, inverse * 0x1p-192);
@@ -204,9 +278,21 @@ INLINE f32 fmod(f32 a, f32 b) {
   return isfinite(a) & (b == b) & (b != 0.0f) ? result : __builtin_nanf("");
 }
 #else
-INLINE f32 fmod(f32 a, f32 b) { return __builtin_fmodf(a, b); }
+INLINE f32 fmod_far(f32 a, f32 b) { return __builtin_fmodf(a, b); }
 #endif
-INLINE f64 fmod(f64 a, f64 b) { return __builtin_fmod(a, b); }
+INLINE f64 fmod_far(f64 a, f64 b) { return __builtin_fmod(a, b); }
+
+struct Modulo {
+  INLINE f32 near(f32 a, f32 b) { return (f32)fmod_near((f64)a, (f64)b); }
+  INLINE f64 near(f64 a, f64 b) { return fmod_near(a, b); }
+  INLINE bool is_far(f32 a, f32 b) { return !((f64)abs(a) < (f64)abs(b) * 0x1p50) | isinf(b); }
+  INLINE bool is_far(f64 a, f64 b) {
+    return !((abs(a) < abs(b) * 0x1p50) & (abs(b) > 0x1p-1000) & (abs(b) < 0x1p900));
+  }
+  FAR_PATH f32 far(f32 a, f32 b) { return fmod_far(a, b); }
+  FAR_PATH f64 far(f64 a, f64 b) { return fmod_far(a, b); }
+};
+ASSAY_LANES_OF_TWO(fmod, Modulo)
 
 template <class T>
 INLINE T remainder(T a, T b) {
@@ -633,14 +719,14 @@ INLINE f32 sin_of_quadrant(f64 r, i32 quadrant, f32 x) {
   return abs(x) < __builtin_inff() ? value : __builtin_nanf("");
 }
 
-INLINE f32 sin(f32 x) {
+INLINE f32 sin_far(f32 x) {
   i32 quadrant;
   f64 r = reduce_quadrant(x, quadrant);
   f32 value = sin_of_quadrant(r, quadrant, x);
   return x == 0.0f ? x : value;
 }
 
-INLINE f32 cos(f32 x) {
+INLINE f32 cos_far(f32 x) {
   i32 quadrant;
   f64 r = reduce_quadrant(x, quadrant);
   return sin_of_quadrant(r, quadrant + 1, x);
@@ -833,7 +919,7 @@ INLINE f32 acos(f32 x) {
   return (f32)(a <= 0.5 ? 1.5707963267948966 - r : outer);
 }
 
-INLINE f32 tan(f32 x) {
+INLINE f32 tan_far(f32 x) {
   i32 quadrant;
   f64 r = reduce_quadrant(x, quadrant), z = r * r;
   f64 p = 2.7249851596168045e-06;
@@ -1302,9 +1388,133 @@ INLINE void fetch(const T* at, i64 n) {
 
 // ---- libm ----
 
-INLINE f64 sin(f64 x) { return __builtin_sin(x); }
-INLINE f64 cos(f64 x) { return __builtin_cos(x); }
-INLINE f64 tan(f64 x) { return __builtin_tan(x); }
+INLINE f64 sin_far(f64 x) { return __builtin_sin(x); }
+INLINE f64 cos_far(f64 x) { return __builtin_cos(x); }
+INLINE f64 tan_far(f64 x) { return __builtin_tan(x); }
+
+// r with x = n pi/2 + r, |r| <= pi/4, where |x| < 2^17: of pi/2 in three parts of 24 bits the first product cancels exactly.
+// `quadrant` is n.
+INLINE f32 near_quadrant(f32 x, i32& quadrant) {
+  f32 shifted = mad(x, 0x1.45f306p-1f, 0x1.8p23f), n = shifted - 0x1.8p23f;
+  quadrant = bits<i32>(shifted);
+  return mad(n, -0x1.846988p-48f, mad(n, -0x1.4442d0p-24f, mad(n, -0x1.921fb4p+0f, x)));
+}
+// The same with what rounding took from r: of a tangent that comes to an ulp.
+INLINE f32 near_quadrant(f32 x, i32& quadrant, f32& low) {
+  f32 shifted = mad(x, 0x1.45f306p-1f, 0x1.8p23f), n = shifted - 0x1.8p23f;
+  quadrant = bits<i32>(shifted);
+  f32 high = mad(n, -0x1.921fb4p+0f, x), part = n * 0x1.4442d0p-24f, r = high - part;
+  low = mad(n, -0x1.846988p-48f, ((high - r) - part) - mad(n, 0x1.4442d0p-24f, -part));
+  return r;
+}
+// The same of |x| < 2^20, with parts of 53 bits.
+INLINE f64 near_quadrant(f64 x, i64& quadrant) {
+  f64 shifted = mad(x, 0.6366197723675814, 0x1.8p52), n = shifted - 0x1.8p52;
+  quadrant = bits<i64>(shifted);
+  return mad(n, 0x1.f1976b7ed8fbcp-110, mad(n, -0x1.1a62633145c07p-54, mad(n, -0x1.921fb54442d18p+0, x)));
+}
+// The sine, cosine and tangent of |r| <= pi/4.
+INLINE f32 near_sine(f32 r) {
+  f32 s = r * r, p = mad(s, 0x1.6dbdd2p-19f, -0x1.a013a6p-13f);
+  p = mad(p, s, 0x1.11110ep-7f);
+  p = mad(p, s, -0x1.555556p-3f);
+  return mad(r * s, p, r);
+}
+INLINE f32 near_cosine(f32 r) {
+  f32 s = r * r, p = mad(s, -0x1.25242ap-22f, 0x1.a015c4p-16f);
+  p = mad(p, s, -0x1.6c16c0p-10f);
+  p = mad(p, s, 0x1.555556p-5f);
+  return mad(s * s, p, mad(s, -0.5f, 1.0f));
+}
+INLINE f64 near_sine(f64 r) {
+  f64 s = r * r, p = 1.591810123027412e-10;
+  p = mad(p, s, -2.5051131455427946e-08);
+  p = mad(p, s, 2.755731610068303e-06);
+  p = mad(p, s, -0.0001984126983675497);
+  p = mad(p, s, 0.008333333333330946);
+  p = mad(p, s, -0.16666666666666666);
+  return mad(r * s, p, r);
+}
+INLINE f64 near_cosine(f64 r) {
+  f64 s = r * r, p = -1.1382614868556325e-11;
+  p = mad(p, s, 2.0876146024689747e-09);
+  p = mad(p, s, -2.7557317270560326e-07);
+  p = mad(p, s, 2.4801587298763433e-05);
+  p = mad(p, s, -0.0013888888888887395);
+  p = mad(p, s, 0.041666666666666664);
+  return mad(s * s, p, mad(s, -0.5, 1.0));
+}
+INLINE f32 near_tangent(f32 r, f32 low, bool is_odd) {
+  f32 s = r * r, p = 0x1.d52858p-10f;
+  p = mad(p, s, -0x1.da2898p-21f);
+  p = mad(p, s, 0x1.221002p-8f);
+  p = mad(p, s, 0x1.1a196ap-7f);
+  p = mad(p, s, 0x1.66fc42p-6f);
+  p = mad(p, s, 0x1.ba14d4p-5f);
+  p = mad(p, s, 0x1.11111ep-3f);
+  p = mad(p, s, 0x1.555556p-2f);
+  f32 cube = r * s, cube_low = mad(r, mad(r, r, -s), mad(r, s, -cube));
+  f32 q = mad(cube, p, mad(cube_low, p, mad(low, s, low))), t = r + q, rest = (r - t) + q;
+  f32 y = -1.0f / t;  // of t + rest: one step of Newton's
+  return is_odd ? mad(y, mad(y, rest, mad(y, t, 1.0f)), y) : t;
+}
+INLINE f64 near_tangent(f64 r, bool is_odd) {
+  f64 sine = near_sine(r), cosine = near_cosine(r);
+  return (is_odd ? -cosine : sine) / (is_odd ? sine : cosine);
+}
+struct Far {
+  INLINE bool is_far(f32 x, f32) { return (abs(x) >= 0x1p17f) & isfinite(x); }
+  INLINE bool is_far(f64 x, f64) { return (abs(x) >= 0x1p20) & isfinite(x); }
+};
+struct Sine : Far {
+  INLINE f32 near(f32 x, f32) {
+    i32 quadrant;
+    f32 r = near_quadrant(x, quadrant);
+    f32 value = quadrant & 1 ? near_cosine(r) : near_sine(r);
+    return x == 0.0f ? x : bits<f32>(bits<i32>(value) ^ ((quadrant & 2) << 30));
+  }
+  INLINE f64 near(f64 x, f64) {
+    i64 quadrant;
+    f64 r = near_quadrant(x, quadrant);
+    f64 value = quadrant & 1 ? near_cosine(r) : near_sine(r);
+    return x == 0.0 ? x : bits<f64>(bits<i64>(value) ^ ((quadrant & 2) << 62));
+  }
+  FAR_PATH f32 far(f32 x, f32) { return sin_far(x); }
+  FAR_PATH f64 far(f64 x, f64) { return sin_far(x); }
+};
+struct Cosine : Far {
+  INLINE f32 near(f32 x, f32) {
+    i32 quadrant;
+    f32 r = near_quadrant(x, quadrant);
+    f32 value = quadrant & 1 ? near_sine(r) : near_cosine(r);
+    return bits<f32>(bits<i32>(value) ^ (((quadrant + 1) & 2) << 30));
+  }
+  INLINE f64 near(f64 x, f64) {
+    i64 quadrant;
+    f64 r = near_quadrant(x, quadrant);
+    f64 value = quadrant & 1 ? near_sine(r) : near_cosine(r);
+    return bits<f64>(bits<i64>(value) ^ (((quadrant + 1) & 2) << 62));
+  }
+  FAR_PATH f32 far(f32 x, f32) { return cos_far(x); }
+  FAR_PATH f64 far(f64 x, f64) { return cos_far(x); }
+};
+struct Tangent : Far {
+  INLINE f32 near(f32 x, f32) {
+    i32 quadrant;
+    f32 low, r = near_quadrant(x, quadrant, low);
+    return x == 0.0f ? x : near_tangent(r, low, quadrant & 1);
+  }
+  INLINE f64 near(f64 x, f64) {
+    i64 quadrant;
+    f64 r = near_quadrant(x, quadrant);
+    return x == 0.0 ? x : near_tangent(r, quadrant & 1);
+  }
+  FAR_PATH f32 far(f32 x, f32) { return tan_far(x); }
+  FAR_PATH f64 far(f64 x, f64) { return tan_far(x); }
+};
+ASSAY_LANES(sin, Sine)
+ASSAY_LANES(cos, Cosine)
+ASSAY_LANES(tan, Tangent)
 
 // ---- transposes ----
 

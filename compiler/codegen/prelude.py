@@ -20,7 +20,7 @@ DEFINED = re.compile(r"(?:struct|#define|constexpr [\w ]+?|const [\w ]+?) (\w+)\
 """The name that an item defines: of a struct, a macro or a table, or of what stands before the first parenthesis."""
 ATTRIBUTES = re.compile(r"__attribute__\(\(.*?\)\)|alignas\(\d+\)")
 REDUCTION = re.compile(r"#pragma omp declare reduction\((\w+)")
-MACRO = re.compile(r"(ASSAY_\w+)\((\w+)\)")
+MACRO = re.compile(r"(ASSAY_\w+)\((\w+)(?:, \w+)?\)")
 WORD = re.compile(r"[A-Za-z_]\w*")
 VARIABLE = re.compile(r"(?<!m::)\bi\d+\b")
 """The variables of loops. Two Bessel functions have such names, and are called as `m::i0` and `m::i1`."""
