@@ -479,11 +479,12 @@ INLINE f32 erf(f32 x) {
 
 // ---- logarithms, float32 ----
 
-INLINE f32 log(f32 x) {
+// t, e and f, where x = 2^e (1 + f) and ln(1 + f) = f + t, for sqrt(1/2) <= 1 + f < sqrt(2) and positive finite x.
+INLINE f32 log_parts(f32 x, f32& e, f32& f, f32 more) {
   f32 scaled = x < 0x1p-126f ? x * 0x1p23f : x;
   i32 u = bits<i32>(scaled) - 0x3f3504f3;
-  f32 e = (f32)((u >> 23) - (x < 0x1p-126f ? 23 : 0));
-  f32 f = bits<f32>((u & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  e = (f32)((u >> 23) - (x < 0x1p-126f ? 23 : 0));
+  f = bits<f32>((u & 0x7fffff) + 0x3f3504f3) - 1.0f;
   f32 p = -0x1.41ed50p-4f;
   p = mad(p, f, 0x1.07d0ccp-3f);
   p = mad(p, f, -0x1.0ce08ep-3f);
@@ -492,11 +493,31 @@ INLINE f32 log(f32 x) {
   p = mad(p, f, 0x1.99a596p-3f);
   p = mad(p, f, -0x1.000220p-2f);
   p = mad(p, f, 0x1.55554ap-2f);
-  f32 t = mad(f * f, mad(f, p, -0.5f), e * -0x1.bd0106p-13f);
-  f32 result = mad(e, 0x1.63p-1f, f + t);
+  return mad(f * f, mad(f, p, -0.5f), e * more);
+}
+
+// The limits of a logarithm, where `result` holds for positive finite x.
+INLINE f32 log_limits(f32 x, f32 result) {
   result = x == __builtin_inff() ? x : result;
   result = x == 0.0f ? -__builtin_inff() : result;
   return x >= 0.0f ? result : __builtin_nanf("");
+}
+
+INLINE f32 log(f32 x) {
+  f32 e, f, t = log_parts(x, e, f, -0x1.bd0106p-13f);
+  return log_limits(x, mad(e, 0x1.63p-1f, f + t));
+}
+
+// f times a constant in two parts and t times it; then e, or e times another in two parts of which the first is exact.
+INLINE f32 log2(f32 x) {
+  f32 e, f, t = log_parts(x, e, f, 0.0f), high = f * 0x1.715476p+0f;
+  f32 low = mad(t, 0x1.715476p+0f, mad(f, 0x1.4ae0c0p-26f, mad(f, 0x1.715476p+0f, -high)));
+  return log_limits(x, e + (high + low));
+}
+INLINE f32 log10(f32 x) {
+  f32 e, f, t = log_parts(x, e, f, 0.0f), high = f * 0x1.bcb7b2p-2f;
+  f32 low = mad(t, 0x1.bcb7b2p-2f, mad(f, -0x1.5b235ep-27f, mad(f, 0x1.bcb7b2p-2f, -high)));
+  return log_limits(x, mad(e, 0x1.344000p-2f, high + mad(e, 0x1.3509f8p-18f, low)));
 }
 
 INLINE f32 log1p(f32 x) {
@@ -550,15 +571,6 @@ INLINE f32 exp2(f32 x) {
   i32 k = (i32)n, half = k >> 1;
   return mad(r, p, 1.0f) * power_of_two(half) * power_of_two(k - half);
 }
-
-INLINE f32 log_scaled(f32 x, f64 scale) {
-  f32 result = (f32)(log_inside((f64)x) * scale);
-  result = x == __builtin_inff() ? x : result;
-  result = x == 0.0f ? -__builtin_inff() : result;
-  return x >= 0.0f ? result : __builtin_nanf("");
-}
-INLINE f32 log2(f32 x) { return log_scaled(x, 1.4426950408889634); }
-INLINE f32 log10(f32 x) { return log_scaled(x, 0.43429448190325182); }
 
 INLINE f32 pow(f32 x, f32 y) {
   f32 a = abs(x);
