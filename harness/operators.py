@@ -32,8 +32,7 @@ PROGRAMS = "suites.benchmarks.operators"
 MOST = 1.2
 """The largest share of eager's time that passes."""
 LEAST_US = 20.0
-"""Microseconds of the other below which a row is shown and does not count: the fixed cost of a call, 3 to 5 microseconds,
-is a fifth of them."""
+"""Microseconds of the other below which a row is shown and does not count: the fixed cost of a call is 3 to 5."""
 TOGETHER = 40
 """Programs that one process measures: enough to pay for its start."""
 DTYPES = ("float32", "bfloat16", "float64")

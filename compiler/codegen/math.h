@@ -1990,7 +1990,7 @@ INLINE f64 zeta(f64 s, f64 q) {
   if ((s != s) | (q != q)) return __builtin_nan("");
   f64 a = q, sum = 0.0;
   for (int i = 0; i < 9 || a <= 9.0; i++, a += 1.0) {
-    f64 term = pow(a, -s);
+    f64 term = __builtin_pow(a, -s);
     sum += term;
     if (abs(term) < 1e-17 * abs(sum)) return sum;
   }
@@ -1998,7 +1998,7 @@ INLINE f64 zeta(f64 s, f64 q) {
       0.08333333333333333, -0.001388888888888889, 3.306878306878307e-05, -8.267195767195768e-07, 2.08767569878681e-08,
       -5.284190138687493e-10, 1.3382536530684679e-11, -3.3896802963225827e-13, 8.586062056277845e-15, -2.174868698558062e-16,
       5.5090028283602295e-18, -1.3954464685812522e-19};
-  f64 power = pow(a, -s), falling = s * power / a;
+  f64 power = __builtin_pow(a, -s), falling = s * power / a;
   sum += a * power / (s - 1.0) + 0.5 * power;
   for (int j = 0; j < 12; j++) {
     f64 term = falling * factors[j];
