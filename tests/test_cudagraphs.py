@@ -140,6 +140,22 @@ def test_parameters_that_move_are_found() -> None:
     assert len(Tape.made) <= 4 and replays() > 5  # recorded again, copying what moves
 
 
+@pytest.mark.parametrize("role", [WEIGHT, Saved("w")], ids=["parameter", "saved"])
+def test_parameters_whose_storages_are_filled_again_elsewhere_are_not_recorded(role: Any) -> None:
+    graph = made(lambda w, x: (w * x,), [role, UserInput(1)])
+    w, kept, x = torch.randn(1 << 16), [], torch.randn(1 << 16)
+    size, places = w.untyped_storage().nbytes(), set()
+    for step in range(12):
+        places.add(w.data_ptr())
+        assert torch.equal(graph([w, x])[0], w * x)
+        w.untyped_storage().resize_(0)
+        kept += [torch.empty(size, dtype=torch.uint8)] * (step % 3 == 2)
+        w.untyped_storage().resize_(size)
+        w.normal_()
+    assert len(places) > 1
+    assert graph.reason == cudagraphs.REFILLED and not graph.sizes
+
+
 def test_recordings_are_bounded() -> None:
     roles = [Parameter(k, f"w{k}") for k in range(2 * MOST_RECORDINGS)]
     graph = made(lambda *ws: (torch.stack(ws).sum(0),), roles)

@@ -2,6 +2,7 @@
 
     plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
 
+A graph whose parameters have storages that are freed, and filled again elsewhere, as FSDP's have, is not recorded.
 Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
 where they lay, unless another recording gave them, so that they lie there. A graph that is called with several sets of
 parameters, as by layers that are compiled one by one, is recorded for each. While anything still holds a result that a
@@ -86,6 +87,9 @@ MOST_PLACES = 64
 """Sets of parameters that a graph is recorded for with inputs of the same sizes."""
 MOST_COPIED = 1 << 26
 """Bytes of what forward saved, where it is not recorded, that are worth copying at each call: 30 us on an H200."""
+MOST_HOMES = 4096
+"""Storages that a graph remembers the places of, before it forgets those that are gone."""
+REFILLED = "the memory of its parameters is freed, and filled again elsewhere"
 MOST_OF_MEMORY = 1 / 8
 """The share of a device's memory that recordings may hold together when nobody has asked for them."""
 
@@ -239,6 +243,7 @@ class Replayed:
         self.changes = changes
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
+        self.homes: dict[StorageWeakRef, int] = {}
         self.reason = ""
         self.counted: set[str] = set()
         self.in_use = threading.Lock()
@@ -292,6 +297,9 @@ class Replayed:
         them; after some while others' results were held, one in another pool. The memory of the old one is left
         to who holds it."""
         recording.misses += 1
+        if self._is_refilled(args):
+            self._refuse(REFILLED)
+            return
         if recording.misses < sizes.most_misses():
             return
         pairs = zip(recording.fixed, recording.pointers, strict=True)
@@ -329,6 +337,9 @@ class Replayed:
     def _prepared(self, sizes: _Sizes, place: _Place, here: object, args: list[Any]) -> Sequence[Any]:
         """A call before the recording, or the recording itself."""
         place.calls += 1
+        if self._is_refilled(args):
+            self._refuse(REFILLED)
+            return self.plain(args)
         lay, place.lay = place.lay, self._where(args)
         saved = [k for k in self.saved if k in place.lay]
         place.stays = {k for k in saved if k in lay and lay[k].pointer == place.lay[k].pointer}
@@ -420,6 +431,16 @@ class Replayed:
     def _where(self, args: Sequence[Any]) -> dict[int, _Lay]:
         """Where what has to lie still is."""
         return {k: _Lay.of(args[k]) for k in (*self.held, *self.saved) if isinstance(args[k], Tensor)}
+
+    def _is_refilled(self, args: Sequence[Any]) -> bool:
+        """Whether a storage of what has to lie still has other memory than at a call before."""
+        if len(self.homes) > MOST_HOMES:
+            self.homes = {storage: home for storage, home in self.homes.items() if not storage.expired()}
+        for value in (args[k] for k in (*self.held, *self.saved) if isinstance(args[k], Tensor)):
+            storage = value.untyped_storage()
+            if self.homes.setdefault(StorageWeakRef(storage), storage.data_ptr()) != storage.data_ptr():
+                return True
+        return False
 
     def _count_once(self, reason: str) -> None:
         """Some of its calls run plainly."""

@@ -94,7 +94,8 @@ def main() -> None:
     if dist.get_rank() == 0:
         for backend, told in row["backends"].items():
             taken, held = told["peak_bytes"] / 1e9, told["held_bytes"] / 1e9
-            print(f"{given.way} {backend}: {told['ms']:.1f} ms, {taken:.2f} GB over {held:.2f}, loss {told['loss']:.4f}")
+            memory = f"{taken:.2f} GB over {held:.2f}"
+            print(f"{given.way} {backend}: {told['ms']:.1f} ms, {memory}, loss {told['loss']:.4f}")
         if given.json:
             given.json.write_text(json.dumps(row, indent=1))
     dist.destroy_process_group()
