@@ -246,8 +246,15 @@ def _cell(cell: types.CellType, memo: dict[int, Any]) -> types.CellType:
             content = cell.cell_contents
         except ValueError:  # an empty cell: the name was deleted or is not bound yet
             return made
-        made.cell_contents = _function(content, memo) if callable(content) else copy.deepcopy(content, memo)
+        made.cell_contents = _held(content, memo)
     return memo[id(cell)]
+
+
+def _held(content: Any, memo: dict[int, Any]) -> Any:
+    """The copy of what a cell holds. An imported module, which nothing can copy, is held by both."""
+    if isinstance(content, types.ModuleType):
+        return content
+    return _function(content, memo) if callable(content) else copy.deepcopy(content, memo)
 
 
 def _tensors_in(root: object) -> Iterator[Tensor]:

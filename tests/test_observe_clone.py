@@ -29,6 +29,14 @@ def test_clone_keeps_aliases_between_inputs() -> None:
     assert torch.equal(base, before) and bool((copied.args[0] == 7).all())
 
 
+def test_clone_of_a_closure_over_a_module_of_python() -> None:
+    package, weight = torch.special, torch.randn(3)
+    function = copy_call(Call(lambda x: package.expit(x) * weight, (), {})).function
+    assert function.__closure__ is not None
+    held = [cell.cell_contents for cell in function.__closure__]
+    assert held[0] is package and held[1] is not weight
+
+
 def test_clone_keeps_version_shared_with_base() -> None:
     base = torch.randn(4)
     copied = copy_call(Call(torch.add, (base, base[:2]), {}))

@@ -1,0 +1,69 @@
+"""Optimizers out of `pytorch-optimizer`: one compiled step, with all that it keeps of each parameter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.case import Case, Made
+from suites.libraries.row import row
+
+SHAPES = ((3, 4), (5,), (2, 1, 3))
+
+OPTIMIZERS: dict[str, Mapping[str, Any]] = {
+    "AdaBelief": {},
+    "AdaBound": {},
+    "AdamP": {},
+    "AdaNorm": {},
+    "Adan": {},
+    "AdEMAMix": {},
+    "ADOPT": {},
+    "Amos": {},
+    "DAdaptAdam": {},
+    "DiffGrad": {},
+    "Grams": {},
+    "Lamb": {},
+    "LARS": {},
+    "Lion": {},
+    "MADGRAD": {},
+    "NovoGrad": {},
+    "PNM": {},
+    "Prodigy": {},
+    "QHAdam": {},
+    "RAdam": {},
+    "Ranger": {},
+    "ScheduleFreeAdamW": {},
+    "SGDP": {},
+    "Shampoo": {"preconditioning_compute_steps": 1},
+    "SOAP": {"precondition_frequency": 1},
+    "StableAdamW": {},
+    "Tiger": {},
+    "Yogi": {},
+}
+"""Class and settings of each optimizer."""
+
+
+def _made(name: str, settings: Mapping[str, Any]) -> Made:
+    import pytorch_optimizer
+
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape)
+    optimizer = getattr(pytorch_optimizer, name)(parameters, **settings)
+    return functools.partial(_stepped, optimizer), (parameters,), {}
+
+
+def _stepped(optimizer: Any, parameters: list[Tensor]) -> list[dict[str, Any]]:
+    """One step; what the optimizer keeps of each parameter afterwards."""
+    optimizer.step()
+    return [dict(optimizer.state[parameter]) for parameter in parameters]
+
+
+optimizers: list[Case] = [
+    row("pytorch_optimizer", name, functools.partial(_made, name, settings), modes=("infer",), tags=("optimizer",))
+    for name, settings in OPTIMIZERS.items()
+]
