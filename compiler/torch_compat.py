@@ -21,6 +21,12 @@ BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 _MODE_TAKES_TABLE = "decomposition_table" in inspect.signature(ProxyTorchDispatchMode.__init__).parameters
 
 
+def holders_of(tensor: torch.Tensor) -> int:
+    """How many references hold a tensor, torch's own included; 0 where this torch does not tell."""
+    count: Callable[[], int] = getattr(tensor, "_use_count", lambda: 0)
+    return count()
+
+
 def proxy_mode(tracer: PythonKeyTracer, decompositions: Decompositions) -> ProxyTorchDispatchMode:
     """The dispatch mode that records every ATen call into `tracer`. 2.13 takes the decompositions as an argument."""
     if _MODE_TAKES_TABLE:

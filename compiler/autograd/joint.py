@@ -6,7 +6,7 @@ inputs + Tangent(of) for each differentiable output  ->  outputs + Gradient(of) 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.autograd.partition import viewed
 from compiler.errors import Unsupported
@@ -21,6 +22,7 @@ from compiler.ir.captured import Captured, as_node
 from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import HELD, Trace
+from compiler.torch_compat import holders_of
 
 
 def differentiate(captured: Captured) -> Program:
@@ -141,7 +143,7 @@ def _gradients(
     through: dict[CallInput | Shared, frozenset[OutputRole]],
 ) -> dict[OutputRole, fx.Node]:
     try:
-        with by_itself():
+        with by_itself(), _copied_where_others_receive(leaves.values()):
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
@@ -151,6 +153,37 @@ def _gradients(
         raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
     return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
+
+
+@contextmanager
+def _copied_where_others_receive(leaves: Iterable[torch.Tensor]) -> Iterator[None]:
+    """A leaf's gradient that is a view, and that another node receives too, is recorded as a copy.
+
+    Eager's accumulation takes over a gradient that nobody else holds, as a view of a tangent, and copies any other.
+    Of what a compiled backward returns nothing is held, so that a view would always be taken over.
+    """
+    copied = functools.partial(_copied_if_held, _holders_of_one())
+    hooks = [leaf.register_hook(copied) for leaf in leaves]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _copied_if_held(holders: int, gradient: torch.Tensor) -> torch.Tensor | None:
+    return gradient.clone() if gradient._is_view() and holders_of(gradient) > holders else None
+
+
+@functools.cache
+def _holders_of_one() -> int:
+    """How many references there are to a gradient in its hook where one node receives it."""
+    counts: list[int] = []
+    with _disable_current_modes(), torch.enable_grad():
+        leaf = torch.zeros((), device="cpu", requires_grad=True)
+        leaf.register_hook(lambda gradient: counts.append(holders_of(gradient)))
+        torch.autograd.grad(-leaf, leaf)
+    return counts[0]
 
 
 @contextmanager

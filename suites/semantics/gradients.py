@@ -53,6 +53,26 @@ def gradient_is_added_into_one_that_is_there() -> Made:
     return _product, (numbers(3, 4), leaf(3, 4), numbers(3, 4)), {}
 
 
+def _beside_its_offset(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    tangent = torch.tensor([2.0, 3.0])
+    f(x, w).backward(tangent)
+    assert x.grad is not None
+    x.grad.mul_(5)
+    return x.grad, w.grad, tangent
+
+
+@program(accumulated, modes=TRAIN, scenario=_beside_its_offset)
+def gradient_that_two_receive_is_no_view_of_the_tangent() -> Made:
+    """Eager copies a part of the tangent that a leaf and another node receive."""
+    return lambda x, w: torch.stack([w.sum(), x + w.sum()]), (leaf(), leaf(3)), {}
+
+
+@program(accumulated, modes=TRAIN, scenario=_beside_its_offset)
+def gradient_that_one_receives_is_a_view_of_the_tangent() -> Made:
+    """Eager takes over a part of the tangent that only a leaf receives: a write of it writes the tangent."""
+    return lambda x, w: torch.stack([w.sum(), x - w.sum()]), (leaf(), leaf(3)), {}
+
+
 @program(accumulated, modes=TRAIN, scenario=_into_given)
 def gradient_is_added_into_one_of_other_strides() -> Made:
     return _product, (numbers(3, 4), leaf(3, 4), numbers(4, 3).t()), {}
