@@ -23,7 +23,8 @@ def ecapa() -> Made:
         16, lin_neurons=8, channels=[16, 16, 16, 16, 32], kernel_sizes=[5, 3, 3, 3, 1], dilations=[1, 2, 3, 4, 1],
         attention_channels=8, res2net_scale=4, se_channels=8,
     )  # fmt: skip
-    return model, (features(4), torch.tensor([1.0, 0.8, 0.9, 0.5])), {}
+    lengths = torch.tensor([1.0, 0.775, 0.525, 0.275])  # of 20 frames: none ends where rounding could move its mask
+    return model, (features(4), lengths), {}
 
 
 @library("speechbrain", tags=("audio",))

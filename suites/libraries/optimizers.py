@@ -34,7 +34,7 @@ OPTIMIZERS: dict[str, Mapping[str, Any]] = {
     "PNM": {},
     "Prodigy": {},
     "QHAdam": {},
-    "RAdam": {},
+    "RAdam": {"degenerated_to_sgd": True},
     "Ranger": {},
     "ScheduleFreeAdamW": {},
     "SGDP": {},
@@ -53,8 +53,21 @@ def _made(name: str, settings: Mapping[str, Any]) -> Made:
     parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape)
-    optimizer = getattr(pytorch_optimizer, name)(parameters, **settings)
+    optimizer = _copied_whole(getattr(pytorch_optimizer, name))(parameters, **settings)
     return functools.partial(_stepped, optimizer), (parameters,), {}
+
+
+def _copied_whole(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """The optimizer with all its attributes copied where it is copied: torch's copies leave those of subclasses out."""
+    return type(kind.__name__, (kind,), {"__getstate__": _everything, "__setstate__": _put_back})
+
+
+def _everything(optimizer: Any) -> dict[str, Any]:
+    return dict(vars(optimizer))
+
+
+def _put_back(optimizer: Any, everything: dict[str, Any]) -> None:
+    vars(optimizer).update(everything)
 
 
 def _stepped(optimizer: Any, parameters: list[Tensor]) -> list[dict[str, Any]]:
