@@ -1,5 +1,7 @@
 """Which convolutions become products of matrices, and that nothing of it can be seen."""
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -62,6 +64,21 @@ def test_multiply_pixels_keeps_values_and_strides(function: object, shape: tuple
     (got,) = program.module(*inputs)
     assert got.dtype is torch.float32 and [got.stride()] == strides
     torch.testing.assert_close(got, want.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_by_channels", [False, True])
+@pytest.mark.parametrize("function", [plain, with_bias, by_twos])
+def test_multiply_pixels_of_sizes_of_one(function: object, is_by_channels: bool) -> None:
+    """What lies in both layouts at once, wherever a size is 1, keeps its values and its strides."""
+    for batch, channels, height, width, made in itertools.product((1, 2), (1, 3), (1, 4), (1, 4), (1, 5)):
+        x, w, b = torch.randn(batch, channels, height, width), torch.randn(made, channels, 1, 1), torch.randn(made)
+        x = x.contiguous(memory_format=torch.channels_last) if is_by_channels else x
+        program, want = program_of(function, x, w, b), function(x, w, b)  # type: ignore[operator]
+        multiply_pixels(program)
+        program.module.recompile()
+        (got,) = program.module(x, w, b)
+        assert got.stride() == want.stride(), (x.shape, made)
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5, msg=f"{tuple(x.shape)} to {made} channels")
 
 
 @pytest.mark.parametrize("function", [padded, in_groups, transposed])

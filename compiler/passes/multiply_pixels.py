@@ -45,11 +45,16 @@ def is_product(node: fx.Node) -> bool:
 
 
 def _is_ready(node: fx.Node) -> bool:
-    """Whether the operands are matrices where they lie."""
+    """Whether the operands are matrices where they lie, and the result too.
+
+    An image of one channel lies in both layouts, and eager may take it for the other one.
+    """
     image, weight = (read.meta["val"] for read in node.args[:2])  # type: ignore[union-attr]
     if not all(map(is_known, (*image.shape, *weight.shape))) or 0 in (*image.shape, *weight.shape):
         return False
-    return is_by_channels(image) and weight.stride(1) == 1 and weight.stride(0) == weight.shape[1]
+    if not (is_by_channels(image) and is_by_channels(node.meta["val"])):
+        return False
+    return weight.stride(1) == 1 and weight.stride(0) == weight.shape[1]
 
 
 def _replace(node: fx.Node) -> None:

@@ -37,6 +37,16 @@ def empty_inputs() -> Made:
 
 
 @program("layout")
+def image_of_one_channel_to_many_by_single_pixels() -> Made:
+    """Such an image lies in both layouts, and its convolution lies in rows."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, w)
+
+    return f, (torch.randn(2, 1, 4, 4), leaf(5, 1, 1, 1)), {}
+
+
+@program("layout")
 def dimensions_of_size_one() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return x.transpose(0, 1) * w, (x + w).mean(1, keepdim=True)
