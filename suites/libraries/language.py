@@ -13,22 +13,22 @@ from harness.case import Case, Made
 from suites.libraries.row import library, row
 
 VOCABULARY = 128
-_TINY = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-_ENCODER = {
+_TINY: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_ENCODER: dict[str, Any] = {
     **_TINY, "intermediate_size": 64, "max_position_embeddings": 64, "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
-_DECODER = {
+_DECODER: dict[str, Any] = {
     **_TINY, "intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64, "use_cache": False,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-_BOTH = {
+_BOTH: dict[str, Any] = {
     "vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64,
     "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "use_cache": False, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None,
 }  # fmt: skip
-_PICTURE = {
+_PICTURE: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 32,
     "patch_size": 8, "num_labels": 5,
 }  # fmt: skip
@@ -70,7 +70,7 @@ def _transformer(model: str, config: str, settings: Mapping[str, Any], feed: Cal
     return getattr(transformers, model)(made), (), feed()
 
 
-_SPEECH = {
+_SPEECH: dict[str, Any] = {
     "vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
     "conv_dim": (16, 16, 16), "conv_kernel": (10, 3, 3), "conv_stride": (5, 2, 2), "num_labels": 5,
     "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "apply_spec_augment": False,
@@ -234,9 +234,9 @@ def merged() -> Made:
     """One projection for query, key and value, two of them adapted."""
     import loralib
 
-    layers = nn.Sequential(loralib.MergedLinear(16, 48, r=2, enable_lora=[True, False, True]), nn.GELU())
-    nn.init.normal_(layers[0].lora_B)
-    return layers, (torch.randn(2, 6, 16, requires_grad=True),), {}
+    merged = loralib.MergedLinear(16, 48, r=2, enable_lora=[True, False, True])
+    nn.init.normal_(merged.lora_B)
+    return nn.Sequential(merged, nn.GELU()), (torch.randn(2, 6, 16, requires_grad=True),), {}
 
 
 @library("x_transformers", tags=("text",))
@@ -291,7 +291,9 @@ def rotary() -> Made:
     """Queries and keys rotated with a learned frequency and a decay."""
     from rotary_embedding_torch import RotaryEmbedding
 
-    return _Rotated(RotaryEmbedding(dim=8, use_xpos=True, learned_freq=True)), (torch.randn(2, 2, 6, 16),), {}
+    rotary = RotaryEmbedding(dim=8, use_xpos=True, learned_freq=True)
+    del rotary.apply_rotary_emb  # a static method among its attributes, which nothing can copy
+    return _Rotated(rotary), (torch.randn(2, 2, 6, 16),), {}
 
 
 class _Rotated(nn.Module):

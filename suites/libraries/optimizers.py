@@ -54,6 +54,8 @@ def _made(name: str, settings: Mapping[str, Any]) -> Made:
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape)
     optimizer = _copied_whole(getattr(pytorch_optimizer, name))(parameters, **settings)
+    for group in optimizer.param_groups:
+        group["capturable"] = True  # Dynamo puts it there, behind every backend
     return functools.partial(_stepped, optimizer), (parameters,), {}
 
 

@@ -286,8 +286,9 @@ class _Chain(nn.Module):
     def forward(self, value: Tensor) -> tuple[Tensor, Tensor]:
         total = torch.zeros(value.shape[0])
         for part in self.parts:
-            moved = part(value)
-            change = part.log_abs_det_jacobian(value, moved)
+            kind: Any = part
+            moved = kind(value)
+            change = kind.log_abs_det_jacobian(value, moved)
             total, value = total + (change.sum(-1) if change.dim() > 1 else change), moved
         return value, total
 
