@@ -30,7 +30,8 @@ WAYS = ("ddp", "fsdp", "tensor")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A model and its batch. `vocabulary` words, `layers` of `width` numbers; `batch` rows of `length` words."""
+    """A model and its batch. `vocabulary` words, `layers` of `width` numbers; `batch` rows of `length` words. `narrow` is
+    the dtype that FSDP's policy computes in, None for that of the parameters."""
 
     layers: int = 2
     width: int = 32
@@ -38,10 +39,11 @@ class Sizes:
     vocabulary: int = 64
     batch: int = 2
     length: int = 8
+    narrow: torch.dtype | None = None
 
 
 TINY = Sizes()
-LARGE = Sizes(layers=12, width=1024, heads=16, vocabulary=32000, batch=8, length=1024)
+LARGE = Sizes(layers=12, width=1024, heads=16, vocabulary=32000, batch=8, length=1024, narrow=torch.bfloat16)
 
 
 def model_of(sizes: Sizes) -> nn.Module:
@@ -58,8 +60,8 @@ def model_of(sizes: Sizes) -> nn.Module:
     return LlamaForCausalLM(config)
 
 
-def shared(model: nn.Module, way: str, backend: str, mesh: DeviceMesh) -> nn.Module:
-    """The model with its layers compiled on `backend`, its work shared in one of `WAYS`.
+def shared(model: nn.Module, way: str, backend: str, mesh: DeviceMesh, narrow: torch.dtype | None = None) -> nn.Module:
+    """The model with its layers compiled on `backend`, its work shared in one of `WAYS`; FSDP computes in `narrow`.
 
     Raises: ValueError for a way that there is not.
     """
@@ -72,7 +74,7 @@ def shared(model: nn.Module, way: str, backend: str, mesh: DeviceMesh) -> nn.Mod
     for layer in layers:
         _compile(layer, backend)
     if way == "fsdp":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
         for layer in layers:
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -113,7 +115,8 @@ def gradients_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def begin(device: str) -> DeviceMesh:
     """Joins the processes, which the environment names as torchrun does."""
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device == "cuda" else "gloo")
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     return init_device_mesh(device, (dist.get_world_size(),))
@@ -122,6 +125,6 @@ def begin(device: str) -> DeviceMesh:
 def prepared(way: str, backend: str, sizes: Sizes, device: str, mesh: DeviceMesh) -> tuple[nn.Module, Tensor]:
     """A model, alike in all processes, and this process's words."""
     torch.manual_seed(0)
-    model = shared(model_of(sizes).to(device), way, backend, mesh)
+    model = shared(model_of(sizes).to(device), way, backend, mesh, sizes.narrow)
     torch.manual_seed(1 if way == "tensor" else 1 + dist.get_rank())
     return model, torch.randint(0, sizes.vocabulary, (sizes.batch, sizes.length), device=device)
