@@ -30,8 +30,8 @@ WAYS = ("ddp", "fsdp", "tensor")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A model and its batch. `vocabulary` words, `layers` of `width` numbers; `batch` rows of `length` words. `narrow` is
-    the dtype that FSDP's policy computes in, None for that of the parameters."""
+    """A model and its batch. `vocabulary` words, `layers` of `width` numbers; `batch` rows of `length` words. `narrow`
+    is the dtype that FSDP computes in, None for that of the parameters."""
 
     layers: int = 2
     width: int = 32
