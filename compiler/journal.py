@@ -37,6 +37,7 @@ class Totals:
     recorded: int = 0
     apart: int = 0
     tuned: int = 0
+    failed_builds: int = 0
     products: Counter[str] = field(default_factory=Counter)
     unrecorded: Counter[str] = field(default_factory=Counter)
     uncached: Counter[str] = field(default_factory=Counter)
@@ -54,7 +55,8 @@ def totals() -> dict[str, object]:
 
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
     their reasons. `tuned` are the kernels whose tiles were chosen by measuring, `products` the products of matrices
-    with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `recorded` are the
+    with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `failed_builds`
+    are the programs that Triton failed on, so that another form of them runs. `recorded` are the
     graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by their reasons; `apart` counts those
     that could not share their memory with others, for what was held of them.
     """
@@ -68,6 +70,7 @@ def totals() -> dict[str, object]:
         "recorded": _totals.recorded,
         "apart": _totals.apart,
         "tuned": _totals.tuned,
+        "failed_builds": _totals.failed_builds,
         "products": dict(_totals.products),
         "unrecorded": dict(_totals.unrecorded),
         "uncached": dict(_totals.uncached),
@@ -197,6 +200,12 @@ def count_restored() -> None:
 def count_tuned() -> None:
     """The tiles of a kernel were chosen by measuring."""
     _totals.tuned += 1
+
+
+def count_failed_build(program: str, reason: str) -> None:
+    """Triton failed on a program as it was wanted, and another form of it runs; said once for each reason."""
+    _totals.failed_builds += 1
+    say_once(f"assay: Triton fails on {program} {reason}; it is built with others")
 
 
 def count_product(is_ours: bool) -> None:

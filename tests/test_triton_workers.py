@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from compiler import journal
 from compiler.codegen.triton import emit_programs
 from compiler.runtime import triton_workers
-from compiler.runtime.triton_build import Built, NotBuilt, Wanted, build
+from compiler.runtime.triton_build import Built, NotBuilt, Wanted, _first_that_compiles, build, diagnosed
 from compiler.runtime.triton_launch import path_of, text_of, wanted_of
 from compiler.runtime.triton_workers import Workers, receive, send
 from tests.test_cpp_kernels import RUNS
@@ -154,3 +156,41 @@ def test_a_worker_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     made.idle.put(worker)
     made.close()
     assert worker.returncode == -signal.SIGKILL
+
+
+MLIR = b"""/tmp/k.py:38:16: error: operand #0 does not dominate this use
+    v18 = v15 * v17
+module {
+  tt.func public @kernel_2(%arg0: !tt.ptr<f32>) {
+"""
+
+
+def test_what_mlir_prints_on_a_failure_is_one_line_of_the_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match=r"^operand #0 does not dominate this use$"), diagnosed():
+        os.write(2, MLIR)
+        raise RuntimeError("PassManager::run failed")
+    with diagnosed():
+        os.write(2, b"a warning\n")
+    assert capfd.readouterr().err == "a warning\n"
+
+
+def test_a_number_of_warps_that_fails_is_told_beside_the_code_of_another() -> None:
+    def compiled(warps: int) -> str:
+        if warps < 4:
+            raise RuntimeError(f"no {warps}")
+        return f"code of {warps}"
+
+    assert _first_that_compiles(compiled, (1, 2, 4, 8)) == (4, "code of 4", "with 1 warps: no 1")
+    assert _first_that_compiles(compiled, (8, 1)) == (8, "code of 8", "")
+    with pytest.raises(NotBuilt, match="with 1 warps: no 1"):
+        _first_that_compiles(compiled, (1, 2))
+
+
+def test_a_failed_build_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    journal.reset()
+    for _ in range(2):
+        journal.count_failed_build("kernel_2", "with 1 warps: operand #0 of this test")
+    assert journal.totals()["failed_builds"] == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "assay: Triton fails on kernel_2 with 1 warps: operand #0 of this test; it is built with others"
+    ]

@@ -6,11 +6,14 @@ It imports no torch, so that a worker is there in a tenth of a second.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import struct
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -58,11 +61,17 @@ class Built:
     warps: int
     shared: int
     is_plain: bool
+    failed: str = ""
+    """What Triton said of the first number of warps that it failed with, if it did."""
 
     @property
     def threads(self) -> int:
         return THREADS_OF_A_WARP * self.warps
 
+
+MLIR_ERROR = re.compile(r"^\S+:\d+:\d+: error: (.*)$", re.M)
+_errors = threading.Lock()
+"""Held while the process's standard error is a file."""
 
 ROUNDED = {"enable_fp_fusion": False, "enable_reflect_ftz": False}
 """As eager's kernels are compiled: each result is rounded, and what is less than the least normal number is no zero,
@@ -75,13 +84,18 @@ class NotBuilt(Exception):
 
 def build(wanted: Wanted) -> Built:
     """Raises: NotBuilt."""
-    found = triton_code(wanted)
+    found, failed = _compiled(wanted)
     metadata = found.metadata
-    return Built(found.kernel, found.name, metadata.num_warps, metadata.shared, _is_plain(metadata))
+    return Built(found.kernel, found.name, metadata.num_warps, metadata.shared, _is_plain(metadata), failed)
 
 
 def triton_code(wanted: Wanted) -> Any:
     """The machine code with Triton's own description of it. Raises: NotBuilt."""
+    return _compiled(wanted)[0]
+
+
+def _compiled(wanted: Wanted) -> tuple[Any, str]:
+    """The machine code, and what Triton said where it failed with another number of warps before. Raises: NotBuilt."""
     import triton  # an optional toolchain
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -97,21 +111,57 @@ def triton_code(wanted: Wanted) -> Any:
     def compiled(warps: int) -> Any:
         options = {**ROUNDED, "num_warps": warps, "debug": wanted.checks, "sanitize_overflow": False}
         options |= {"num_stages": wanted.stages} if wanted.stages else {}
-        return triton.compile(source, target=target, options=options)
+        with diagnosed():
+            return triton.compile(source, target=target, options=options)
 
-    found = _with_fewest_spills(compiled, *_first_that_compiles(compiled, wanted.warps))
-    return found if is_assembled_right(found.asm["ptx"]) else _that_adds_right(compiled, found)
+    warps, found, failed = _first_that_compiles(compiled, wanted.warps)
+    found = _with_fewest_spills(compiled, warps, found)
+    return (found if is_assembled_right(found.asm["ptx"]) else _that_adds_right(compiled, found)), failed
 
 
-def _first_that_compiles(compiled: Callable[[int], Any], numbers: Sequence[int]) -> tuple[int, Any]:
-    """A number of warps, and the code. Raises: NotBuilt where Triton fails with each."""
+def _first_that_compiles(compiled: Callable[[int], Any], numbers: Sequence[int]) -> tuple[int, Any, str]:
+    """A number of warps, the code, and what Triton said of the first number that it failed with.
+
+    Raises: NotBuilt where Triton fails with each.
+    """
     failed = ""
     for warps in numbers:
         try:
-            return warps, compiled(warps)
+            return warps, compiled(warps), failed
         except RuntimeError as error:  # a pass of Triton's own fails on some layouts, which the warps decide
-            failed = str(error)
+            failed = failed or f"with {warps} warps: {error}"
     raise NotBuilt(failed)
+
+
+@contextmanager
+def diagnosed() -> Iterator[None]:
+    """Where Triton fails meanwhile, its error says in one line what its compiler wrote to standard error: MLIR prints
+    the whole program there. What is written without a failure goes where it was meant to."""
+    with _errors, tempfile.TemporaryFile() as written:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        failure = None
+        try:
+            yield
+        except RuntimeError as error:
+            failure = error
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            written.seek(0)
+            said = written.read()
+            if failure is None:
+                os.write(2, said)
+        if failure is not None:
+            raise RuntimeError(first_error(said.decode(errors="replace")) or str(failure)) from failure
+
+
+def first_error(said: str) -> str:
+    """The first error in what MLIR has printed, without the place in the file."""
+    found = MLIR_ERROR.search(said)
+    return found[1].strip() if found else ""
 
 
 def _with_fewest_spills(compiled: Callable[[int], Any], warps: int, found: Any) -> Any:

@@ -30,7 +30,7 @@ from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Kernel
 from compiler.ir.text import show
-from compiler.journal import count_tuned
+from compiler.journal import count_failed_build, count_tuned
 from compiler.options import Options
 from compiler.runtime.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 from compiler.runtime.launch import Loaded
@@ -186,6 +186,9 @@ class Variants:
 
         Raises: BuildError where Triton fails on that as well.
         """
+        for program, answer in zip(plan.programs, answers, strict=True):
+            if failed := str(answer) if isinstance(answer, NotBuilt) else answer.failed:
+                count_failed_build(program.name, failed)
         if any(isinstance(answer, NotBuilt) for answer in answers):
             plan = self.planned(of, is_by_row=True)
             answers = workers().build_all(plan.wanted)
