@@ -32,9 +32,10 @@ def call_for(node: fx.Node, target: Callable[..., Any], first: Any, *args: Any, 
     return made
 
 
-def put_in_place(made: fx.Node, node: fx.Node) -> None:
-    """Gives a node's readers and its name to another that was made for it, and takes it out of its graph."""
+def put_in_place(made: fx.Node, node: fx.Node, *, is_moved: bool = False) -> None:
+    """Gives a node's readers and its name to another that was made for it, and takes it out of its graph. `is_moved`
+    where it was made on another device."""
     name = node.name
-    replace_node(node, made)
+    replace_node(node, made, is_moved=is_moved)
     node.graph.erase_node(node)
     made.name = name

@@ -6,7 +6,8 @@ is recorded is called once on small real tensors of the same dtypes, ranks and e
     lerp(int32[8, 1024], int32[8, 1024], 0.5)   ->   lerp(int32[2, 2], int32[2, 2], 0.5) raises NotImplementedError
 
 A kernel that refuses small tensors may refuse their sizes alone. Then it is asked again with more of the sizes, and at
-last with all of them; what is not clear after that counts as accepted. An answer is kept for the process.
+last with all of them; what is not clear after that counts as accepted. Operators whose arguments have to agree with
+sizes are asked with the sizes that they have, where these are small. An answer is kept for the process.
 
 Cost: 0.1 to 5 ms for a call unlike all before it, 40 us for any other (two cores that other work shared).
 """
@@ -32,10 +33,15 @@ DEVICES = ("cpu",)
 """A GPU's kernels are not asked: an index out of range would end the process, and a draw would move its generator."""
 OF_VALUES = (torch.ops.aten.repeat_interleave, torch.ops.aten.segment_reduce, torch.ops.aten._segment_reduce_backward)
 """Operators that take counts, whose sum is a size."""
+INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_")
+"""Operators whose kernels trust their caller that sizes agree: with others they leave their memory."""
+COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+DIMENSIONS = ("dim", "dims", "dim0", "dim1", "axis")
 LEAST, FEW = 2, 8
-"""To how many elements sizes are cut at first, and then where no argument names them."""
-MOST = 1 << 24
-"""How many elements a kernel is asked with at most."""
+"""To how many elements sizes are cut at first, and then where the kernel refuses that."""
+MOST, MOST_NAMED = 1 << 24, 1 << 12
+"""How many elements a kernel is asked with at most, and one whose arguments have to agree with sizes, none of which is
+then cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,9 @@ class Like:
     dtype: torch.dtype
     device: torch.device
 
-    def cut(self, most: int, kept: frozenset[int]) -> Like:
-        """The same with each size cut to `most`, but for those that are kept."""
-        return Like(tuple(n if n in kept else min(n, most) for n in self.shape), self.dtype, self.device)
+    def cut(self, most: int) -> Like:
+        """The same with each size cut to `most`."""
+        return Like(tuple(min(n, most) for n in self.shape), self.dtype, self.device)
 
     def filled(self, fill: Callable[..., torch.Tensor]) -> torch.Tensor:
         """A real tensor like it."""
@@ -63,8 +69,8 @@ class Asked:
     leaves: tuple[Any, ...]
     spec: pytree.TreeSpec
 
-    def cut(self, most: int, kept: frozenset[int] = frozenset()) -> Asked:
-        leaves = tuple(leaf.cut(most, kept) if isinstance(leaf, Like) else leaf for leaf in self.leaves)
+    def cut(self, most: int) -> Asked:
+        leaves = tuple(leaf.cut(most) if isinstance(leaf, Like) else leaf for leaf in self.leaves)
         return Asked(self.func, leaves, self.spec)
 
     def emptied(self, places: frozenset[tuple[int, int]]) -> Asked:
@@ -78,11 +84,6 @@ class Asked:
     @property
     def elements(self) -> int:
         return sum(math.prod(leaf.shape) for leaf in self.leaves if isinstance(leaf, Like))
-
-    @property
-    def numbers(self) -> frozenset[int]:
-        """The integers among the arguments, which may be sizes."""
-        return frozenset(leaf for leaf in self.leaves if type(leaf) is int)
 
     def run(self, fill: Callable[..., torch.Tensor]) -> Exception | None:
         """What eager raises for tensors that are filled so."""
@@ -137,7 +138,22 @@ def _is_asked(func: torch._ops.OpOverload) -> bool:
     whose values have to add up to its sizes."""
     is_view = func.is_view or torch.Tag.inplace_view in func.tags
     is_about_values = func.overloadpacket in OF_VALUES or not func._schema.returns
-    return func.namespace == "aten" and not is_view and not is_about_values
+    name = func._schema.name.removeprefix("aten::")
+    is_internal = name.startswith(INTERNAL) or "backward" in name
+    return func.namespace == "aten" and not (is_view or is_about_values or is_internal) and _has_kernel(func)
+
+
+def _has_kernel(func: torch._ops.OpOverload) -> bool:
+    """Whether a CPU can run the operator."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return any(has_kernel(func.name(), key) for key in ("CPU", *COMPOSITE))
+
+
+@functools.cache
+def _names_sizes(func: torch._ops.OpOverload) -> bool:
+    """Whether an argument may have to agree with sizes: an integer or a list of them that is no dimension."""
+    named = (argument for argument in func._schema.arguments if argument.name not in DIMENSIONS)
+    return any(str(argument.real_type).lower().endswith(("int", "int]")) for argument in named)
 
 
 def _asked(func: torch._ops.OpOverload, leaves: list[Any], spec: pytree.TreeSpec) -> Asked | None:
@@ -168,8 +184,10 @@ def _like(leaf: object) -> object:
 
 def refusal(asked: Asked) -> Exception | None:
     """What eager raises for such a call, None where it takes it or that is not clear."""
+    if _names_sizes(asked.func):
+        return None if asked.elements > MOST_NAMED else _answer(asked)
     found = None
-    for wider in (asked.cut(LEAST), asked.cut(FEW, asked.numbers), asked):
+    for wider in (asked.cut(LEAST), asked.cut(FEW), asked):
         if wider.elements > MOST:
             return found if isinstance(found, NotImplementedError) else None
         found = _answer(wider)

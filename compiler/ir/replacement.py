@@ -28,19 +28,34 @@ FIELDS = ("dtype", "device", "layout", "shape", "strides", "offset", "conj", "ne
 """What two values have in common if one may stand for the other."""
 
 
-def replace_node(node: fx.Node, by: fx.Node, takes: Callable[[fx.Node], bool] | None = None) -> None:
+def replace_node(
+    node: fx.Node, by: fx.Node, takes: Callable[[fx.Node], bool] | None = None, *, is_moved: bool = False
+) -> None:
     """Gives the readers of `node`, or those that `takes` chooses, `by` instead; what follows from how it lies is
-    derived anew.
+    derived anew. Where `is_moved`, it is on another device, which its readers compute on.
 
-    Raises: VerifyError where `by` has another dtype, device or shape.
+    Raises: VerifyError where `by` has another dtype, device or shape. Symbolic sizes may be written otherwise.
     Cost: linear in the nodes that lie otherwise because of it.
     """
     old, new = node.meta.get("val"), by.meta.get("val")
-    for field in differing(old, new, ("dtype", "device", "shape")):
+    for field in _incompatible(old, new, is_moved):
         raise VerifyError(f"{by.name} cannot stand for {node.name}: another {field}")
     readers = [user for user in node.users if takes is None or takes(user)]
     node.replace_all_uses_with(by, delete_user_cb=takes or (lambda _: True))
     derive_anew(_affected(readers, old, new))
+
+
+def _incompatible(old: object, new: object, is_moved: bool) -> Iterator[str]:
+    """The fields for which one value cannot stand for the other."""
+    yield from differing(old, new, ("dtype",) if is_moved else ("dtype", "device"))
+    for a, b in zip(_tensors(old), _tensors(new), strict=False):
+        if len(a.shape) != len(b.shape) or not all(map(_may_be_equal, a.shape, b.shape)):
+            yield "shape"
+
+
+def _may_be_equal(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
+    """Whether two sizes are equal, as far as numbers tell."""
+    return isinstance(one, torch.SymInt) or isinstance(other, torch.SymInt) or one == other
 
 
 def derive_anew(nodes: Iterable[fx.Node]) -> None:

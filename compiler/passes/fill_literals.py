@@ -79,4 +79,4 @@ def _fill(node: fx.Node, number: float, device: torch.device) -> None:
     made.meta = dict(node.meta)
     with value.fake_mode:
         made.meta["val"] = torch.empty(value.shape, dtype=value.dtype, device=device)
-    put_in_place(made, node)
+    put_in_place(made, node, is_moved=True)

@@ -28,6 +28,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler.ir.calls import call_for, called, put_in_place
+from compiler.ir.replacement import derive_anew
 from compiler.ir.roles import Program
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import is_random
@@ -193,6 +194,7 @@ def functionalize_rng(program: Program) -> int:
     keys.args = ([0] * len(rows), device)
     with _value(keys).fake_mode:
         keys.meta["val"] = torch.empty(len(rows), 2, dtype=torch.int64, device=device)
+    derive_anew(rows)
     if not rows:
         graph.erase_node(keys)
     return count

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
+from torch._subclasses.fake_tensor import FakeTensor
+
 from compiler.capture.overlap import layout_key
 from compiler.errors import Unsupported
 from compiler.ir.roles import GraphCall
@@ -38,6 +40,8 @@ class Specialized:
     def _specialize(self, args: list[object]) -> GraphCall:
         if len(self._made) >= LIMIT:
             return self._counted(f"its inputs overlap, or require grad, in more than {LIMIT} ways")
+        if any(isinstance(value, FakeTensor) for value in args):
+            return self._counted("an input is a fake tensor, which has no memory")
         try:
             return self._compile(args)
         except Unsupported as reason:

@@ -27,10 +27,10 @@ from suites.ops.operators import (
     FIRST,
     UNINITIALISED,
     Call,
-    _called,
-    _differentiated,
     _function,
     _in_place,
+    called,
+    differentiated,
     dtype_name,
     name_of,
     some,
@@ -117,9 +117,9 @@ class Cast:
 def _calls(op: Any, sample: Any, cast: Cast, mode: str) -> Iterator[tuple[str, Call]]:
     given = cast.sample(sample)
     if mode == "train":
-        yield "backward", _differentiated(op, given)
+        yield "backward", differentiated(op, given)
         return
-    yield "forward", _called(op, given)
+    yield "forward", called(op, given)
     if op.inplace_variant is not None and (call := _in_place(op, given)) is not None:
         yield "in_place", call
     if op.supports_out and op.name not in UNINITIALISED and (out := _result_of(op, sample)) is not None:
