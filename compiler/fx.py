@@ -372,10 +372,17 @@ def _remember_number(traced: object, fake: object) -> None:
 
 
 def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
+    """The mode in which Dynamo records, or else that of the examples.
+
+    Raises: Unsupported for an input of Dynamo's caller that is a fake tensor itself: no kernel can read it.
+    """
     context = TracingContext.try_get()
-    if context is not None and context.fake_mode is not None:
-        return context.fake_mode
-    return fake_mode_of(example_inputs) or FakeTensorMode()
+    mode = None if context is None else context.fake_mode
+    if mode is None:
+        return fake_mode_of(example_inputs) or FakeTensorMode()
+    if any(isinstance(value, FakeTensor) and value.fake_mode is not mode for value in example_inputs):
+        raise Unsupported("an input is a fake tensor, which has no memory")
+    return mode
 
 
 def _role(index: int, node: fx.Node, value: object) -> CallInput:

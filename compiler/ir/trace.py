@@ -31,7 +31,6 @@ from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
 from compiler.ir.strides import SYMBOLIC, Symbolic
-from compiler.ir.symbolic_views import ViewsInRows, has_symbols_of
 from compiler.ir.watch import Restrided, Watching
 from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
@@ -79,8 +78,6 @@ class Trace:
             stack.enter_context(self.fake_mode)
             if self.fake_mode.shape_env is not None:
                 stack.enter_context(enable_python_dispatcher())
-            if has_symbols_of(self.fake_mode):
-                stack.enter_context(ViewsInRows())
             stack.enter_context(decomposing(self._decompositions))
             stack.enter_context(self._proxy_mode)
             stack.enter_context(disable_autocast_cache())

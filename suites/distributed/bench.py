@@ -61,7 +61,8 @@ def _wait() -> None:
 
 def measured(way: str, backends: list[str], rounds: int, device: str, batch: int) -> dict[str, Any]:
     mesh = begin(device)
-    steps, row = {}, {"way": way, "processes": dist.get_world_size(), "backends": {}}
+    steps: dict[str, Callable[[], torch.Tensor]] = {}
+    row: dict[str, Any] = {"way": way, "processes": dist.get_world_size(), "backends": {}}
     for backend in backends:
         torch._dynamo.reset()
         before = allocated_bytes()
