@@ -313,12 +313,20 @@ class _Recorded(fx.Interpreter):
             if "saved_for_backward_idx" in kwargs:  # older versions of torch do not tell
                 mark_reads(forward, backward, kwargs["saved_for_backward_idx"])
             args = (forward, backward, *given)
+        if target is torch._check and isinstance(args[0], torch.SymBool):  # older versions of torch leave it so
+            return torch.ops.aten._assert_scalar.default(args[0], _message_of(args, kwargs))
         if target is torch.ops.higher_order.tag_activation_checkpoint and is_plain(args[0]):
             return run_region(_inside, *args, **kwargs)
         if target is torch.ops.higher_order.invoke_subgraph:
             region, _, *given = args
             return _inside(region, *given)
         return super().call_function(target, args, kwargs)
+
+
+def _message_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What a check says where it fails."""
+    message = kwargs.get("message", args[1] if len(args) > 1 else None)
+    return str(message()) if callable(message) else "Expected cond to be True, but got False"
 
 
 def _inside(region: fx.GraphModule, *args: object) -> Any:

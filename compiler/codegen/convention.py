@@ -57,7 +57,7 @@ from compiler.ir.roles import (
     Warned,
     Written,
 )
-from compiler.ir.strides import has_symbols
+from compiler.ir.strides import has_symbols, hint, is_known
 from compiler.ir.trace import UNCHECKED, is_view
 from compiler.runtime.backward_inputs import BackwardInputs, Expected
 from compiler.runtime.call import (
@@ -991,9 +991,11 @@ def laid_out_as(expected: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor
     """A function that gives a tangent the strides that the backward graph was recorded with, and its numbers plainly:
     kernels know of no lazy conjugates and negatives."""
     strides: tuple[int | torch.SymInt, ...] = expected.stride()
-    order = sorted(range(expected.dim()), key=lambda dim: (-_hint(strides[dim]), dim))
-    is_known = not any(isinstance(stride, torch.SymInt) for stride in strides)
-    return _laid_out_by(tuple(order), tuple(strides) if is_known else None, expected.dtype.is_complex)
+    order = list(range(expected.dim()))  # in rows, where a stride is only known when the program runs
+    if all(map(is_known, strides)):
+        order.sort(key=lambda dim: (-hint(strides[dim]), dim))
+    are_numbers = not any(isinstance(stride, torch.SymInt) for stride in strides)
+    return _laid_out_by(tuple(order), tuple(strides) if are_numbers else None, expected.dtype.is_complex)
 
 
 def _laid_out_by(
@@ -1015,7 +1017,3 @@ def _laid_out_by(
         return tangent.permute(order).contiguous().permute(inverse)
 
     return _made_by(laid_out, _laid_out_by, order, stride, is_complex)
-
-
-def _hint(size: int | torch.SymInt) -> int:
-    return size.node.hint if isinstance(size, torch.SymInt) else size

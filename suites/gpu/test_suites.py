@@ -29,7 +29,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 KNOWN = ledger.read(device="cuda")
-SEMANTICS = [pytest.param(c, m, id=f"{c.name}-{m}") for c in discover(["semantics"]) for m in c.modes]
+SEMANTICS = [
+    pytest.param(c, m, id=f"{c.name}-{m}")
+    for c in discover(["semantics"])
+    for m in c.modes
+    if "asserted-on-the-device" not in c.tags
+]
 EVERY, MOST = 300, 6
 """Of the batches of operators one in so many, and so many samples of one."""
 PROGRAMS = 40

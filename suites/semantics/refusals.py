@@ -10,6 +10,8 @@ from harness.case import Made
 from suites.semantics.program import integers, numbers, program
 
 refusal = "refusal"
+on_device = "asserted-on-the-device"
+"""A GPU finds these values wrong on the device, after which the process runs nothing there any more."""
 
 
 @program(refusal, modes=("infer",))
@@ -72,12 +74,12 @@ def huber_loss_of_a_negative_delta() -> Made:
     return lambda x, y: F.huber_loss(x, y, delta=-1.0), (numbers(3), numbers(3)), {}
 
 
-@program(refusal)
+@program(refusal, on_device)
 def entropy_of_a_target_above_one() -> Made:
     return F.binary_cross_entropy, (torch.full((3,), 0.5), torch.tensor([0.0, 2.0, 1.0])), {}
 
 
-@program(refusal)
+@program(refusal, on_device)
 def label_of_a_pixel_out_of_range() -> Made:
     return F.cross_entropy, (numbers(2, 3, 4), torch.full((2, 4), 3)), {}
 
