@@ -125,7 +125,7 @@ def effects_of_constants() -> Made:
     """They are not folded."""
 
     def f(w: Tensor) -> Tensor:
-        return drawn(torch.ones(3), 1) * w
+        return drawn(torch.ones(3, device=w.device), 1) * w
 
     return f, (leaf(3),), {}
 

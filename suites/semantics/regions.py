@@ -82,7 +82,7 @@ def region_of_a_program_that_is_given_back() -> Made:
 
     def f(x: Tensor, w: Tensor) -> Tensor:
         y = dropped(dropped(x, w), w)
-        x.data = torch.zeros(3, 3)
+        x.data = torch.zeros(3, 3, device=x.device)
         return y
 
     return f, (leaf(3, 3), leaf(3, 3)), {}
