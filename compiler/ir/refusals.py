@@ -144,9 +144,10 @@ def _is_asked(func: torch._ops.OpOverload) -> bool:
 
 
 def _has_kernel(func: torch._ops.OpOverload) -> bool:
-    """Whether a CPU can run the operator."""
+    """Whether a CPU can run the operator. Some names of aten's, as that of sizes, the dispatcher does not know."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return any(has_kernel(func.name(), key) for key in ("CPU", *COMPOSITE))
+    is_known = torch._C._dispatch_has_kernel(func.name())
+    return is_known and any(has_kernel(func.name(), key) for key in ("CPU", *COMPOSITE))
 
 
 @functools.cache

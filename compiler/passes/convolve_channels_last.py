@@ -26,6 +26,7 @@ import torch
 from torch import fx
 
 from compiler.ir.calls import called
+from compiler.ir.replacement import derive_anew
 from compiler.ir.roles import Program
 from compiler.ir.strides import hints, is_known, order
 from compiler.ops import kind_of
@@ -153,6 +154,7 @@ class _Layouts:
             if read not in self.restored:
                 self.restored[read] = self._restored(read)
             node.replace_input_with(read, self.restored[read])
+            derive_anew([node])
 
     def _restored(self, read: fx.Node) -> fx.Node:
         """`read` in its original layout: a copy in the order of the dimensions in memory, made right after it."""
