@@ -334,3 +334,9 @@ def input_detached_after_its_view_is_written() -> Made:
         return view
 
     return f, (leaf(3).clone(),), {}
+
+
+@program(known, modes=("infer",))
+def one_hot_of_a_transposed_index() -> Made:
+    """In rows, however the index lies."""
+    return lambda x: torch.nn.functional.one_hot(x, 7), (torch.arange(20).view(4, 5).t() % 7,), {}

@@ -217,12 +217,6 @@ def as_strided_of_a_rolled_image() -> Made:
     return lambda x: torch.as_strided(torch.roll(x, 1, 1), (4,), (1,)), (image,), {}
 
 
-@program("layout", modes=("infer",))
-def one_hot_of_a_transposed_index() -> Made:
-    """In rows, however the index lies."""
-    return lambda x: torch.nn.functional.one_hot(x, 7), (torch.arange(20).view(4, 5).t() % 7,), {}
-
-
 @program("layout")
 def along_a_dimension_of_one_element() -> Made:
     """The strides that eager gives a dimension of one element."""
