@@ -187,9 +187,9 @@ def is_free(node: fx.Node) -> bool:
 
 
 def viewed(call: fx.Node) -> fx.Node:
-    """What a chain of views begins with."""
-    while gives_memory_on(call):
-        call, _ = producer(call.args[0])  # type: ignore[arg-type]
+    """What a chain of views begins with: the view itself where it is one of a number, as the conjugate of a factor."""
+    while gives_memory_on(call) and isinstance(call.args[0], fx.Node):
+        call, _ = producer(call.args[0])
     return call
 
 

@@ -1,6 +1,8 @@
-"""Removes calls that return their argument: `detach`, `alias`, and views or expansions to the shape already had.
+"""Removes calls that return their argument: `detach`, `alias`, and views or expansions to the shape already had; and
+the conjugate of a number.
 
     b = detach(a); c = mul(b, 2)   ->   c = mul(a, 2)
+    b = _conj(2j); c = mul(a, b)   ->   c = mul(a, -2j)
 
 In a functional graph nothing is written, so whether `b` shares memory with `a` cannot be seen inside it; results that
 are views were taken out of the graph before (law: `results` of a program never name a view).
@@ -23,11 +25,23 @@ def remove_no_ops(program: Program) -> int:
     """Returns the number of calls removed."""
     removed = 0
     for node in list(program.module.graph.nodes):
-        if node.op == "call_function" and _is_no_op(node):
+        if node.target is aten._conj.default and isinstance(node.args[0], complex):
+            removed += _put_number(node, node.args[0].conjugate())
+        elif node.op == "call_function" and _is_no_op(node):
             replace_node(node, node.args[0])
             program.module.graph.erase_node(node)
             removed += 1
     return removed
+
+
+def _put_number(node: fx.Node, number: complex) -> int:
+    """Gives readers the number instead of a call that makes a tensor of it."""
+    for reader in list(node.users):
+        reader.args, reader.kwargs = fx.map_arg(
+            (reader.args, reader.kwargs), lambda read: number if read is node else read
+        )
+    node.graph.erase_node(node)
+    return 1
 
 
 def _is_no_op(node: fx.Node) -> bool:
