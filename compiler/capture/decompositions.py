@@ -74,7 +74,15 @@ def expanded(x: torch.Tensor, size: Sequence[int], *, implicit: bool = False) ->
     return wide
 
 
+def power(x: torch.Tensor, exponent: object) -> object:
+    """`pow` of booleans by True or False, which is boolean; of fakes it is of integers."""
+    if x.dtype is not torch.bool or not isinstance(exponent, bool):
+        return NotImplemented
+    return x.clone() if exponent else torch.ones_like(x)
+
+
 OWN: Decompositions = {
+    aten.pow.Tensor_Scalar: power,
     aten.expand.default: expanded,
     aten.nll_loss2d_backward.default: nll_loss_gradient,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -239,6 +240,14 @@ FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
 """The exponents for which eager does not call pow either."""
 
 
+def _is_float32(number: float) -> bool:
+    """Whether float32 holds the number."""
+    return struct.unpack("f", struct.pack("f", number))[0] == number if abs(number) < MOST_FLOAT32 else False
+
+
+MOST_FLOAT32 = torch.finfo(torch.float32).max
+
+
 @rule(Kind.pointwise, "pow.Tensor_Scalar")
 def pow_scalar(operation: Operation) -> Result:
     dtype = compute_dtype(operation)
@@ -248,6 +257,8 @@ def pow_scalar(operation: Operation) -> Result:
     special = POWERS.get(exponent) or (FLOAT_POWERS.get(exponent) if dtype.is_floating_point else None)
     if not dtype.is_floating_point and exponent < 0:
         raise Declined("a negative power of integers")
+    if dtype is torch.float32 and float(exponent).is_integer() and not _is_float32(exponent):
+        raise Declined("an exponent that is even or odd as float64 says")
     return finish(operation, special(base) if special else call("pow", base, constant(exponent, dtype)))
 
 
