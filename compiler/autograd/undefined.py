@@ -123,7 +123,7 @@ class _Removal:
         """Derives a node anew: of copies in rows where it is no view of operands that lie as they do now."""
         try:
             return derive_from_operands(node)
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # fakes of symbolic sizes raise the latter
             for operand in node.all_input_nodes:
                 if isinstance(operand.meta.get("val"), torch.Tensor) and operand not in self.undefined:
                     node.replace_input_with(operand, self._in_rows(operand, node))
