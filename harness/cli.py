@@ -5,6 +5,7 @@ assay bench    time a backend against others        2: bad usage, with the valid
 assay memory   what a training step keeps, and why  130: interrupted; the report holds what had ended
 assay compare  what changed between two reports
 assay kernels  what kernels take of a GPU, as `run --kernels` recorded
+assay selftest what the ordinary run finds of backends that are known to be wrong
 assay list     the cases of a suite
 assay env      what a report says of this machine
 """
@@ -54,6 +55,7 @@ from harness.outcome import Result
 from harness.precision import PRECISIONS
 from harness.report import Row
 from harness.run import run_case
+from harness.selftest.command import selftest
 
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
@@ -289,6 +291,7 @@ def show_environment() -> None:
         click.echo(f"{name:<14}{value if value is not None else 'none'}")
 
 
+commands.add_command(selftest)
 commands.command("env")(show_environment)
 commands.command("show-environment", hidden=True)(show_environment)
 

@@ -1,0 +1,77 @@
+"""The bank of wrong backends: each is tried in a process of its own, with a cache folder of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness import outcome
+from harness.selftest.record import Asked, Kill, Member, Tried
+from harness.selftest.wrong_backends import BANK, CORRECT
+from harness.worker import Answer, ask, cold_environment
+
+PLACE = "harness.selftest.wrong_backends"
+
+
+class WrongBackends:
+    """The bank `backends`."""
+
+    name = "backends"
+
+    def members(self) -> Sequence[Member]:
+        controls = [Member(name, "controls", said, is_right=True) for name, said in CORRECT.items()]
+        return (*controls, *(Member(fault.name, fault.kind, fault.wrong, fault.mode) for fault in BANK.values()))
+
+    def tried(self, member: Member, asked: Asked) -> Tried:
+        """Raises: RuntimeError if the process ended before its first row, which tells nothing of the backend."""
+        start = time.perf_counter()
+        processes = BANK[member.name].processes if member.name in BANK else 1
+        with cold_environment() as environment:
+            kill, rows = None, 0
+            for _ in range(processes):
+                answer = ask("harness.selftest.rows_worker", request_for(member, asked), asked.timeout_s, environment)
+                kill, count = killed_by(answer)
+                rows += count
+                if kill is not None:
+                    break
+        seconds = time.perf_counter() - start
+        killed = kill is not None
+        return Tried(
+            self.name, member.name, member.kind, member.wrong, killed, kill, seconds, rows, is_right=member.is_right
+        )
+
+
+def request_for(member: Member, asked: Asked) -> Mapping[str, Any]:
+    """The rows in the order of their cases; for a fault of one mode, the rows of that mode first."""
+    first = sorted(asked.modes, key=lambda mode: mode != member.mode)
+    pairs = [(case, mode) for case in asked.rows for mode in first]
+    if member.mode != "both":
+        pairs.sort(key=lambda pair: pair[1] != member.mode)
+    rows = [(origin, name, mode) for (origin, name), mode in pairs]
+    return {"backend": f"{PLACE}:{member.name}", "size": asked.size, "seed": asked.seed, "rows": rows}
+
+
+def killed_by(answer: Answer) -> tuple[Kill | None, int]:
+    """What the answer's last row was killed by, if it was, and how many rows ended.
+
+    Raises: RuntimeError if the process ended before its first row.
+    """
+    ended = [outcome.read(line["row"]) for line in answer.lines if "row" in line]
+    begun = [line["begins"] for line in answer.lines if "begins" in line]
+    if not begun:
+        raise RuntimeError(f"no row began: {answer.failure}")
+    if ended and ended[-1].verdict != "same":
+        return _kill_of(ended[-1]), len(ended)
+    if answer.failure is None:
+        return None, len(ended)
+    verdict, said = answer.failure
+    return Kill(*begun[-1], verdict, detail=said), len(ended)
+
+
+def _kill_of(result: outcome.Result) -> Kill:
+    row = (result.case, result.mode, result.verdict)
+    if not result.differences:
+        return Kill(*row, detail=result.detail)
+    first = result.differences[0]
+    return Kill(*row, first.field, first.path, first.detail)

@@ -1,0 +1,191 @@
+"""`assay selftest`: tries the banks of known faults with the ordinary run, and counts what it finds."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from harness import progress, report
+from harness.case import MODES, SIZES, Case
+from harness.discover import DiscoverError, discover
+from harness.environment import environment
+from harness.selftest.backends_bank import WrongBackends
+from harness.selftest.record import Asked, Bank, Member, Tried
+from harness.selftest.survivors import SurvivorsError, read
+
+SCHEMA = 1
+INTERRUPTED = 130
+BANKS: Mapping[str, Callable[[], Bank]] = {"backends": WrongBackends}
+"""The banks by the option that asks for each; a second one is a line here and an option of the command."""
+
+QUICK = ("vit", "bert", "resnet", "clip")
+"""Models of the zoo that between them have images, text, dropout, buffers that are written, and several results."""
+BY_COST = (
+    "distilbert", "vit", "bert", "llama", "resnet", "clip", "roberta", "qwen2", "gemma2", "gpt2", "mixtral", "whisper",
+    "mamba", "rwkv", "convnext", "t5", "swin", "segformer", "mobilenet_v2", "minilm",
+)  # fmt: skip
+"""The models of the zoo, those first that take the least time."""
+
+
+@click.command()
+@click.option("--backends", "banks", flag_value="backends", multiple=True, help="The wrong backends (the default).")
+@click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="The programs to try them on.")
+@click.option("--filter", "text", default="", metavar="TEXT", help="Only faults whose name or kind contains TEXT.")
+@click.option("--quick", is_flag=True, help=f"On {len(QUICK)} models of the zoo: {', '.join(QUICK)}.")
+@click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Faults tried at a time.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=1800.0,
+              show_default=True, metavar="S", help="Seconds that all the rows of one fault may take.")  # fmt: skip
+@click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
+              metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
+def selftest(
+    banks: tuple[str, ...], suite: str, text: str, quick: bool, size: str, seed: int, jobs: int, timeout_s: float,
+    json_path: Path | None,
+) -> None:  # fmt: skip
+    """Try backends that are known to be wrong with the ordinary run, and say which of them it finds.
+
+    Each is run on SUITE in both modes, until a row is not `same`: by that row it is killed. Controls, which are right,
+    are run on all rows. Exit 0: every control is `same`, and every survivor has its reason in the table
+    harness/selftest/survivors.toml.
+    """
+    console = progress.terminal_beside(json_path)
+    chosen = [BANKS[name]() for name in dict.fromkeys(banks or BANKS)]
+    asked = Asked(rows_of(suite, quick), MODES, size, seed, timeout_s)
+    wanted = [(bank, member) for bank in chosen for member in bank.members() if text in f"{member.kind} {member.name}"]
+    if not wanted:
+        raise click.UsageError(f"--filter {text!r} leaves no fault")
+    found, interrupted = try_all(console, wanted, asked, jobs)
+    if json_path is not None:
+        report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
+    show(console, found)
+    sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
+
+
+def rows_of(suite: str, quick: bool) -> tuple[tuple[str, str], ...]:
+    """The cases to try faults on, the cheapest first. Raises: click.UsageError for a suite without any."""
+    try:
+        cases = discover([f"{suite}.{name}" for name in QUICK] if quick and suite == "zoo" else [suite])
+    except DiscoverError as error:
+        raise click.UsageError(str(error)) from error
+    return tuple((case.origin, case.name) for case in sorted(cases, key=_cost))
+
+
+def _cost(case: Case) -> int:
+    name = case.name.rpartition(".")[2]
+    return BY_COST.index(name) if name in BY_COST else len(BY_COST)
+
+
+def try_all(
+    console: Console, wanted: Sequence[tuple[Bank, Member]], asked: Asked, jobs: int
+) -> tuple[list[Tried], bool]:
+    """What each came to, in the order of `wanted`, and whether the run was interrupted.
+
+    Raises: click.UsageError for a table of survivors that cannot be read; RuntimeError for a process that tells
+    nothing.
+    """
+    try:
+        reasons = read()
+    except SurvivorsError as error:
+        raise click.UsageError(str(error)) from error
+    done: dict[str, Tried] = {}
+    interrupted = False
+    try:
+        for tried in _as_they_end(console, wanted, asked, jobs, reasons):
+            done[tried.name] = tried
+    except KeyboardInterrupt:
+        interrupted = True
+    return [done[member.name] for _, member in wanted if member.name in done], interrupted
+
+
+def _as_they_end(
+    console: Console,
+    wanted: Sequence[tuple[Bank, Member]],
+    asked: Asked,
+    jobs: int,
+    reasons: Mapping[tuple[str, str], str],
+) -> Iterator[Tried]:
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        running: list[Future[Tried]] = [pool.submit(bank.tried, member, asked) for bank, member in wanted]
+        with progress.progress(console, len(wanted)) as shown:
+            for future in as_completed(running):
+                tried = future.result()
+                tried = dataclasses.replace(tried, reason=reasons.get((tried.bank, tried.name), ""))
+                shown.end(line_of(tried))
+                yield tried
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def line_of(tried: Tried) -> Text:
+    """How one fared: its name, whether it was killed, by what."""
+    word = {(True, False): "killed", (False, False): "survived", (True, True): "accused", (False, True): "same"}
+    style = "green" if tried.passes and not tried.reason else "yellow" if tried.passes else "bold red"
+    line = Text(f"{tried.kind}: {tried.name}  ") + Text(word[tried.killed, tried.is_right], style=style)
+    told = str(tried.by) if tried.by else tried.reason
+    return line + Text(f"  {told}  [{tried.rows} rows, {tried.seconds:.0f} s]")
+
+
+def show(console: Console, found: Sequence[Tried]) -> None:
+    """A row a kind, then everything that fails by name, then the totals."""
+    table = progress.table(("kind", "survived"), ("faults", "killed"))
+    faults = [each for each in found if not each.is_right]
+    for kind in dict.fromkeys(each.kind for each in faults):
+        own = [each for each in faults if each.kind == kind]
+        left = ", ".join(each.name for each in own if not each.killed)
+        table.add_row(kind, left, str(len(own)), str(sum(each.killed for each in own)))
+    console.print(table)
+    for each in found:
+        if not each.passes or each.reason:
+            console.print(line_of(each) + Text(f"\n  {each.wrong}{_stale(each)}"), soft_wrap=True)
+    console.print(Text(totals_line(found), style="bold"), soft_wrap=True)
+
+
+def _stale(tried: Tried) -> str:
+    is_stale = tried.killed and tried.reason and not tried.is_right
+    return "\n  The table of survivors excuses it: take the entry out." if is_stale else ""
+
+
+def totals(found: Sequence[Tried]) -> dict[str, int]:
+    """How many faults and controls there were, and what became of them."""
+    faults = [each for each in found if not each.is_right]
+    count = Counter(killed=0, explained=0, unexplained=0)
+    count.update("killed" if each.killed else "explained" if each.reason else "unexplained" for each in faults)
+    controls = [each for each in found if each.is_right]
+    accused = sum(each.killed for each in controls)
+    return {"faults": len(faults), **count, "controls": len(controls), "accused": accused}
+
+
+def totals_line(found: Sequence[Tried]) -> str:
+    count = totals(found)
+    share = report.percent(count["killed"] / count["faults"]) if count["faults"] else report.UNKNOWN
+    return (
+        f"{count['killed']} of {count['faults']} faults killed ({share}), {count['explained']} survive with a reason, "
+        f"{count['unexplained']} without; {count['accused']} of {count['controls']} controls accused"
+    )
+
+
+def document(found: Sequence[Tried], facts: Mapping[str, Any], interrupted: bool) -> dict[str, Any]:
+    """The JSON report: totals, and a record for each fault and each control."""
+    results = [{**dataclasses.asdict(each), "passes": each.passes} for each in found]
+    kinds = {kind: totals([each for each in found if each.kind == kind]) for kind in {each.kind for each in found}}
+    return report.finite(  # type: ignore[no-any-return]
+        {
+            "schema": SCHEMA,
+            "environment": dict(facts),
+            "interrupted": interrupted,
+            "totals": totals(found),
+            "kinds": dict(sorted(kinds.items())),
+            "results": results,
+        }
+    )

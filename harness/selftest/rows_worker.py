@@ -1,0 +1,55 @@
+"""The process in which a backend is tried: rows one by one through `run_case`, until one is not `same`.
+
+    python -m harness.selftest.rows_worker REQUEST ANSWER
+
+The request: `{"backend", "size", "seed", "rows": [[origin, case, mode], ...]}`. The answer has a line for each row
+as it begins, `{"begins": [case, mode]}`, and one when it has ended, `{"row": {...}}`; so a row that ends the process
+is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.case import Case
+from harness.discover import discover
+from harness.report import finite
+from harness.run import run_case
+
+
+def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Runs the rows of a request in order and says how each ended; the first that is not `same` is the last."""
+    for origin, name, mode in request["rows"]:
+        say({"begins": [name, mode]})
+        result = run_case(_case(origin, name), mode, request["backend"], size=request["size"], seed=request["seed"])
+        say({"row": finite(dataclasses.asdict(result))})
+        if result.verdict != "same":
+            return
+
+
+def _case(origin: str, name: str) -> Case:
+    (found,) = [case for case in discover((origin,)) if case.name == name]
+    return found
+
+
+def main(request: Path, answer: Path) -> None:
+    """Answers with one line of JSON an event, each written at once."""
+    with answer.open("a") as file:
+
+        def say(event: dict[str, Any]) -> None:
+            file.write(json.dumps(event) + "\n")
+            file.flush()
+
+        try_rows(json.loads(request.read_text()), say)
+    sys.stdout.flush()
+    os._exit(0)  # what a wrong backend has left behind may not let the interpreter end
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,31 @@
+"""Backends that give the program back to eager, and say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch._dynamo
+from torch import fx
+
+from harness.selftest.wrong_backends.registry import Run, wrong
+
+
+@wrong("given back")
+def suppresses_its_errors(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Compiling raises KeyError, which Dynamo is told to suppress: all of the program is eager's."""
+    torch._dynamo.config.suppress_errors = True
+    raise KeyError("aten.native_layer_norm.default")
+
+
+@wrong("given back")
+def skips_frames(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Every frame is skipped as if it held nothing to compile: all of the program is eager's."""
+    raise torch._dynamo.exc.SkipFrame("nothing to do")
+
+
+@wrong("given back")
+def compiles_once(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """A function is compiled for one size and one mode; all others run in eager."""
+    torch._dynamo.config.recompile_limit = 1
+    return graph.forward

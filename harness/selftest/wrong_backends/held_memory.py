@@ -1,0 +1,62 @@
+"""Objects that are held after the call is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from harness.selftest.wrong_backends.exact import is_buffer, is_parameter, names_of_inputs
+from harness.selftest.wrong_backends.registry import Run, wrong
+
+
+@wrong("held memory")
+def keeps_all_results(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """The results of every call are kept alive."""
+    kept: list[Sequence[Any]] = []
+
+    def run(*args: Any) -> Sequence[Any]:
+        kept.append(graph.forward(*args))
+        return kept[-1]
+
+    return run
+
+
+@wrong("held memory")
+def keeps_all_inputs(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """The inputs of every call are kept alive."""
+    names, kept = names_of_inputs(graph), []
+
+    def run(*args: Any) -> Sequence[Any]:
+        pairs = zip(names, args, strict=True)
+        kept.append([arg for name, arg in pairs if not is_parameter(arg) and not is_buffer(name)])
+        return graph.forward(*args)  # type: ignore[no-any-return]
+
+    return run
+
+
+@wrong("held memory")
+def keeps_the_last_inputs(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """The inputs of the last call are kept alive after the caller has let go of them."""
+    names, kept = names_of_inputs(graph), []
+
+    def run(*args: Any) -> Sequence[Any]:
+        pairs = zip(names, args, strict=True)
+        kept[:] = [arg for name, arg in pairs if not is_parameter(arg) and not is_buffer(name)]
+        return graph.forward(*args)  # type: ignore[no-any-return]
+
+    return run
+
+
+@wrong("held memory")
+def grows_with_every_call(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """A megabyte more is held after every call."""
+    kept: list[Tensor] = []
+
+    def run(*args: Any) -> Sequence[Any]:
+        kept.append(torch.zeros(1 << 18))
+        return graph.forward(*args)  # type: ignore[no-any-return]
+
+    return run
