@@ -43,11 +43,11 @@ class WrongBackends:
 
 
 def request_for(member: Member, asked: Asked) -> Mapping[str, Any]:
-    """The rows in the order of their cases; for a fault of one mode, the rows of that mode first."""
-    first = sorted(asked.modes, key=lambda mode: mode != member.mode)
-    pairs = [(case, mode) for case in asked.rows for mode in first]
+    """The rows in the order of their cases; for a fault of one mode, the rows of that mode first or alone."""
+    pairs = [(case, mode) for case in asked.rows for mode in asked.modes]
     if member.mode != "both":
         pairs.sort(key=lambda pair: pair[1] != member.mode)
+        pairs = [pair for pair in pairs if pair[1] == member.mode or not asked.own_mode_only]
     rows = [(origin, name, mode) for (origin, name), mode in pairs]
     return {"backend": f"{PLACE}:{member.name}", "size": asked.size, "seed": asked.seed, "rows": rows}
 

@@ -64,6 +64,8 @@ class Asked:
     size: str = "tiny"
     seed: int = 0
     timeout_s: float = 1800.0
+    own_mode_only: bool = False
+    """Whether a fault that shows in one mode is tried in that mode alone."""
 
 
 class Bank(Protocol):

@@ -147,4 +147,4 @@ def on_copies(graph: fx.GraphModule, args: Sequence[Any]) -> tuple[Sequence[Any]
     copies = [arg.clone() if isinstance(arg, Tensor) and not arg.requires_grad else arg for arg in args]
     results = graph.forward(*copies)
     pairs = [(arg, made) for arg, made in zip(args, copies, strict=True) if made is not arg]
-    return results, [(arg, made) for arg, made in pairs if made.is_inference() or made._version]
+    return results, [(arg, made) for arg, made in pairs if not torch.equal(arg, made)]

@@ -51,13 +51,15 @@ def multiplies_in_bfloat16(graph: fx.GraphModule, example_inputs: Sequence[objec
 
     def edit(node: fx.Node) -> None:
         if name_of(node) in ("linear", "conv2d", "matmul"):
-            node.args, node.target, node.op = (node.target, *node.args), _on_rounded, "call_function"
+            with node.graph.inserting_before(node):
+                rounded = [node.graph.call_function(_rounded, (operand,)) for operand in node.args[:2]]
+            node.args = (*rounded, *node.args[2:])
 
     return edited(graph, edit).forward  # type: ignore[no-any-return]
 
 
-def _on_rounded(operator: Any, *args: Any, **kwargs: Any) -> Any:
-    return operator(*(arg.bfloat16().to(arg.dtype) if is_real(arg) else arg for arg in args), **kwargs)
+def _rounded(operand: Any) -> Any:
+    return operand.bfloat16().to(operand.dtype) if is_real(operand) else operand
 
 
 @wrong("operators")

@@ -55,9 +55,13 @@ class _Inside:
 
 
 def _with_own_graph(graph: fx.GraphModule, raises: type[Exception] | None = None) -> Run:
+    """The graph as one autograd function; as it is where a result is a view, which a function returns as none."""
+    values = [node.meta.get("example_value") for node in graph.graph.output_node().all_input_nodes]
+    has_views = any(isinstance(each, Tensor) and each._is_view() for each in values)
+
     def run(*args: Any) -> Sequence[Any]:
         inside = _Inside(graph, args, raises)
-        if not torch.is_grad_enabled() or not inside.where:
+        if not torch.is_grad_enabled() or not inside.where or has_views:
             return graph.forward(*args)  # type: ignore[no-any-return]
         ends = iter(_OwnGraph.apply(inside, *(args[n] for n in inside.where)))
         return [next(ends) if isinstance(each, Tensor) and each.requires_grad else each for each in inside.results]

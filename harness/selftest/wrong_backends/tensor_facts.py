@@ -16,6 +16,8 @@ def transposes_memory(graph: fx.GraphModule, example_inputs: Sequence[object]) -
     """The largest result has its dimensions in reverse order in memory."""
 
     def change(result: Tensor) -> Tensor:
+        if result.dim() < 2:
+            return result
         turned = result.detach().permute(*reversed(range(result.dim()))).contiguous()
         result.data = turned.permute(*reversed(range(result.dim())))
         return result
