@@ -66,7 +66,8 @@ def killed_by(answer: Answer) -> tuple[Kill | None, int]:
     if answer.failure is None:
         return None, len(ended)
     verdict, said = answer.failure
-    return Kill(*begun[-1], verdict, detail=said), len(ended)
+    case, mode = begun[-1]
+    return Kill(case, mode, verdict, detail=said), len(ended)
 
 
 def _kill_of(result: outcome.Result) -> Kill:

@@ -33,7 +33,7 @@ def copies_the_graph(graph: fx.GraphModule, example_inputs: Sequence[object]) ->
 @correct
 def runs_ahead_of_time(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """Torch's own `aot_eager`: forward and backward traced ahead of time, run by eager."""
-    return torch._dynamo.lookup_backend("aot_eager")(graph, example_inputs)  # type: ignore[no-any-return]
+    return torch._dynamo.lookup_backend("aot_eager")(graph, example_inputs)  # type: ignore[no-any-return, arg-type]
 
 
 @correct

@@ -27,7 +27,8 @@ def keeps_all_results(graph: fx.GraphModule, example_inputs: Sequence[object]) -
 @wrong("held memory")
 def keeps_all_inputs(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """The inputs of every call are kept alive."""
-    names, kept = names_of_inputs(graph), []
+    names = names_of_inputs(graph)
+    kept: list[list[Any]] = []
 
     def run(*args: Any) -> Sequence[Any]:
         pairs = zip(names, args, strict=True)
@@ -40,7 +41,8 @@ def keeps_all_inputs(graph: fx.GraphModule, example_inputs: Sequence[object]) ->
 @wrong("held memory")
 def keeps_the_last_inputs(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """The inputs of the last call are kept alive after the caller has let go of them."""
-    names, kept = names_of_inputs(graph), []
+    names = names_of_inputs(graph)
+    kept: list[Any] = []
 
     def run(*args: Any) -> Sequence[Any]:
         pairs = zip(names, args, strict=True)

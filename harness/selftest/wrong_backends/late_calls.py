@@ -107,7 +107,8 @@ def memoises_by_address(graph: fx.GraphModule, example_inputs: Sequence[object])
 
 def _with_stale(graph: fx.GraphModule, is_stale: Callable[[str, Any], bool], first_stale: int = 2) -> Run:
     """Inputs that are stale have the numbers that they had in the call before the first stale one."""
-    names, kept, count = names_of_inputs(graph), [], 0
+    names, count = names_of_inputs(graph), 0
+    kept: list[Tensor | None] = []
 
     def run(*args: Any) -> Sequence[Any]:
         nonlocal count

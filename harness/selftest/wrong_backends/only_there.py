@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from compiler.options import Options
-from harness.selftest.wrong_backends.exact import changed_results, is_parameter, is_real
+from harness.selftest.wrong_backends.exact import changed_results, is_parameter, is_real, name_of
 from harness.selftest.wrong_backends.registry import Run, wrong
 
 
@@ -24,7 +24,7 @@ def _scaled_where(graph: fx.GraphModule, is_wrong: Callable[[Sequence[Any]], boo
 
 
 def _operators(graph: fx.GraphModule) -> tuple[str, ...]:
-    return tuple(str(node.target) for node in graph.graph.nodes if node.op not in ("placeholder", "output"))
+    return tuple(name_of(node) for node in graph.graph.nodes if node.op not in ("placeholder", "output"))
 
 
 _shapes: dict[tuple[str, ...], object] = {}
