@@ -171,7 +171,10 @@ def _copied_where_others_receive(leaves: Iterable[torch.Tensor]) -> Iterator[Non
             hook.remove()
 
 
-def _copied_if_held(holders: int, gradient: torch.Tensor) -> torch.Tensor | None:
+def _copied_if_held(holders: int, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """A copy, or None to leave the gradient as it is. A formula may leave it undefined: hooks are called even then."""
+    if gradient is None:
+        return None
     return gradient.clone() if gradient._is_view() and holders_of(gradient) > holders else None
 
 

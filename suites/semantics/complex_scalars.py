@@ -43,3 +43,15 @@ def sums_and_powers() -> Made:
 @program(scalar)
 def absolute_values_and_angles_of_what_is_transposed() -> Made:
     return lambda z: (z.t().abs(), z.t().angle(), (z.mT * 1j).abs()), (_complex(2, 3),), {}
+
+
+@program(scalar)
+def undefined_gradient_of_complex() -> Made:
+    """A count of numbers that are not zero: its formula leaves the gradient of complex ones undefined, not zero."""
+    return lambda z: (torch.linalg.vector_norm(z * 1j, 0, -1), (z * 2).abs()), (_complex(2, 3),), {}
+
+
+@program(scalar)
+def only_an_undefined_gradient_of_complex() -> Made:
+    """It stays None."""
+    return lambda z: torch.linalg.vector_norm(z, 0, -1), (_complex(2, 3),), {}
