@@ -24,6 +24,12 @@ REFUSED: list[tuple[Any, tuple[Any, ...], type[Exception]]] = [
     (aten.smooth_l1_loss.default, (torch.ones(3), torch.ones(3), 1, -1.0), RuntimeError),
     (aten.max_pool2d_with_indices.default, (torch.ones(1, 1, 8, 8), [3, 3], [3, 3], [2, 2]), RuntimeError),
 ]
+LARGE = torch.ones(64, 128)
+INTO: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    (aten.slice_scatter.out, (LARGE, LARGE[:1], 0, 0, 1), {"out": LARGE.to(torch.complex64)}),
+    (aten.native_batch_norm.out, (torch.ones(2, 3, 4), None, None, None, None, True, 0.1, 1e-5),
+     {"out": torch.ones(2, 3, 4, dtype=torch.int32), "save_mean": torch.ones(3), "save_invstd": torch.ones(3)}),
+]  # fmt: skip
 TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.lerp.Scalar, (torch.ones(3), torch.ones(3), 0.5)),
     (aten.max_pool2d_with_indices.default, (torch.ones(1, 1, 28, 28), [7, 7])),
@@ -43,6 +49,15 @@ def test_refusals_are_eagers(func: Any, args: tuple[Any, ...], error: type[Excep
         refuse_call(func, args, {})
     with pytest.raises(type(ours.value)):
         func(*args)
+
+
+@pytest.mark.parametrize(("func", "args", "into"), INTO, ids=lambda value: str(value)[:40])
+def test_refusals_of_results_are_eagers(func: Any, args: tuple[Any, ...], into: dict[str, Any]) -> None:
+    """Also of large tensors and of operators that are not asked otherwise: `out=` is there for a user alone."""
+    with pytest.raises(RuntimeError) as ours:
+        refuse_call(func, args, into)
+    with pytest.raises(type(ours.value)):
+        func(*args, **into)
 
 
 @pytest.mark.parametrize(("func", "args"), TAKEN, ids=lambda value: str(value)[:40])

@@ -41,7 +41,7 @@ LEAST, FEW = 2, 8
 """To how many elements sizes are cut at first, and then where the kernel refuses that."""
 MOST, MOST_NAMED = 1 << 24, 1 << 12
 """How many elements a kernel is asked with at most, and one whose arguments have to agree with sizes, none of which is
-then cut."""
+then cut. Calls with `out=` are rare, and asked with more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,18 @@ def _is_asked(func: torch._ops.OpOverload) -> bool:
     whose values have to add up to its sizes."""
     is_view = func.is_view or torch.Tag.inplace_view in func.tags
     is_about_values = func.overloadpacket in OF_VALUES or not func._schema.returns
+    is_trusting = _is_internal(func) and not _is_into(func)
+    return func.namespace == "aten" and not (is_view or is_about_values or is_trusting) and _has_kernel(func)
+
+
+def _is_internal(func: torch._ops.OpOverload) -> bool:
     name = func._schema.name.removeprefix("aten::")
-    is_internal = name.startswith(INTERNAL) or "backward" in name
-    return func.namespace == "aten" and not (is_view or is_about_values or is_internal) and _has_kernel(func)
+    return name.startswith(INTERNAL) or "backward" in name
+
+
+def _is_into(func: torch._ops.OpOverload) -> bool:
+    """Whether a user calls it so with `out=`, whose dtype a kernel alone may check."""
+    return any(argument.is_out for argument in func._schema.arguments)
 
 
 def _has_kernel(func: torch._ops.OpOverload) -> bool:
@@ -185,8 +194,9 @@ def _like(leaf: object) -> object:
 
 def refusal(asked: Asked) -> Exception | None:
     """What eager raises for such a call, None where it takes it or that is not clear."""
-    if _names_sizes(asked.func):
-        return None if asked.elements > MOST_NAMED else _answer(asked)
+    if _names_sizes(asked.func) or _is_internal(asked.func):
+        most = MOST if _is_into(asked.func) else MOST_NAMED
+        return None if asked.elements > most else _answer(asked)
     found = None
     for wider in (asked.cut(LEAST), asked.cut(FEW), asked):
         if wider.elements > MOST:
