@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness.backends import Backend, promises_bits, resolve
 from harness.case import Case
+from harness.compare import _plus_zero
 from harness.direct import without_dynamo
 from harness.memory import bits
 from harness.run import run_case
@@ -87,3 +88,9 @@ def test_where_eager_is_not_itself_rounding_is_excused() -> None:
 def test_who_promises_bits(name: str, promised: bool) -> None:
     assert promises_bits(name) == resolve(name).has_eagers_bits == promised
     assert name.startswith("assay-aot") or without_dynamo(name).has_eagers_bits == promised
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float16, torch.float32, torch.complex64])
+def test_signs_of_zero_are_taken_off_in_every_dtype(dtype: torch.dtype) -> None:
+    plain = _plus_zero(torch.tensor([-0.0, 0.0, 1.5]).to(dtype))
+    assert plain.dtype is dtype and bits(plain).equal(bits(torch.tensor([0.0, 0.0, 1.5]).to(dtype)))

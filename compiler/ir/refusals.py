@@ -138,8 +138,9 @@ def _is_asked(func: torch._ops.OpOverload) -> bool:
     whose values have to add up to its sizes."""
     is_view = func.is_view or torch.Tag.inplace_view in func.tags
     is_about_values = func.overloadpacket in OF_VALUES or not func._schema.returns
-    is_trusting = _is_internal(func) and not _is_into(func)
-    return func.namespace == "aten" and not (is_view or is_about_values or is_trusting) and _has_kernel(func)
+    is_called_by_torch_alone = _is_internal(func) and not _is_into(func)
+    is_left = is_view or is_about_values or is_called_by_torch_alone
+    return func.namespace == "aten" and not is_left and _has_kernel(func)
 
 
 def _is_internal(func: torch._ops.OpOverload) -> bool:

@@ -240,12 +240,13 @@ FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
 """The exponents for which eager does not call pow either."""
 
 
+MOST_FLOAT32 = torch.finfo(torch.float32).max
+
+
 def _is_float32(number: float) -> bool:
     """Whether float32 holds the number."""
-    return struct.unpack("f", struct.pack("f", number))[0] == number if abs(number) < MOST_FLOAT32 else False
-
-
-MOST_FLOAT32 = torch.finfo(torch.float32).max
+    is_in_range = abs(number) < MOST_FLOAT32
+    return is_in_range and struct.unpack("f", struct.pack("f", number))[0] == number
 
 
 @rule(Kind.pointwise, "pow.Tensor_Scalar")

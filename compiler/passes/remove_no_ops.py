@@ -26,7 +26,8 @@ def remove_no_ops(program: Program) -> int:
     removed = 0
     for node in list(program.module.graph.nodes):
         if node.target is aten._conj.default and isinstance(node.args[0], complex):
-            removed += _put_number(node, node.args[0].conjugate())
+            _put_number(node, node.args[0].conjugate())
+            removed += 1
         elif node.op == "call_function" and _is_no_op(node):
             replace_node(node, node.args[0])
             program.module.graph.erase_node(node)
@@ -34,14 +35,13 @@ def remove_no_ops(program: Program) -> int:
     return removed
 
 
-def _put_number(node: fx.Node, number: complex) -> int:
+def _put_number(node: fx.Node, number: complex) -> None:
     """Gives readers the number instead of a call that makes a tensor of it."""
     for reader in list(node.users):
         reader.args, reader.kwargs = fx.map_arg(
             (reader.args, reader.kwargs), lambda read: number if read is node else read
         )
     node.graph.erase_node(node)
-    return 1
 
 
 def _is_no_op(node: fx.Node) -> bool:

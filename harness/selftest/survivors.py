@@ -2,7 +2,7 @@
 
 [[survivor]]
 bank = "backends"
-name = "negates_zeros"
+name = "replaces_nan_by_zero"
 reason = "one sentence: why no ordinary program can show it"
 """
 

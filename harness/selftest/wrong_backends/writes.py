@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,72 +18,60 @@ def drops_write_back(graph: fx.GraphModule, example_inputs: Sequence[object]) ->
     return lambda *args: graph.forward(*(arg.clone() if isinstance(arg, Tensor) else arg for arg in args))
 
 
-@wrong("writes", "train")
-def drops_the_last_write(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
-    """Of the buffers that the graph writes, the last keeps its numbers."""
+Written = list[tuple[Tensor, Tensor]]
+"""Each buffer that the graph writes, with what it writes there."""
+
+
+def _writing(graph: fx.GraphModule, write: Callable[[Written], None]) -> Run:
+    """Runs the graph on copies and leaves its writes to `write`."""
 
     def run(*args: Any) -> Sequence[Any]:
         results, written = on_copies(graph, args)
-        for buffer, made in written[:-1]:
-            buffer.copy_(made)
+        write(written)
         return results
 
     return run
+
+
+def _write(written: Written) -> None:
+    for buffer, made in written:
+        buffer.copy_(made)
+
+
+@wrong("writes", "train")
+def drops_the_last_write(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Of the buffers that the graph writes, the last keeps its numbers."""
+    return _writing(graph, lambda written: _write(written[:-1]))
 
 
 @wrong("writes", "train")
 def drops_counts(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """Integers that the graph counts up in buffers stay as they are."""
-
-    def run(*args: Any) -> Sequence[Any]:
-        results, written = on_copies(graph, args)
-        for buffer, made in written:
-            if buffer.is_floating_point():
-                buffer.copy_(made)
-        return results
-
-    return run
+    return _writing(graph, lambda written: _write([pair for pair in written if pair[0].is_floating_point()]))
 
 
 @wrong("writes", "train")
 def doubles_writes(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """What a call changes in a buffer is changed by twice as much."""
-
-    def run(*args: Any) -> Sequence[Any]:
-        results, written = on_copies(graph, args)
-        for buffer, made in written:
-            buffer.copy_(2 * made - buffer)
-        return results
-
-    return run
+    return _writing(graph, lambda written: _write([(buffer, 2 * made - buffer) for buffer, made in written]))
 
 
 @wrong("writes", "train")
 def delays_writes(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """What a call writes is there after the next call."""
-    pending: list[tuple[Tensor, Tensor]] = []
+    pending: Written = []
 
-    def run(*args: Any) -> Sequence[Any]:
-        results, written = on_copies(graph, args)
-        for buffer, made in pending:
-            buffer.copy_(made)
+    def write(written: Written) -> None:
+        _write(pending)
         pending[:] = written
-        return results
 
-    return run
+    return _writing(graph, write)
 
 
 @wrong("writes", "train")
 def hides_writes_from_versions(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
     """Buffers are written without a new version, so that autograd cannot tell."""
-
-    def run(*args: Any) -> Sequence[Any]:
-        results, written = on_copies(graph, args)
-        for buffer, made in written:
-            buffer.data.copy_(made)
-        return results
-
-    return run
+    return _writing(graph, lambda written: _write([(buffer.data, made) for buffer, made in written]))
 
 
 @wrong("writes")
