@@ -65,3 +65,15 @@ def loses_a_rounding(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Co
         return (torch.mul(first, 1.003) if is_real else first, *rest)
 
     return run
+
+
+def keeps_the_first_numbers(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Compiled:
+    """The Python numbers, and tensors of no dimensions, of the first call are those of every call."""
+    kept: list[object] = []
+
+    def run(*args: object) -> object:
+        kept[:] = kept or [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+        pairs = zip(args, kept, strict=True)
+        return gm.forward(*(arg if isinstance(arg, Tensor) and arg.dim() else first for arg, first in pairs))
+
+    return run
