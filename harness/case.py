@@ -43,6 +43,8 @@ class Case:
     shapes: tuple[str, ...] = ("static",)
     """How sizes are compiled where a run does not say: as constants, or with `torch.compile(dynamic=True)`."""
     scenario: Callable[..., Any] | None = None
+    numbers: tuple[tuple[Any, ...], ...] = ()
+    """What each call is given after the arguments; there are as many calls then. None: the calls are alike."""
 
     def make(self, size: str) -> Made:
         """The callable with its arguments. The harness seeds torch's RNG before it calls this."""

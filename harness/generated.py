@@ -13,7 +13,7 @@ from harness.outcome import Result
 
 class Program(Protocol):
     """A generated program. Its text defines `inputs()` and `program(*inputs)`, and needs torch alone; it may define a
-    case's `scenario(program, *inputs)` too."""
+    case's `scenario(program, *inputs)` too, and `NUMBERS`: what each call is given after the inputs."""
 
     def source(self) -> str: ...
 
@@ -76,4 +76,7 @@ def case_of(source: str, name: str) -> Case:
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<{name}>", "exec"), namespace)
     function, inputs, scenario = namespace["program"], namespace["inputs"], namespace.get("scenario")
-    return Case(name, lambda: (function, inputs(), {}), MODES, ("fresh",), ("tiny",), scenario=scenario)
+    numbers = tuple(namespace.get("NUMBERS", ()))
+    return Case(
+        name, lambda: (function, inputs(), {}), MODES, ("fresh",), ("tiny",), scenario=scenario, numbers=numbers
+    )

@@ -36,7 +36,8 @@ from harness.shrink import shrink
 
 CALLS = 3
 ALONE = "eager"
-"""Dynamo with nothing behind it: what fails there too is no fault of a backend."""
+"""Dynamo with nothing behind it: what fails there too is no fault of a backend. Sizes are symbols where they are in
+the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ def _told(program: Program, result: Result, raises: bool, device: str) -> dict[s
 
 def _alone(program: Program, result: Result, device: str) -> str:
     """What Dynamo with nothing behind it comes to: `as much` where it fails in the same way."""
-    alone = tried(program, result.mode, ALONE, device)
+    is_dynamic = "dynamic" in result.backend.split(",")
+    alone = tried(program, result.mode, f"{ALONE},dynamic" if is_dynamic else ALONE, device)
     if alone.verdict == "same" or result.verdict == "same":
         return alone.verdict
     return "as much" if kind_of(alone).includes(kind_of(result)) else alone.verdict

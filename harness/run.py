@@ -78,7 +78,8 @@ def run_case(
     is_poked: bool = True,
     looks_beside: bool | None = None,
 ) -> Result:
-    """One case in one mode on one backend, observed over `steps` steps and held against eager.
+    """One case in one mode on one backend, observed over `steps` steps and held against eager; over as many as it has
+    `numbers`, if it has any.
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
     only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
@@ -97,6 +98,7 @@ def run_case(
         call = made_call(case, size, seed, device)
         with resources.of_case(f"{case.name} {mode} {resolved.name}"):
             looks_beside = not quick if looks_beside is None else looks_beside
+            steps = len(case.numbers) or steps
             trial = _Trial(case, mode, resolved, call, seed, steps, is_poked, looks_beside)
             return trial.result(timed, quick)
     except (CaseError, CloneError) as error:
@@ -335,9 +337,18 @@ class _Trial:
         """
         first = copy_call(self.call, convert)
         if self.mode == "infer" or not (first.leaves or "fresh" in self.case.tags):
-            return (first,) * self.steps
+            return self._numbered([first] * self.steps)
         later = [copy_call(self.call, convert) for _ in range(self.steps - 1)]
-        return (first, *(Call(first.function, call.args, call.kwargs, first.leaves | call.leaves) for call in later))
+        return self._numbered(
+            [first, *(Call(first.function, call.args, call.kwargs, first.leaves | call.leaves) for call in later)]
+        )
+
+    def _numbered(self, calls: list[Call]) -> tuple[Call, ...]:
+        """The calls, each with the numbers that the case has for it."""
+        if not self.case.numbers:
+            return tuple(calls)
+        pairs = zip(calls, self.case.numbers, strict=True)
+        return tuple(dataclasses.replace(call, args=(*call.args, *numbers)) for call, numbers in pairs)
 
     def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
         """Medians of alternating calls; nothing where a further call fails, which the observed steps did not."""

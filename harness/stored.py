@@ -70,24 +70,27 @@ def overlaps(named):
 
 
 SCENARIO = globals().get("scenario", lambda program, *given: program(*given))
+CALLS = globals().get("NUMBERS") or [()] * 3
 
 
 def observed(function):
-    """Everything seen of three calls: on the same inputs without gradients, each on fresh ones with."""
+    """Everything seen of the calls: on the same inputs without gradients, each on fresh ones with."""
     torch.manual_seed(0)
     seen, args = {{}}, inputs()
-    for step in range(3):
+    for step, given in enumerate(CALLS):
         args = inputs() if MODE == "train" else args
         named = {{f"input[{{index}}]": tensor for index, tensor in enumerate(args)}}
         versions = {{path: tensor._version for path, tensor in named.items()}}
         ends = leaves(args) if MODE == "train" else {{}}
         try:
             with torch.set_grad_enabled(MODE == "train"):
-                result = SCENARIO(function, *args)
+                result = SCENARIO(function, *args, *given)
                 outputs = tensors(result, "output")
                 names = {{id(tensor): path for path, tensor in reversed((named | outputs).items())}}
                 structure = torch.utils._pytree.tree_structure(result)
                 seen[step, "structure"], seen[step, "aliases"] = str(structure), overlaps(named | outputs)
+                plain = [value for value in torch.utils._pytree.tree_leaves(result) if not torch.is_tensor(value)]
+                seen[step, "plain values"] = repr(plain)
                 seen.update({{(step, path, "facts"): facts(tensor, names) for path, tensor in outputs.items()}})
                 seen.update({{(step, path, "values"): numbers(tensor) for path, tensor in outputs.items()}})
                 roots = [tensor for tensor in outputs.values() if tensor.requires_grad]

@@ -159,6 +159,13 @@ POSITIONS: dict[str, Function] = {
     "product": lambda x, n: x * n + n,
     "floor division": lambda x, n: x * (n // 2) + n % 3,
     "greatest": lambda x, n: x * max(n, 1) + min(n, 3),
+    "slice from a remainder": lambda x, n: x[n % 3 :] * 2,
+    "clamp at a sum": lambda x, n: x.clamp(max=n - 1) * 2,
+    "factor of a product": lambda x, n: x.add(x, alpha=n * 2),
+    "sum with a product": lambda x, n: x + n * 3,
+    "negated factor": lambda x, n: torch.addcmul(x, x, x, value=-n),
+    "fill with a sum": lambda x, n: x.masked_fill(x > 0, n + 1) * 2,
+    "range beside a product": lambda x, n: x * (torch.arange(4) + n * 2),
     "position by arithmetic": lambda x, n: x[n % 5] + x[(n // 2) % 5],
 }
 """Forms with a number that is a position or a value: those that are far out of range are refused, or clamped."""

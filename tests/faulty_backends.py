@@ -6,6 +6,7 @@ from harness.selftest.wrong_backends.ends_of_process import (
     dies_on_matmul,
     never_ends_on_sort,
 )
+from harness.selftest.wrong_backends.late_calls import keeps_the_first_numbers
 from harness.selftest.wrong_backends.sharing import copies_views
 from harness.selftest.wrong_backends.values import loses_a_rounding
 from harness.selftest.wrong_backends.writes import drops_write_back
@@ -15,6 +16,7 @@ __all__ = [
     "dies_on_a_second_program",
     "dies_on_matmul",
     "drops_write_back",
+    "keeps_the_first_numbers",
     "loses_a_rounding",
     "never_ends_on_sort",
     "right",

@@ -132,7 +132,8 @@ def is_valid(source: str) -> bool:
     exec(source, namespace)
     try:
         with torch.no_grad():
-            namespace["program"](*namespace["inputs"]())
+            for numbers in namespace.get("NUMBERS", [()]):
+                namespace["program"](*namespace["inputs"](), *numbers)
     except Exception:
         return False
     return True

@@ -24,6 +24,7 @@ from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: 
 from torch.autograd.graph import increment_version
 
 from compiler.capture.overlap import is_alias, pairs_of
+from compiler.ir.number_range import number_inputs, number_limit
 from compiler.ir.roles import (
     Base,
     Buffer,
@@ -108,6 +109,7 @@ MOST_INLINE = 4
 """Written inputs up to which each has a line that asks whether it is an inference tensor: beyond, they share one."""
 INFERENCE = "it writes an inference tensor outside of inference mode"
 CURRENT = "another GPU is the current one than when it was compiled"
+BEYOND = "a Python integer is so large that arithmetic with it may leave 64 bits"
 ANOMALY = "anomaly mode is on, and names the line of each operation"
 LITERALS = (int, float, bool, str, type(None))
 
@@ -245,6 +247,10 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     source.line(0, "def call(args):")
     if needs.is_guarded:
         _emit_overlap(source, program)
+    if numbers := number_inputs(program):
+        limit = number_limit(program, numbers)
+        test = " and ".join(f"-{limit} <= args[{position}] <= {limit}" for position in numbers)
+        source.line(1, f"if not ({test}): return eager(args, {BEYOND!r})")
     if needs.current is not None:
         test = f"{source.bind('device_now', current_device)}() != {needs.current}"
         source.line(1, f"if {test}: return eager(args, {CURRENT!r})")

@@ -35,6 +35,7 @@ from compiler.ir.loops import (
     Expect,
     Free,
     Launch,
+    Part,
     Read,
     Ref,
     Reinterpret,
@@ -71,6 +72,7 @@ REPLACED = {
 """Operators that the runtime has a function for, of the same name and meaning, and the module that it is in."""
 LARGE_BYTES = 1 << 25
 """From here on the C library takes every block from the system anew, and gives it back."""
+WRAPPED = "({} + 2**63) % 2**64 - 2**63"
 READS = {
     Read.itself: "{input}",
     Read.size: "{input}.size({dim})",
@@ -253,8 +255,14 @@ class _Emitter:
             elif place in asked:
                 text = asked[place]
             pointers.append(text)
-        arguments = ", ".join([*pointers, *(index_text(size) for size in step.sizes)])
+        arguments = ", ".join([*pointers, *(self.size(size) for size in step.sizes)])
         return [f"# {', '.join(dict.fromkeys(step.origins))}", f"{step.kernel.name}({arguments})"]
+
+    def size(self, size: Index) -> str:
+        """A size as a kernel takes it: in 64 bits, in which what is `below` zero may wrap, as a kernel's sums do."""
+        text, sources = index_text(size), self.schedule.symbols
+        is_wide = any(name in sources and sources[name].part is Part.below for name in symbols(size))
+        return WRAPPED.format(text) if is_wide else text
 
     def call(self, step: CallAten) -> str:
         if step.target is operator.getitem:

@@ -330,7 +330,7 @@ class Part(enum.Enum):
     whole = "{n}"
     complement = "~{n}"
     above = "max({n}, 0)"
-    below = "(max(-{n}, 0) + 2**63) % 2**64 - 2**63"  # of the least number it wraps, as sums in a kernel do
+    below = "max(-{n}, 0)"  # of the least integer that 64 bits hold it is one more than they hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ swap.register_fake(lambda x, y: torch.empty_like(x))""",
 """A definition is printed before a program whose steps mention its name."""
 
 _HELPERS = """def leaves_behind(tensors):
-    pending, found = [tensor.grad_fn or tensor for tensor in tensors if tensor.requires_grad], []
+    tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
+    pending, found = [tensor.grad_fn or tensor for tensor in tensors], []
     while pending:
         node = pending.pop()
         leaf = node if isinstance(node, torch.Tensor) else getattr(node, "variable", None)

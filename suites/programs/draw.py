@@ -4,27 +4,28 @@ A step that eager refuses is dropped. In about three programs of a hundred the r
 program, since the class of an error counts too; no input has been written before it, so that what a compiler does
 earlier than eager makes no difference. A program that as a whole raises in eager (most often in its backward) is
 drawn anew.
+
+A program may take Python numbers, which change from call to call (`suites.programs.numbers`). It is drawn with those
+of its first call.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.observe import backward
-from harness.tree import walk
+from suites.programs.calls import errors_of_calls, quietly, raised_by_eager
 from suites.programs.choices import Choices
 from suites.programs.definitions import DEFINITIONS
-from suites.programs.operations import FAMILIES
+from suites.programs.numbers import CALLS, REFUSED, TRIES, draw_call, draw_numbers
+from suites.programs.operations import FAMILIES, NUMBERED
 from suites.programs.pen import Drawn, NoOperand, Pen
-from suites.programs.program import Line, Program, Storage
+from suites.programs.program import Line, Number, Program, Storage
 
 NUMELS = ((1, 0), (2, 1), (2, 7), (3, 8), (2, 9), (2, 12), (2, 15), (3, 16), (2, 17), (3, 24), (2, 35), (1, 48))
 DTYPES = (
@@ -39,12 +40,18 @@ CONSTANTS = ("None", "3", "2.5", "'text'", "True", "()")
 RAISING_PERCENT = 3
 LARGEST = 2048
 ATTEMPTS = 12
-CALLS = 3
+NUMBERED_PERCENT = 60
+"""Of the steps of a program that takes numbers, those that use one."""
 PARAMETERS = "abcdefg"
 
 
-def draw_program(choices: Choices) -> Program:
-    """A program; eager runs it, but for about three of a hundred."""
+def draw_program(choices: Choices, has_numbers: bool = False) -> Program:
+    """A program. Eager runs it, but for about three of a hundred, and for some of the later calls of one that has
+    numbers."""
+    return _draw_numbered(choices) if has_numbers else _draw_plain(choices)
+
+
+def _draw_plain(choices: Choices) -> Program:
     raises = choices.chance(RAISING_PERCENT)
     program = _attempt(choices, raises)
     for _ in range(ATTEMPTS):
@@ -54,40 +61,60 @@ def draw_program(choices: Choices) -> Program:
     return program
 
 
-def namespace_of(program: Program) -> dict[str, Any]:
-    """The program's printed text, run: a module's namespace with `inputs` and `program`."""
-    namespace: dict[str, Any] = {}
-    exec(compile(program.source(), "<program>", "exec"), namespace)
-    return namespace
+def _draw_numbered(choices: Choices) -> Program:
+    """A program with numbers that it uses, and with their values in several calls."""
+    for _ in range(ATTEMPTS):
+        program = _without_unused(_attempt(choices, False, draw_numbers(choices)))
+        if program.numbers and raised_by_eager(program) is None:
+            return _with_calls(choices, program)
+    return _draw_plain(choices)
 
 
-def raised_by_eager(program: Program) -> BaseException | None:
-    """What eager raises when it runs the program three times on the same inputs without gradients, or once with
-    gradients and its backward; None if nothing."""
+def _without_unused(program: Program) -> Program:
+    """The program without the numbers that no line uses; without any where no step uses one."""
+    steps = [line.template for line in program.steps]
+    texts = [*steps, *(line.template for line in program.outputs)]
+    used = tuple(number for number in program.numbers if any(number.slot in text for text in texts))
+    is_numbered = any(number.slot in text for text in steps for number in used)
+    return replace(program, numbers=used if is_numbered else ())
+
+
+def _with_calls(choices: Choices, program: Program) -> Program:
+    """The program with further calls, in which eager returns or raises before anything has been written."""
+    for _ in range(TRIES):
+        call = draw_call(choices, program.numbers)
+        longer = program.with_calls([*program.calls, call])
+        if call not in program.calls and _refused_calls(longer) <= REFUSED and is_defined(longer):
+            program = longer
+        if len(program.calls) == CALLS:
+            break
+    return program
+
+
+def _refused_calls(program: Program) -> float:
+    """How many calls eager refuses; infinitely many where one of them had begun to write."""
     try:
-        with _quietly(), torch.random.fork_rng(devices=[]):
-            namespace = namespace_of(program)
-            with torch.no_grad():
-                inputs = namespace["inputs"]()
-                for _ in range(CALLS):
-                    namespace["program"](*inputs)
-            with torch.enable_grad():
-                run = functools.partial(namespace.get("scenario", _once), namespace["program"])
-                backward(walk(run(*namespace["inputs"]()), "output"), 0)
-    except Exception as error:
-        return error
-    return None
-
-
-def _once(program: Callable[..., Any], *inputs: Tensor) -> Any:
-    return program(*inputs)
+        errors = errors_of_calls(program)
+    except Exception:
+        return float("inf")
+    return sum(error is not None for error in errors) / 2
 
 
 def is_defined(program: Program) -> bool:
-    """Whether eager can run every line, and none writes to memory that overlaps itself (a program that raises is)."""
+    """Whether eager can run every line of every call, and none writes to memory that overlaps itself (a program that
+    raises is, but not where a call with numbers raises after it has written)."""
+    if not program.numbers:
+        return _is_call_defined(program, ())
+    if _refused_calls(program) == float("inf"):
+        return False
+    return all(_is_call_defined(program, call) for call in program.calls)
+
+
+def _is_call_defined(program: Program, call: tuple[str, ...]) -> bool:
     draft = _Draft(Choices.seeded(""), dict(_defined()))
-    with _quietly(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+    with quietly(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         try:
+            draft.take(program.numbers, call)
             for storage in program.storages:
                 exec(storage.text, draft.namespace)
             for line in program.inputs:
@@ -100,7 +127,8 @@ def is_defined(program: Program) -> bool:
 def _is_run_defined(draft: _Draft, line: Line) -> bool:
     versions = _versions(draft, line)
     draft.run(line)
-    return not _is_undefined(draft, line, versions)
+    is_small = not draft.numbers or _keeps(draft, line)
+    return is_small and not _is_undefined(draft, line, versions)
 
 
 @dataclass(slots=True)
@@ -114,10 +142,17 @@ class _Draft:
     steps: list[Line] = field(default_factory=list)
     live: dict[str, Tensor] = field(default_factory=dict)
     count: int = 0
+    numbers: tuple[str, ...] = ()
 
     @property
     def pen(self) -> Pen:
-        return Pen(self.choices, self.live, tuple(line.targets[0] for line in self.inputs))
+        return Pen(self.choices, self.live, tuple(line.targets[0] for line in self.inputs), self.numbers)
+
+    def take(self, numbers: Iterable[Number], values: Iterable[str]) -> None:
+        """Binds the numbers to values, which are text."""
+        for number, value in zip(numbers, values, strict=True):
+            exec(f"{number.name} = {value}", self.namespace)
+            self.numbers += (number.name,)
 
     def run(self, line: Line) -> None:
         """Runs a line; whatever it binds is live from now on. Raises: whatever eager raises."""
@@ -131,9 +166,10 @@ class _Draft:
         return tuple(f"v{number}" for number in range(self.count - count, self.count))
 
 
-def _attempt(choices: Choices, raises: bool) -> Program:
+def _attempt(choices: Choices, raises: bool, numbers: tuple[Number, ...] = ()) -> Program:
     draft = _Draft(choices, dict(_defined()))
-    with _quietly(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+    draft.take(numbers, [number.values[0] for number in numbers])
+    with quietly(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         _draw_inputs(draft)
         for _ in range(choices.between(1, 8)):
             if raises and (line := _refused(draft)) is not None:
@@ -143,7 +179,8 @@ def _attempt(choices: Choices, raises: bool) -> Program:
         outputs, form = _draw_outputs(draft)
     needs = any(tensor.requires_grad for tensor in draft.live.values())
     scenario = choices.weighted(ENDS) if needs and not raises else "once"
-    return Program(tuple(draft.storages), tuple(draft.inputs), tuple(draft.steps), outputs, form, scenario)
+    lines = (tuple(draft.storages), tuple(draft.inputs), tuple(draft.steps), outputs)
+    return Program(*lines, form, scenario, numbers)
 
 
 _DEFINED: dict[str, Any] = {}
@@ -319,7 +356,8 @@ def _refused(draft: _Draft) -> Line | None:
 
 
 def _step_line(draft: _Draft) -> Line | None:
-    operation = draft.choices.pick(draft.choices.weighted(FAMILIES))
+    is_numbered = bool(draft.numbers) and draft.choices.chance(NUMBERED_PERCENT)
+    operation = draft.choices.pick(draft.choices.weighted(NUMBERED if is_numbered else FAMILIES))
     try:
         drawn: Drawn = operation.draw(draft.pen)
     except NoOperand:
@@ -364,6 +402,8 @@ def _draw_outputs(draft: _Draft) -> tuple[tuple[Line, ...], str]:
         items.append(choices.pick(items))
     if choices.chance(10):
         items.append(Line("constant", choices.pick(CONSTANTS)))
+    if draft.numbers and choices.chance(25):
+        items.append(Line("number", draft.pen.number("factor")))
     if len(items) > 1 and choices.chance(15):
         items = [*items[:-2], _nested(choices, items[-2], items[-1])]
     return tuple(items), choices.weighted(FORMS)
@@ -420,10 +460,3 @@ def _reaches_itself(tensor: Tensor) -> bool:
             return True
         reach += stride * (size - 1)
     return False
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -9,14 +9,42 @@ import torch
 from torch import Tensor
 
 from suites.programs.choices import Choices
+from suites.programs.program import KINDS
 
 Where = Callable[[Tensor], bool]
 SCALARS = ("0", "1", "2", "-1", "0.5", "-0.0", "3")
 WHOLE_SCALARS = ("0", "1", "2", "-1", "3")
 
 
+KINDS_FOR = {
+    "position": ("position", "position", "size"),
+    "size": ("size",),
+    "factor": ("factor", "factor", "whole", "position", "size", "flag"),
+    "whole": ("whole", "position", "size"),
+    "flag": ("flag",),
+}
+"""What a number is used as, with the kinds of numbers that may be."""
+WHOLE_FORMS = ("(NUMBER + 1)", "(NUMBER - 1)", "(-NUMBER)", "(NUMBER // 2)", "(NUMBER % 3)", "(NUMBER * 2)")
+FORMS = {
+    "position": (*WHOLE_FORMS, "max(NUMBER, 0)", "min(NUMBER, 3)", "abs(NUMBER)"),
+    "size": ("(NUMBER + 1)", "(NUMBER - 1)", "(NUMBER // 2)", "(NUMBER % 3)", "max(NUMBER, 1)"),
+    "whole": (*WHOLE_FORMS, "(NUMBER / 2)", "(NUMBER * 0.5)", "float(NUMBER)"),
+    "factor": (
+        "(NUMBER + 1)",
+        "(-NUMBER)",
+        "(NUMBER * 2)",
+        "(1 - NUMBER)",
+        "(NUMBER / 3)",
+        "abs(NUMBER)",
+        "(NUMBER**2)",
+    ),
+    "flag": ("(not NUMBER)", "int(NUMBER)"),
+}
+"""Arithmetic with a number, by its kind."""
+
+
 class NoOperand(LookupError):
-    """No live tensor is such as the operation needs."""
+    """No live tensor is such as the operation needs, or no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +58,13 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """Draws operands and literals. `live` are the program's tensors by name, `inputs` the names of its inputs."""
+    """Draws operands and literals. `live` are the program's tensors by name; `inputs` and `numbers` are the names of
+    its inputs and numbers."""
 
     choices: Choices
     live: dict[str, Tensor]
     inputs: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
         return self.live[name]
@@ -66,6 +96,16 @@ class Pen:
     def scalar(self, target: str) -> str:
         """A number that the target's dtype holds."""
         return self.choices.pick(SCALARS if has_fractions(self[target]) else WHOLE_SCALARS)
+
+    def number(self, use: str) -> str:
+        """A number of the program that may be used so, or arithmetic with it, as text. Raises: NoOperand."""
+        kinds = KINDS_FOR[use]
+        found = [name for kind in kinds for name in self.numbers if KINDS[name] == kind]
+        if not found:
+            raise NoOperand
+        name = self.choices.pick(found)
+        form = self.choices.pick(FORMS[KINDS[name]]) if use != "flag" and self.choices.chance(25) else "NUMBER"
+        return form.replace("NUMBER", f"{{{name}}}")
 
     def dim(self, name: str, least: int = 0) -> int:
         """A dimension of at least that size. Raises: NoOperand."""

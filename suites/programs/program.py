@@ -1,6 +1,7 @@
 """A program over storages, as data that prints as plain torch code; the printed text is what runs.
 
-    program   ::= storage* input* step* "return" output* [scenario]
+    program   ::= number* storage* input* step* "return" output* [scenario]
+    number    ::= name values                                   a Python number, with its value in each call
     storage   ::= name "=" values "." dtype [gradient]         one allocation
     input     ::= name "=" expression over storages and inputs  a view, or the same tensor again
     step      ::= [names "="] expression | statement            under autograd or under no_grad
@@ -8,12 +9,13 @@
     scenario  ::= what the caller does with the gradients, by name
 
 Every line holds its text with a slot for each tensor that it reads or writes, so that a name can be exchanged for
-another (which is how programs are made smaller) without the text being parsed.
+another (which is how programs are made smaller) without the text being parsed. A number stands in a text as a slot
+with its name, `{0}[{n}:]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from suites.programs.definitions import DEFINITIONS, SCENARIOS
@@ -29,6 +31,22 @@ VALUES = {
 GRADIENTS = {"none": "", "leaf": ".requires_grad_()", "inner": ".requires_grad_().clone()"}
 """What autograd knows of a storage's tensor: nothing, a leaf, or the result of an operation."""
 GUARDS = ("", "torch.no_grad()")
+KINDS = {"n": "position", "m": "position", "k": "size", "w": "whole", "x": "factor", "y": "factor", "flag": "flag"}
+"""The names of numbers, each with what its number is for."""
+OWN_NAMES = {name: name for name in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A Python number that the program takes after its tensors: its value in each call, as text."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def slot(self) -> str:
+        """As it stands in a template."""
+        return f"{{{self.name}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +83,7 @@ class Line:
 
     @property
     def expression(self) -> str:
-        return self.template.format(*self.args)
+        return self.template.format(*self.args, **OWN_NAMES)
 
     @property
     def text(self) -> str:
@@ -79,7 +97,7 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Program:
     """Storages, inputs over them, steps, outputs. `form` is how the outputs are returned, `scenario` what the caller
-    does with the gradients."""
+    does with the gradients. `numbers` change from call to call."""
 
     storages: tuple[Storage, ...]
     inputs: tuple[Line, ...]
@@ -87,10 +105,13 @@ class Program:
     outputs: tuple[Line, ...]
     form: str = "tuple"
     scenario: str = "once"
+    numbers: tuple[Number, ...] = ()
 
     def source(self) -> str:
-        """The program as a module's text: definitions that it needs, `inputs()`, `program(...)` and `scenario(...)`."""
-        parts = [*self._head(), "\n".join(self._inputs()), "\n".join(self._program()), SCENARIOS[self.scenario]]
+        """The program as a module's text: definitions that it needs, `NUMBERS` with those of each call, `inputs()`,
+        `program(...)` and `scenario(...)`."""
+        texts = ("\n".join(self._inputs()), "\n".join(self._program()), SCENARIOS[self.scenario])
+        parts = [*self._head(), self._numbers(), *texts]
         parts = [part for part in parts if part]
         return "\n\n\n".join(parts) + "\n"
 
@@ -104,11 +125,28 @@ class Program:
         """The operations of the steps, each once, sorted."""
         return tuple(sorted({step.operation for step in self.steps}))
 
+    @property
+    def calls(self) -> tuple[tuple[str, ...], ...]:
+        """The numbers of each call, as text; none where the program takes no numbers."""
+        return tuple(zip(*(number.values for number in self.numbers), strict=True))
+
+    def with_calls(self, calls: Sequence[tuple[str, ...]]) -> Program:
+        """The program with other values of its numbers."""
+        values = zip(*calls, strict=True)
+        numbers = [replace(number, values=given) for number, given in zip(self.numbers, values, strict=True)]
+        return replace(self, numbers=tuple(numbers))
+
     def _head(self) -> Iterator[str]:
-        needs = "\nfrom torch import inf, nan" if any(storage.values == "special" for storage in self.storages) else ""
-        yield f"import torch{needs}"
+        words = {value.strip("-") for number in self.numbers for value in number.values}
+        is_needed = bool(words & {"inf", "nan"}) or any(storage.values == "special" for storage in self.storages)
+        yield "import torch" + "\nfrom torch import inf, nan" * is_needed
         used = " ".join(step.template for step in self.steps)
         yield from (text for name, text in DEFINITIONS.items() if name in used)
+
+    def _numbers(self) -> str:
+        """`NUMBERS = [...]`: a tuple a call; no text where there are none."""
+        calls = [f"({', '.join(call)}{',' * (len(call) == 1)})" for call in self.calls]
+        return f"NUMBERS = [{', '.join(calls)}]" if calls else ""
 
     def _inputs(self) -> Iterator[str]:
         yield "def inputs():"
@@ -117,7 +155,8 @@ class Program:
         yield f"    return {_tuple([line.targets[0] for line in self.inputs])}"
 
     def _program(self) -> Iterator[str]:
-        yield f"def program({', '.join(line.targets[0] for line in self.inputs)}):"
+        names = [*(line.targets[0] for line in self.inputs), *(number.name for number in self.numbers)]
+        yield f"def program({', '.join(names)}):"
         guard = ""
         for step in self.steps:
             if step.guard and step.guard != guard:

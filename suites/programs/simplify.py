@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from suites.programs.definitions import SCENARIOS
-from suites.programs.program import VALUES, Line, Program, Storage
+from suites.programs.pen import FORMS
+from suites.programs.program import KINDS, VALUES, Line, Number, Program, Storage
 
 NUMBER = re.compile(r"(?<![\w.{-])\d+(?![\w.}])")
 PLAIN_DTYPE = "float32"
 SMALL = (1, 2, 3, 4, 6, 8, 12, 16)
 FUNCTIONAL, WRITING = "{0} + 1", "{0}.add_(1)"
+PLAIN_VALUES = ("2", "3", "1", "0", "-1", "0.5", "2.0", "False")
+"""Values of a number, the plainest first."""
 
 
 def simpler(program: Program) -> Iterator[Program]:
@@ -31,17 +34,65 @@ def weight(program: Program) -> tuple[int, int]:
     odd = sum(storage.dtype != PLAIN_DTYPE for storage in program.storages)
     odd += sum(list(VALUES).index(storage.values) for storage in program.storages)
     drawn = sum(step.template not in (FUNCTIONAL, WRITING) for step in program.steps)
-    return sum(map(len, parts)), len(program.source()) + 20 * (odd + drawn) + sum(s.numel for s in program.storages)
+    plain = sum(map(_oddity, (value for call in program.calls for value in call)))
+    lines = sum(map(len, parts)) + len(program.numbers) + len(program.calls)
+    return lines, len(program.source()) + 20 * (odd + drawn) + plain + sum(s.numel for s in program.storages)
+
+
+def _oddity(value: str) -> int:
+    return PLAIN_VALUES.index(value) if value in PLAIN_VALUES else len(PLAIN_VALUES)
 
 
 def _candidates(program: Program) -> Iterator[Program]:
+    yield from _without_calls(program)
     yield from _without_steps(program)
+    yield from _without_numbers(program)
     yield from _without_outputs(program)
     yield from _without_inputs(program)
     yield from _with_storages(program)
     yield from _with_lines(program)
+    yield from _with_plainer_values(program)
     yield from (replace(program, scenario=name) for name in SCENARIOS if name != program.scenario)
     yield from (replace(program, form=form) for form in ("bare", "tuple") if form != program.form)
+
+
+def _without_calls(program: Program) -> Iterator[Program]:
+    """With fewer calls, of which at least one is left."""
+    calls = program.calls
+    for length in (len(calls) // 2, 1):
+        for start in range(0, len(calls), max(1, length)):
+            left = (*calls[:start], *calls[start + length :])
+            if left and length:
+                yield program.with_calls(left)
+
+
+def _without_numbers(program: Program) -> Iterator[Program]:
+    """With the value that a number has in some call in its place, or another number of its kind."""
+    for number in program.numbers:
+        kept = tuple(other for other in program.numbers if other is not number)
+        alike = [other.slot for other in kept if KINDS[other.name] == KINDS[number.name]]
+        for text in (*alike, *(f"({value})" for value in dict.fromkeys(number.values))):
+            yield _with_text(replace(program, numbers=kept), number.slot, text)
+
+
+def _with_text(program: Program, old: str, new: str) -> Program:
+    def changed(lines: Sequence[Line]) -> tuple[Line, ...]:
+        return tuple(replace(line, template=line.template.replace(old, new)) for line in lines)
+
+    return replace(program, steps=changed(program.steps), outputs=changed(program.outputs))
+
+
+def _with_plainer_values(program: Program) -> Iterator[Program]:
+    for index, number in enumerate(program.numbers):
+        for values in _plainer_values(number):
+            numbers = (*program.numbers[:index], replace(number, values=values), *program.numbers[index + 1 :])
+            yield replace(program, numbers=numbers)
+
+
+def _plainer_values(number: Number) -> Iterator[tuple[str, ...]]:
+    for place, value in enumerate(number.values):
+        for plain in PLAIN_VALUES[: _oddity(value)]:
+            yield (*number.values[:place], plain, *number.values[place + 1 :])
 
 
 def _without_steps(program: Program) -> Iterator[Program]:
@@ -130,7 +181,18 @@ def _plainer_lines(line: Line, part: str) -> Iterator[Line]:
         yield replace(line, template=template, args=line.args[:1], operation=operation)
     if line.guard:
         yield replace(line, guard="")
+    yield from (replace(line, template=template) for template in _plainer_forms(line.template))
     yield from (replace(line, template=template) for template in _plainer_numbers(line.template))
+
+
+def _plainer_forms(template: str) -> Iterator[str]:
+    """The text with the bare number in the place of arithmetic with it."""
+    for name, kind in KINDS.items():
+        slot = f"{{{name}}}"
+        for form in FORMS[kind] if slot in template else ():
+            text = form.replace("NUMBER", slot)
+            if text in template:
+                yield template.replace(text, slot)
 
 
 def _plainer_numbers(template: str) -> Iterator[str]:

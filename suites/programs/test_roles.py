@@ -32,7 +32,7 @@ from compiler.ir.roles import (
 )
 from reference.effects import Effects, effects
 from suites.programs import Generated
-from suites.programs.draw import namespace_of
+from suites.programs.calls import namespace_of
 from suites.programs.strategies import programs
 
 Relation = tuple[Any, ...]

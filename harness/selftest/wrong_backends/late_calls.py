@@ -189,3 +189,18 @@ def overwrites_what_it_saved(graph: fx.GraphModule, example_inputs: Sequence[obj
             return graph.forward(*args)  # type: ignore[no-any-return]
 
     return run
+
+
+@wrong("late calls")
+def keeps_the_first_numbers(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Python numbers, and tensors without dimensions, are those of the first call."""
+    kept: list[object] = []
+
+    def run(*args: Any) -> Sequence[Any]:
+        kept[:] = kept or [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+        pairs = zip(args, kept, strict=True)
+        return graph.forward(  # type: ignore[no-any-return]
+            *(arg if isinstance(arg, Tensor) and arg.dim() else first for arg, first in pairs)
+        )
+
+    return run

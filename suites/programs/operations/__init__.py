@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from suites.programs.operations.indexing import INDEXING
 from suites.programs.operations.inplace import INPLACE
+from suites.programs.operations.numbered import NUMBERED
 from suites.programs.operations.pointwise import POINTWISE
 from suites.programs.operations.record import Operation
 from suites.programs.operations.reduction import REDUCTION
@@ -19,4 +20,4 @@ FAMILIES: tuple[tuple[int, tuple[Operation, ...]], ...] = (
     (12, SPECIAL),
 )
 """The tables, each with how often a step comes from it."""
-OPERATIONS = {operation.name: operation for _, family in FAMILIES for operation in family}
+OPERATIONS = {operation.name: operation for _, family in (*FAMILIES, *NUMBERED) for operation in family}

@@ -1,0 +1,12 @@
+"""Programs that take Python numbers, all of them: `assay run programs.numbered`. One in three of `programs` does."""
+
+from __future__ import annotations
+
+from suites.programs import Generated
+from suites.programs.choices import Choices
+from suites.programs.draw import draw_program
+
+
+def draw(seed: str) -> Generated:
+    """The program of a seed, the same on every machine."""
+    return Generated(draw_program(Choices.seeded(seed), has_numbers=True))
