@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,7 +32,7 @@ from compiler.codegen.edges import Access, Edge, edge_of, rounded_down, rounded_
 from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
 from compiler.codegen.nest import Nest, loops_of, normalize, segments
-from compiler.codegen.renamer import Interner, Renamer, subexpressions, with_expr
+from compiler.codegen.renamer import Interner, Renamer, operands, subexpressions, with_expr
 from compiler.codegen.tile import (
     LONGEST_ROW,
     USUAL,
@@ -687,12 +687,47 @@ class _Emitter:
     def _store(self, tile: Tile | None, stores: Sequence[Store]) -> None:
         place, is_loop = self._place_of(tile) if tile is not None else (self.root, False)
         places = [place, *(self._place_of(piece)[0] for piece in (tile.more if tile is not None else ()))]
-        found = [self._store_lines(store, at) for at in places for store in stores]
-        for where, lines in dict.fromkeys(found):  # what is read may be what is written, of the same element
-            for line in lines:
-                where.line(line)
+        asked = [(store, at) for at in places for store in stores]
+        found: Iterable[tuple[Place, tuple[str, ...]]] = (self._store_lines(store, at) for store, at in asked)
+        if not self._read_ahead(asked):
+            found = list(found)  # what is read may be what is written, of the same element
+        stored = set[tuple[Place, tuple[str, ...]]]()
+        for where, lines in found:
+            if (where, lines) not in stored:
+                for line in lines:
+                    where.line(line)
+            stored.add((where, lines))
         if tile is not None and is_loop and place.lines:
             self._end(tile, place)
+
+    def _read_ahead(self, asked: Iterable[tuple[Store, Place]]) -> bool:
+        """Reads all that the stores are of, so that each may follow its value. False, with nothing read, if some of it
+        is read behind a check or in a loop of its own.
+
+        Triton 3.6 fails on stores of rows that all come last (`TritonGPURemoveLayoutConversions`).
+        """
+        waiting = [found for store, place in asked for found in self._waiting(store.expr, place)]
+        if any(isinstance(expr, Check | Bind | Scan | Reduce) for expr, _ in waiting):
+            return False
+        for expr, place in waiting:
+            if isinstance(expr, Load):
+                self._value(expr, place)
+        return True
+
+    def _waiting(self, expr: Expr, place: Place) -> Iterator[tuple[Expr, Place]]:
+        """The expressions that computing one of them computes, each once."""
+        stack, seen = [expr], set[int]()
+        while stack:
+            one = stack.pop()
+            if id(one) not in seen and not self._is_computed(one, place):
+                seen.add(id(one))
+                stack += reversed(operands(one))
+                yield one, place
+
+    def _is_computed(self, expr: Expr, place: Place | None) -> bool:
+        while place is not None and id(expr) not in place.names:
+            place = place.around
+        return place is not None
 
     def _store_lines(self, store: Store, place: Place, beside: str = "") -> tuple[Place, tuple[str, ...]]:
         """The statements that store, their value and their place computed, and where they belong."""
