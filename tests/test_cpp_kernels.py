@@ -50,6 +50,17 @@ def column_softmax(rows: int, columns: int) -> ir.Run:
     return ir.make_run(loops(i=rows, j=columns), [store("y", i * columns + j, expr)], {"x": x}, {"y": softmax64(x, 0)})
 
 
+def softmax_of_transposed(rows: int, columns: int) -> ir.Run:
+    """Each row is a column of what is read: reduced in lanes, and stored a row at a time."""
+    x = randn(columns, rows)
+    here, there = load("x", j * rows + i), load("x", k * rows + i)
+    top = reduce("max", there, k=columns)
+    total = reduce("sum", call("exp", call("sub", there, top)), k=columns)
+    expr = call("div", call("exp", call("sub", here, top)), total)
+    expected = softmax64(x.t(), 1).contiguous()
+    return ir.make_run(loops(i=rows, j=columns), [store("y", i * columns + j, expr)], {"x": x}, {"y": expected})
+
+
 def layer_norm(rows: int, width: int, dtype: torch.dtype) -> ir.Run:
     x, w, b = randn(rows, width, dtype=dtype), randn(width), randn(width)
     y64, mean64, rstd64 = torch.native_layer_norm(x.double(), [width], w.double(), b.double(), 1e-5)
@@ -316,6 +327,9 @@ RUNS: dict[str, ir.Run] = {
     "padded": padded(),
     "transposed": transposed_add(70, 90),
     "transposed, large": transposed_add(513, 300),
+    "softmax of transposed": softmax_of_transposed(256, 512),
+    "softmax of transposed, odd sizes": softmax_of_transposed(301, 205),
+    "softmax of transposed, small": softmax_of_transposed(70, 9),
     "heads": heads(2, 30, 4, 16),
     "heads, narrow": heads(2, 30, 4, 3),
     "mixed dtypes": mixed_dtypes(),

@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -79,6 +80,9 @@ of neighbours from each row of memory. Of 64 MB, sums over rows take 0.92 of the
 
 TILE = 64
 """Side of the square tiles in which a transposing nest runs."""
+
+ACROSS = 64
+"""Iterations whose results for the lanes of a tile are put by before they are stored together, each lane's in a row."""
 
 UPDATES = {"accumulate": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
 """What joins an update with the element that is there."""
@@ -372,9 +376,10 @@ class _Emitter(Reductions):
         lines = [(store, self.fresh("line")) for store in stores]
         for store, line in lines:
             self.writer.line(f"alignas(64) {self.streamed[store.buffer]} {line}[{capacity}];")
-        self.lines = {store.buffer: f"{line}[lane]" for store, line in lines}
+        before = self.lines
+        self.lines = {**before, **{store.buffer: f"{line}[lane]" for store, line in lines}}
         yield
-        self.lines = {}
+        self.lines = before
         for store, line in lines:
             start = affine.substitute(store.index, {loop.var: Symbol(first)})
             self.writer.line(f"m::stream({store.buffer} + {self.index(start)}, {line}, {length});")
@@ -406,6 +411,11 @@ class _Emitter(Reductions):
 
     def _nested(self, depth: int, width: int, aside: Sequence[tuple[Expr, str]] = ()) -> None:
         loop = self.nest.loops[depth]
+        across = self._stored_across(depth)
+        if across and not self.lines:
+            with self._by_rows(across, loop):
+                self._nested(depth, width)
+            return
         with self.writer.block(self.head(loop)), self.scope(loop):
             for expr, row in aside:
                 self.name(expr, f"{row}[{loop.var}]")
@@ -413,6 +423,46 @@ class _Emitter(Reductions):
                 self._nested(depth + 1, width - 1)
             else:
                 self.level(depth + 1)
+
+    def _stored_across(self, depth: int) -> list[Store]:
+        """The stores of a tile whose neighbours in memory are the results of one lane: by lanes, each would write a
+        part of as many lines of memory as there are lanes."""
+        if self.tile is None or depth != len(self.nest.loops) - 1:
+            return []
+        var, lane = self.nest.loops[depth].var, self.tile.loop.var
+        stored = Counter(store.buffer for store in self.nest.stores)
+        read = {e.buffer for e in subexpressions(s.expr for s in self.nest.stores) if isinstance(e, Load)}
+
+        def is_across(store: Store) -> bool:
+            is_alone = store.mode == "write" and stored[store.buffer] == 1 and store.buffer not in read
+            step = affine.stride(store.index, lane)
+            is_row = affine.stride(store.index, var) == Int(1) and step not in (None, Int(0), Int(1))
+            return is_alone and is_row and store.expr.dtype is not torch.bool
+
+        return [store for store in self.stores_at(depth + 1) if is_across(store)]
+
+    @contextmanager
+    def _by_rows(self, stores: Sequence[Store], loop: Loop) -> Iterator[None]:
+        """A block of the innermost loop whose stores write squares of their own, which are turned to their place."""
+        tile = self.tile
+        assert tile is not None
+        with self._blocks(loop, ACROSS):
+            first, last = self.ranges.get(loop.var, ("0", self.index(loop.extent)))
+            squares = [(store, self.fresh("square")) for store in stores]
+            for store, square in squares:
+                kind = C_TYPES[store.expr.dtype]
+                self.writer.line(f"alignas(64) {kind} {square}[{ACROSS * tile.capacity}];")
+            place = f"[{tile.capacity}*({loop.var} - {first}) + lane]"
+            self.lines = {store.buffer: f"{square}{place}" for store, square in squares}
+            yield
+            self.lines = {}
+            for store, square in squares:
+                start = affine.substitute(store.index, {loop.var: Symbol(first), tile.loop.var: Symbol(tile.first)})
+                step = affine.stride(store.index, tile.loop.var)
+                assert step is not None
+                to = f"{store.buffer} + {self.index(start)}, {self.index(step)}"
+                sizes = f"{tile.length}, {last} - {first}"
+                self.writer.line(f"m::transpose({to}, {square}, {tile.capacity}, {sizes});")
 
     def _aside(self, depth: int) -> list[tuple[Expr, str]]:
         """Costly values that each iteration of a loop needs once, before a short simd loop: made in vectors, in a simd

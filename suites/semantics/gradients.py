@@ -5,6 +5,7 @@ replaces them in hooks, and hands over tangents of any layout.
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import pickle
 import threading
@@ -71,6 +72,39 @@ def gradient_that_two_receive_is_no_view_of_the_tangent() -> Made:
 def gradient_that_one_receives_is_a_view_of_the_tangent() -> Made:
     """Eager takes over a part of the tangent that only a leaf receives: a write of it writes the tangent."""
     return lambda x, w: torch.stack([w.sum(), x - w.sum()]), (leaf(), leaf(3)), {}
+
+
+def _offsets_of_gradients(f: Callable[..., Any], *leaves: Tensor) -> Any:
+    f(*leaves).backward(torch.arange(6.0) + 1)
+    return [leaf.grad for leaf in leaves]
+
+
+def _behind_a_break(join: Callable[[Tensor, Tensor], Tensor], first: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """The gradient of what `join` makes is the second half of another graph's tangent."""
+    hidden = join(x, w)
+    torch._dynamo.graph_break()
+    return torch.cat([first, hidden])
+
+
+def _handed_on(join: Callable[[Tensor, Tensor], Tensor]) -> Made:
+    return functools.partial(_behind_a_break, join), (leaf(3), leaf(3), leaf(3)), {}
+
+
+@program(accumulated, modes=TRAIN, scenario=_offsets_of_gradients)
+def tangent_of_part_of_a_result_is_copied_for_the_first_of_two() -> Made:
+    """Two leaves receive the tangent itself: eager copies it for the first, and the last takes it over."""
+    return _handed_on(torch.add)
+
+
+@program(accumulated, modes=TRAIN, scenario=_offsets_of_gradients)
+def tangent_that_another_node_receives_is_copied() -> Made:
+    """A leaf receives the tangent itself, and another node needs it after that."""
+    return _handed_on(lambda x, w: x + w.exp())
+
+
+@program(accumulated, modes=TRAIN, scenario=_offsets_of_gradients)
+def tangent_that_one_leaf_receives_is_taken_over() -> Made:
+    return _handed_on(lambda x, w: x + w.detach())
 
 
 @program(accumulated, modes=TRAIN, scenario=_into_given)
