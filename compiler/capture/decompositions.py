@@ -6,7 +6,7 @@ name in the graph: a call that is not taken apart costs one node to record inste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from compiler.capture.foreach import EXACT_FOREACH, FOREACH
 from compiler.capture.group_norm import GROUP_NORM
 from compiler.capture.view_steps import mark_as_one
 from compiler.capture.wide_sums import WIDE_SUMS
+from compiler.ir.strides import SYMBOLIC
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -81,7 +82,20 @@ def power(x: torch.Tensor, exponent: object) -> object:
     return x.clone() if exponent else torch.ones_like(x)
 
 
+def of_known_numbers(decomposition: Callable[..., object]) -> Callable[..., object]:
+    """The decomposition, for numbers that are known: eager's kernel alone refuses one that its dtype does not hold."""
+
+    def decompose(*args: Any, **kwargs: Any) -> object:
+        if any(isinstance(given, SYMBOLIC) for given in (*args, *kwargs.values())):
+            return NotImplemented
+        return decomposition(*args, **kwargs)
+
+    return decompose
+
+
+CHECKED = (aten.masked_fill.Scalar, aten.addcmul.default, aten.addcdiv.default)
 OWN: Decompositions = {
+    **{operator: of_known_numbers(TABLE[operator]) for operator in CHECKED},
     aten.pow.Tensor_Scalar: power,
     aten.expand.default: expanded,
     aten.nll_loss2d_backward.default: nll_loss_gradient,

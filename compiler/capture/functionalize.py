@@ -90,6 +90,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         grad_mode = torch.is_grad_enabled()
         with warned() as warnings:
             results = _run(call, flat)
+        trace.mark_refusals()
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")

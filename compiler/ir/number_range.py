@@ -1,7 +1,8 @@
-"""For which Python integers a program's arithmetic stays within 64 bits. Python's own integers have no end, and those
-of kernels and of ATen wrap.
+"""For which Python numbers a program is right: for integers whose arithmetic stays within 64 bits, as Python's own have
+no end and those of kernels and of ATen wrap; for zeros of the sign that they were taken for.
 
     input_0 * 2 + 1, input_0 any Python integer        ->  input_0 from -2**60 to 2**60
+    input_0 * x, input_0 guarded to be 0.0             ->  input_0 not -0.0
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 import sympy
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
@@ -44,6 +46,20 @@ def number_limit(program: Program, positions: tuple[int, ...]) -> int:
     numbers = {symbol for value in values for symbol in value.node.expr.free_symbols}
     computed = {expr for node in program.module.graph.nodes for expr in _integers(node) if expr.free_symbols & numbers}
     return next((limit for limit in LIMITS if all(_is_within(e, numbers, limit) for e in computed)), LIMITS[-1])
+
+
+def zero_inputs(program: Program) -> tuple[int, ...]:
+    """The positions of tensors that stand for a Python float that is guarded to be zero.
+
+    A guard takes -0.0 for 0.0, and a symbol that is replaced by its number has no sign at zero.
+    """
+    values = (node.meta.get("val") for node in program.placeholders)
+    return tuple(position for position, value in enumerate(values) if _stands_for_zero(value))
+
+
+def _stands_for_zero(value: object) -> bool:
+    number = value.item_memo if isinstance(value, FakeTensor) and value.dim() == 0 else None
+    return isinstance(number, torch.SymFloat) and bool(number.node.expr.is_zero)
 
 
 def _integers(node: Node) -> Iterator[sympy.Expr]:

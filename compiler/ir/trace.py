@@ -31,6 +31,7 @@ from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
 from compiler.ir.strides import SYMBOLIC, Symbolic
+from compiler.ir.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
 from compiler.ir.watch import Restrided, Watching
 from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
@@ -160,6 +161,13 @@ class Trace:
         """The node that computes `value`; None for a tensor that this trace did not make."""
         return get_proxy_slot(self.fake_of(value), self.tracer, None, lambda slot: slot.proxy.node)
 
+    def mark_refusals(self) -> None:
+        """Has the calls of the program that eager may refuse made even where nobody reads what they give. What is
+        recorded later is a compiler's own, and may be dropped."""
+        for node in self.graph.nodes:
+            if may_refuse(node):
+                node.meta[MAY_REFUSE] = True
+
     def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
         """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
         graph = self.graph
@@ -167,6 +175,7 @@ class Trace:
         for node in self._inputs if calls else ():
             calls[0].prepend(node)
         graph.output(list(outputs))
+        _keep_checks(graph)
         eliminate_dead_nodes(graph)
         for node in graph.nodes:
             if _has_made_up_size(node):
@@ -225,11 +234,13 @@ class _NonLeaf(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
         return FunctionalTensor.to_functional(inner)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        """The gradient as it is, undefined too: eager's would be, and is no zero."""
         return gradient
 
 
@@ -245,7 +256,7 @@ def _draws(target: torch._ops.OpOverload) -> bool:
 
 def has_effect(node: fx.Node) -> bool:
     """Whether a node must run even when nobody reads what it returns."""
-    if node.op in ("placeholder", "output"):
+    if node.op in ("placeholder", "output") or IS_CHECK in node.meta:
         return True
     return is_effectful(node.target) and not (_is_plain(node.target) and _drops_nothing(node))
 
@@ -294,6 +305,17 @@ def is_effectful(target: object) -> bool:
 @functools.cache
 def _tells_effect(target: torch._ops.OpOverload) -> bool:
     return target._schema.is_mutable or _draws(target) or not target._schema.returns
+
+
+def _keep_checks(graph: fx.Graph) -> None:
+    """Makes checks of the calls that eager may refuse and that lead to no output."""
+    live: set[fx.Node] = set()
+    for node in reversed(list(graph.nodes)):
+        is_read = any(user in live for user in node.users)
+        if not is_read and MAY_REFUSE in node.meta:
+            node.meta[IS_CHECK] = True
+        if is_read or has_effect(node):
+            live.add(node)
 
 
 def eliminate_dead_nodes(graph: fx.Graph) -> None:

@@ -10,14 +10,14 @@ from compiler.ir.index import Index
 from compiler.ir.loops import AsValue, Expr
 from compiler.ir.lowered import Tensor, coordinates
 from compiler.ir.rewrite import call, convert
-from compiler.ops.pointwise import Formula, _number, compute_dtype, finish, formula, needs_floats
+from compiler.ops.pointwise import Formula, _number, compute_dtype, finish, formula, is_below_zero, needs_floats
 from compiler.ops.registry import Kind, Operation, Result, element, number_of, rule
 
 
 @formula("self", targets=("celu",))
 def celu(operation: Operation, x: Formula) -> Formula:
     alpha = _number(operation, "alpha")
-    return (x <= 0.0).where((x * (1.0 / alpha)).of("expm1") * alpha, x)
+    return is_below_zero(operation, x).where((x * (1.0 / alpha)).of("expm1") * alpha, x)
 
 
 @formula("self", targets=("hardshrink",))
@@ -105,9 +105,12 @@ def limits(operation: Operation) -> tuple[float, float]:
 
 @formula("grad_output", "self", targets=("logit_backward",))
 def logit_backward(operation: Operation, gradient: Formula, x: Formula) -> Formula:
-    """With limits 0 outside of them and for NaN, as eager's vectorised loop has it; without, NaN outside of [0, 1]."""
+    """With limits 0 outside of them and for NaN, as eager's vectorised loop has it; without, NaN outside of [0, 1].
+
+    A negative `eps` is no limit.
+    """
     slope = gradient / (x * (1.0 - x))
-    if operation["eps"] is None:
+    if operation["eps"] is None or _number(operation, "eps") < 0.0:
         return ((x >= 0.0) & (x <= 1.0)).where(slope, math.nan)
     low, high = limits(operation)
     return ((x >= low) & (x <= high)).where(slope, 0.0)

@@ -26,6 +26,7 @@ from compiler.ir.rewrite import constant, convert, nodes
 from compiler.ir.roles import Program, Saved
 from compiler.ir.strides import is_known
 from compiler.ir.trace import RECOMPUTED, UNTAGGED, is_effectful, producer
+from compiler.ir.value_checks import IS_CHECK
 from compiler.ops.complex_numbers import rule_of
 from compiler.ops.creation import FILLING
 from compiler.ops.exact import exact
@@ -291,8 +292,9 @@ class _Lowering:
             self.fallbacks[name] = self.fallbacks.get(name, 0) + 1
         call = self._call_of(node)
         tensor = self._add_tensor(node.name, node.meta.get("val"))
-        effect = has_effect(node.target) or (name_of(node.target) in LOOKED_FOR and tensor and has_no_elements(tensor))
-        self.definitions.append(Called(node.name, tensor, call, bool(effect)))
+        is_empty = name_of(node.target) in LOOKED_FOR and tensor and has_no_elements(tensor)
+        effect = has_effect(node.target) or IS_CHECK in node.meta or bool(is_empty)
+        self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
         args = _mapped(node.args, lambda argument: Ref(argument.name))
@@ -335,7 +337,7 @@ class _Lowering:
     def _results(self, node: torch.fx.Node) -> list[tuple[Tensor, Any]] | None:
         """Each used output of a node with its elements or view, or None where ATen must run it."""
         found = record_of(node.target)
-        if found is None:
+        if found is None or IS_CHECK in node.meta:
             return None
         try:
             operation, aliases = self._operation(node, found.kind)

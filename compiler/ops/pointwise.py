@@ -618,10 +618,15 @@ def leaky_relu_backward(operation: Operation, gradient: Formula, x: Formula) -> 
     return (x > 0.0).where(gradient, gradient * _number(operation, "negative_slope"))
 
 
+def is_below_zero(operation: Operation, x: Formula) -> Formula:
+    """Where an exponential unit bends: on the CPU not at zero, which an infinite or undefined `alpha` tells."""
+    return x < 0.0 if operation.output.device.type == "cpu" else x <= 0.0
+
+
 @formula("self", targets=("elu",))
 def elu(operation: Operation, x: Formula) -> Formula:
     alpha, scale, inner = (_number(operation, name) for name in ("alpha", "scale", "input_scale"))
-    return (x <= 0.0).where((x * inner).of("expm1") * (alpha * scale), x * scale)
+    return is_below_zero(operation, x).where((x * inner).of("expm1") * (alpha * scale), x * scale)
 
 
 @formula("grad_output", "self_or_result", targets=("elu_backward",))
