@@ -1251,3 +1251,23 @@ def column_whose_transposed_copy_is_written() -> Made:
         return row * w
 
     return f, (leaf(4, 1), leaf(1, 4)), {}
+
+
+undefined = "undefined-gradients"
+
+
+def _of_an_inner_input(f: Callable[..., Any], x: Tensor) -> Any:
+    f(x * 1).sum().backward()
+    return x.grad
+
+
+@program(undefined, modes=TRAIN, scenario=_of_an_inner_input)
+def norm_of_order_zero_of_an_input_that_is_no_leaf() -> Made:
+    """Its gradient is undefined, which is no zero."""
+    return lambda x: torch.linalg.vector_norm(x, -0.0, 1), (leaf(3, 4),), {}
+
+
+@program(undefined, modes=TRAIN)
+def logit_with_a_negative_bound() -> Made:
+    """The bound is none: the gradient outside of [0, 1] is not a number."""
+    return lambda x: x.logit(-9), (torch.tensor([0.25, 0.5, 2.0, -1.0], requires_grad=True),), {}
