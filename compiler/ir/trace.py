@@ -235,7 +235,6 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        ctx.set_materialize_grads(False)
         inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
         return FunctionalTensor.to_functional(inner)  # type: ignore[no-any-return]
 

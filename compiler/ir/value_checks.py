@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import fx
@@ -58,12 +59,13 @@ def _divides_integers(node: fx.Node) -> bool:
     return all(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values)
 
 
-def _numbers_of(node: fx.Node, target: torch._ops.OpOverload) -> list[object]:
+def _numbers_of(node: fx.Node, target: torch._ops.OpOverload) -> Iterator[object]:
     """The arguments of a call that are Python numbers and no sizes."""
-    places = _places_of(target)
-    return [node.args[at] for at, _ in places if at < len(node.args)] + [
-        node.kwargs[name] for _, name in places if name in node.kwargs
-    ]
+    for at, name in _places_of(target):
+        if at < len(node.args):
+            yield node.args[at]
+        elif name in node.kwargs:
+            yield node.kwargs[name]
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from harness.case import Made
-from suites.semantics.program import integers, numbers, program
+from suites.semantics.program import integers, leaf, numbers, program
 
 refusal = "refusal"
 on_device = "asserted-on-the-device"
@@ -88,3 +88,30 @@ def label_of_a_pixel_out_of_range() -> Made:
 def bytes_resized() -> Made:
     image = torch.ones(1, 1, 4, 4, dtype=torch.int32)
     return lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), (image,), {}
+
+
+@program(refusal, on_device, modes=("infer",))
+def unread_scatter_out_of_range() -> Made:
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        x.scatter(0, at, 1.0)
+        return x + 1
+
+    return f, (numbers(3), torch.tensor([7])), {}
+
+
+@program(refusal, on_device)
+def unread_lookup_out_of_range_beside_a_gradient() -> Made:
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        F.embedding(at, x * 2)
+        return x.exp()
+
+    return f, (leaf(3, 2), torch.tensor([7])), {}
+
+
+@program(refusal, modes=("infer",))
+def unread_division_of_integers_by_zero() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        x // y
+        return x + 1
+
+    return f, (integers(3), torch.zeros(3, dtype=torch.int64)), {}
