@@ -37,6 +37,8 @@ INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_")
 """Operators whose kernels trust their caller that sizes agree: with others they leave their memory."""
 COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 DIMENSIONS = ("dim", "dims", "dim0", "dim1", "axis")
+SOME_NUMBER = 0.5
+"""What a kernel is asked with for a float that is not known. Only a refusal of the dtypes is then one of the call."""
 LEAST, FEW = 2, 8
 """To how many elements sizes are cut at first, and then where the kernel refuses that."""
 MOST, MOST_NAMED = 1 << 24, 1 << 12
@@ -104,7 +106,8 @@ def refuse_call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     asked = _asked(func, leaves, spec)
     if asked is None:
         return
-    if (error := refusal(asked)) is not None:
+    has_numbers = any(isinstance(leaf, torch.SymFloat) for leaf in leaves)
+    if (error := refusal(asked)) is not None and (not has_numbers or isinstance(error, NotImplementedError)):
         raise error
     for size in _computed_sizes(leaves):
         if refusal(asked.emptied(_places_of(size, leaves))) is not None:
@@ -190,7 +193,9 @@ def _like(leaf: object) -> object:
         return Like(tuple(hint(size) for size in leaf.shape), leaf.dtype, leaf.device)
     if isinstance(leaf, torch.SymInt):
         return hint(leaf) if is_known(leaf) else _Unknown()
-    return _Unknown() if isinstance(leaf, torch.SymFloat | torch.SymBool | torch.Generator) else leaf
+    if isinstance(leaf, torch.SymFloat):
+        return SOME_NUMBER
+    return _Unknown() if isinstance(leaf, torch.SymBool | torch.Generator) else leaf
 
 
 def refusal(asked: Asked) -> Exception | None:
