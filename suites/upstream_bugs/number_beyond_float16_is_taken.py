@@ -25,7 +25,7 @@ def main() -> int:
     compiled(torch.ones(3, dtype=torch.float16), 2.0)
     outcomes = raised(f, 1e300), raised(compiled, 1e300)
     print(f"torch {torch.__version__}: eager raises {outcomes[0]}, Dynamo {outcomes[1]}")
-    return int(outcomes[0] != outcomes[1])
+    return int(outcomes[0] == outcomes[1])
 
 
 if __name__ == "__main__":

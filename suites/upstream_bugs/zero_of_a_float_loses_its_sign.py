@@ -21,7 +21,7 @@ def main() -> int:
     compiled(x, 3.0)
     signs = [bool(torch.signbit(function(x, -0.0)[1]).all()) for function in (f, compiled)]
     print(f"torch {torch.__version__}: x * -0.0 is negative: eager {signs[0]}, compiled {signs[1]}")
-    return int(signs[0] != signs[1])
+    return int(signs[0] == signs[1])
 
 
 if __name__ == "__main__":
