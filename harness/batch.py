@@ -28,11 +28,14 @@ from harness.case import Case, Made
 from harness.direct import without_dynamo
 from harness.generated import kind_of
 from harness.outcome import Result
+from harness.protocol import steps
 from harness.run import BOTH_RAISE, run_case
 from harness.sample import Batch, Sample
 
 TOGETHER = 24
 """How many samples share a compile."""
+CALLS = 2
+"""How often each is called, with numbers of its own each time."""
 PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
 ENDS = ("error", "structure")
 """Fields whose difference tells of the whole program: it ended, or was given another form than its own."""
@@ -259,7 +262,10 @@ class _Trial:
 
 def _beside_eager(case: Case, backend: Backend, seed: int, device: str) -> Result:
     (mode,) = case.modes
-    return run_case(case, mode, backend, seed=seed, device=device, timed=False, steps=1, quick=True, is_poked=False)
+    acts = steps(mode, CALLS)
+    return run_case(
+        case, mode, backend, seed=seed, device=device, timed=False, protocol=acts, quick=True, is_poked=False
+    )
 
 
 def strictly(backend: str) -> str:

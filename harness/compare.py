@@ -1,6 +1,6 @@
 """Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
 
-Seven comparisons are not equality, each for a reason:
+Eight comparisons are not equality, each for a reason:
 - *stride*: not along a dimension that has no two elements, where a stride addresses nothing.
 - *offset*: not of a tensor without elements, for it may follow from such a stride.
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
@@ -10,8 +10,9 @@ Seven comparisons are not equality, each for a reason:
   holds are not compared, because no write can go through their base.
 - *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away; nor have
   those of complex numbers, whose products by a conjugate and by a copy of it differ in them.
-- *earlier*: the outputs of the step before, looked at again, unless they were wrong at the time: a backend that hands
-  out one buffer twice changes them.
+- *earlier*: what acts before gave, looked at again, unless it was wrong at the time: a backend that hands out one
+  buffer twice changes it.
+- *growth*: memory may grow with a call by what Python leaves, unless eager's does not and ours does by far more.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
 Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
@@ -31,6 +32,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import is_same_error, name_of
+from harness.leaks import LEAST_GROWTH, grows
 from harness.memory import bits, number_bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle, of_kind
@@ -115,10 +117,11 @@ def _is_identical_step(eager: Observation, ours: Observation) -> bool:
         _is_equal_error(eager, ours)
         and all(
             getattr(eager, name) == getattr(ours, name)
-            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient")
+            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient", "arrivals", "held")
         )
         and repr(eager.scalars) == repr(ours.scalars)
         and _grown(eager) == _grown(ours)
+        and not grows(ours.growth_bytes, eager.growth_bytes)
         and all(
             _is_identical_tensors(getattr(eager, name), getattr(ours, name))
             for name in ("outputs", "state", "gradients", "earlier")
@@ -172,13 +175,13 @@ def _notes(eager: Sequence[Observation], ours: Sequence[Observation], with_hooks
 
 
 def _steps(eager: Sequence[Observation], ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
-    wrong: set[str] = set()  # outputs whose numbers were wrong when they came out: no news when looked at again
+    wrong: set[str] = set()  # what was wrong when it came out: no news when looked at again
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True)):
         found = list(_Pair(reference, got, asked, index).differences())
         for difference in found:
             if difference.field != "earlier" or difference.path not in wrong:
-                yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}")
-        wrong = {difference.path for difference in found if difference.field == "values"}
+                yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}", act=reference.act)
+        wrong |= {f"{each.path} of step {index + 1}" for each in found if each.field in ("values", "gradient")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,8 @@ class _Pair:
         yield from self._aliases()
         yield from self._tensors(self.eager.earlier, self.ours.earlier, "earlier", facts=False)
         yield from self._ambient()
+        yield from self._hooks()
+        yield from self._leaks()
 
     def _error(self) -> Iterator[Difference]:
         eager, ours = self.eager.error, self.ours.error
@@ -352,16 +357,30 @@ class _Pair:
                 yield Difference("random", name, "the random state after the call is not eager's")
         for name, eager_on in self.eager.ambient.items():
             if self.ours.ambient.get(name) != eager_on:
-                yield Difference("ambient", name, f"after the call it is {'on' if eager_on else 'off'} in eager")
+                ours = self.ours.ambient.get(name)
+                yield Difference("ambient", name, f"after the act it is {ours} in ours, {eager_on} in eager")
         for category in sorted(self._missing_warnings()):
             said = _first_line(self.eager.warnings[category])
             yield Difference("warnings", category, f"eager warns, ours does not: {said}")
         for category in sorted(self.ours.warnings.keys() - self.oracle.any_warnings(self.index)):
             said = _first_line(self.ours.warnings[category])
             yield Difference("warnings", category, f"ours warns, eager does not: {said}")
+
+    def _hooks(self) -> Iterator[Difference]:
+        for path in _either(self.eager.arrivals, self.ours.arrivals):
+            eager, ours = self.eager.arrivals.get(path, "none"), self.ours.arrivals.get(path, "none")
+            if eager != ours:
+                yield Difference("hooks", path, f"hooks of this leaf saw {ours}; in eager {eager}")
         if self.asked.with_hooks and self.eager.hooks != self.ours.hooks:
             told = [", ".join(hooks) or "none" for hooks in (self.ours.hooks, self.eager.hooks)]
             yield Difference("hooks", "order", f"gradients arrive in the order {told[0]}; in eager {told[1]}")
+
+    def _leaks(self) -> Iterator[Difference]:
+        for path in sorted(set(self.ours.held) - set(self.eager.held)):
+            yield Difference("held", path, "it is alive after the call, though nobody holds it; in eager it is freed")
+        if grows(self.ours.growth_bytes, self.eager.growth_bytes):
+            told = f"each call leaves {self.ours.growth_bytes} bytes in ours, {self.eager.growth_bytes} in eager"
+            yield Difference("growth", "memory", f"{told}. Rule: at most twice eager's, and {LEAST_GROWTH} bytes")
 
     def _missing_warnings(self) -> frozenset[str]:
         return self.oracle.sure_warnings(self.index) - self.ours.warnings.keys()

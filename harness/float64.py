@@ -50,8 +50,10 @@ class Recast(TorchDispatchMode):
             return self._drawn(func, args, kwargs)
         if func is aten._grouped_mm.default and args[0].dtype == torch.float64:
             return _grouped_product(*args[:2], *args[2:3], **kwargs)
-        args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._others.get(dtype, dtype), (args, kwargs))
-        return tree_map_only(Tensor, self._recast, func(*args, **kwargs))
+        if any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values())):
+            args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._others.get(dtype, dtype), (args, kwargs))
+        result = func(*args, **kwargs)
+        return self._recast(result) if isinstance(result, Tensor) else tree_map_only(Tensor, self._recast, result)
 
     def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
         own_args, own_kwargs = tree_map(self._in_own, (args, kwargs))

@@ -17,6 +17,8 @@ class Difference:
     field: str
     path: str
     detail: str
+    act: str = ""
+    """What the act was in which it differs (harness/protocol.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,12 @@ from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
 from harness.measure import alternate
-from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
+from harness.observe import Raised, Script, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
 from harness.outcome import Difference, Result
 from harness.placed import PLACES, Placed
+from harness.protocol import FEW, Protocol
+from harness.scripts import Scripts, acts_for
 from harness.tree import walk_call
 
 BOTH_RAISE = "both raise"
@@ -73,13 +75,16 @@ def run_case(
     seed: int = 0,
     device: str = "cpu",
     timed: bool = True,
-    steps: int = STEPS,
+    protocol: Protocol | None = None,
+    is_thorough: bool = False,
     quick: bool = False,
     is_poked: bool = True,
     looks_beside: bool | None = None,
 ) -> Result:
-    """One case in one mode on one backend, observed over `steps` steps and held against eager; over as many as it has
-    `numbers`, if it has any.
+    """One case in one mode on one backend, observed over the acts of a protocol and held against eager.
+
+    The protocol is that of harness/protocol.py, with all of the further acts if `is_thorough`. A case that has
+    `numbers` is called as many times as it has any; one that brings a scenario, a few times.
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
     only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
@@ -98,9 +103,13 @@ def run_case(
         call = made_call(case, size, seed, device)
         with resources.of_case(f"{case.name} {mode} {resolved.name}"):
             looks_beside = not quick if looks_beside is None else looks_beside
-            steps = len(case.numbers) or steps
-            trial = _Trial(case, mode, resolved, call, seed, steps, is_poked, looks_beside)
-            return trial.result(timed, quick)
+
+            def make(which: int) -> Call:
+                return made_call(case, size, seed + which, device)
+
+            acts = protocol or acts_for(case, mode, is_thorough)
+            scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
+            return _Trial(case, mode, resolved, call, seed, scripts, is_poked, looks_beside).result(timed, quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:
@@ -153,21 +162,23 @@ class _Trial:
     backend: Backend
     call: Call
     seed: int
-    steps: int
+    scripts: Scripts
     is_poked: bool
     looks_beside: bool = True
 
     def result(self, timed: bool, quick: bool) -> Result:
-        eager = self._observed(self._copies())
+        eager = self._observed(self.scripts.script(watches_leaks=True))
+        if (scripts := self.scripts.without(eager)) is not self.scripts:
+            return dataclasses.replace(self, scripts=scripts).result(timed, quick)
         oracle = None if quick else self._oracle(eager)
         before = backends.statistics(self.backend.name)
         with self.backend.ambient():
-            calls = self._copies()
-            compiled = compiled_by(self.backend, calls[0].function)
-            ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
-            timed = timed and not self._is_about_meaning() and _is_timable(eager, ours, calls)
-            timing = self._timing(calls[-1], compiled) if timed else _Timing()
-        del calls, compiled
+            script = self.scripts.script(watches_leaks=True)
+            compiled = compiled_by(self.backend, _first(script).function)
+            ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
+            timed = timed and self._is_timable(eager, ours, _first(script))
+            timing = self._timing(_first(script), compiled) if timed else _Timing()
+        del script, compiled
         if quick and is_identical(eager, ours):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         if oracle is None:
@@ -200,7 +211,7 @@ class _Trial:
             return None
         for name, place in PLACES.items():
             with Placed(place):
-                eager = self._observed(self._copies())
+                eager = self._observed(self.scripts.script())
             elsewhere = Oracle(eager, eager, oracle.wide, oracle.nudged, oracle.narrowed)
             if not is_identical(oracle.eager, eager) and not self._comparison(elsewhere, ours).different:
                 return name
@@ -219,8 +230,8 @@ class _Trial:
             if left.isdisjoint(steady):
                 continue
             torch._dynamo.reset()
-            call = copy_call(self.call, nudged(self.seed + index + 1))
-            trial = dataclasses.replace(self, call=call, is_poked=False, looks_beside=False)
+            scripts = self.scripts.moved(nudged(self.seed + index + 1))
+            trial = dataclasses.replace(self, call=scripts.own, scripts=scripts, is_poked=False, looks_beside=False)
             found = trial.result(timed=False, quick=False)
             if found.verdict == "same" or (found.verdict == "diverged" and beside.are_gradients(found.differences)):
                 left -= steady - {difference.path for difference in found.differences}
@@ -259,7 +270,7 @@ class _Trial:
         )
 
     def _oracle(self, eager: Run) -> Oracle:
-        again = self._observed(self._copies())
+        again = self._observed(self.scripts.script())
         draws = any(observation.uses_random for observation in eager)
         return Oracle(eager, again, self._wide(eager), functools.partial(self._nudged, draws), self._narrowed)
 
@@ -279,7 +290,7 @@ class _Trial:
         if wide is not None:
             return self._widened(wide, move)
         with Drawn(nudged(self.seed + index + 1, moves_whole=False)) if draws else contextlib.nullcontext():
-            return self._observed(self._copies(move), is_poked=False, moved=move)
+            return self._observed(self.scripts.script(move), is_poked=False, moved=move)
 
     def _widened(self, wide: torch.dtype, move: Convert | None = None) -> Run:
         """An eager run in a wider dtype. Raises: CloneError for a call that cannot be copied into it."""
@@ -289,7 +300,7 @@ class _Trial:
             return move(made) if move is not None else made
 
         mode = Recast(_own_dtype(self.call, NARROW), wide, WIDER[wide])
-        return self._recast(self._copies(convert), mode, wide, move)
+        return self._recast(self.scripts.script(convert), mode, wide, move)
 
     def _narrowed(self, index: int, is_held: bool) -> tuple[Run, Run]:
         """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds. Where
@@ -298,10 +309,10 @@ class _Trial:
         Raises: CloneError for a call that cannot be copied into float32.
         """
         if not is_held:
-            calls = [self._copies(nearby(self.seed + index + 1)) for _ in range(2)]
+            scripts = [self.scripts.script(nearby(self.seed + index + 1)) for _ in range(2)]
             with Coarse():
-                coarse = self._observed(calls[0], is_poked=False)
-            return coarse, self._observed(calls[1], is_poked=False)
+                coarse = self._observed(scripts[0], is_poked=False)
+            return coarse, self._observed(scripts[1], is_poked=False)
         mode = Recast(torch.float64, torch.float32, SINGLE)
         seed = self.seed + index + 1
         single, exact = narrowed(seed), narrowed(seed)  # each draws the same moves in the same order
@@ -310,49 +321,35 @@ class _Trial:
             return exact(flat).to(flat.dtype)
 
         return (
-            self._recast(self._copies(single), mode, torch.float32),
-            self._observed(self._copies(widen), is_poked=False),
+            self._recast(self.scripts.script(single), mode, torch.float32),
+            self._observed(self.scripts.script(widen), is_poked=False),
         )
 
-    def _recast(self, calls: tuple[Call, ...], mode: Recast, dtype: torch.dtype, move: Convert | None = None) -> Run:
+    def _recast(self, script: Script, mode: Recast, dtype: torch.dtype, move: Convert | None = None) -> Run:
         """An eager run under the mode, with the dtype as the default one."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
             with mode:
-                return self._observed(calls, is_poked=False, moved=move)
+                return self._observed(script, is_poked=False, moved=move)
         finally:
             torch.set_default_dtype(default)
 
-    def _observed(self, calls: tuple[Call, ...], is_poked: bool = True, moved: Convert | None = None) -> Run:
+    def _observed(self, script: Script, is_poked: bool = True, moved: Convert | None = None) -> Run:
         """An eager run."""
         is_poked = is_poked and self.is_poked
-        return observe(calls, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
+        return observe(script, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
 
-    def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
-        """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh.
-
-        In training, a case with the tag `fresh` gets all of them so: an input that a step writes may gain a history
-        that the backward of that step uses up.
-        """
-        first = copy_call(self.call, convert)
-        if self.mode == "infer" or not (first.leaves or "fresh" in self.case.tags):
-            return self._numbered([first] * self.steps)
-        later = [copy_call(self.call, convert) for _ in range(self.steps - 1)]
-        return self._numbered(
-            [first, *(Call(first.function, call.args, call.kwargs, first.leaves | call.leaves) for call in later)]
-        )
-
-    def _numbered(self, calls: list[Call]) -> tuple[Call, ...]:
-        """The calls, each with the numbers that the case has for it."""
-        if not self.case.numbers:
-            return tuple(calls)
-        pairs = zip(calls, self.case.numbers, strict=True)
-        return tuple(dataclasses.replace(call, args=(*call.args, *numbers)) for call, numbers in pairs)
+    def _is_timable(self, eager: Run, ours: Run, first: Call) -> bool:
+        """Whether more calls on the same objects tell something: no call raised, no input's graph is used up."""
+        if self._is_about_meaning() or first.leaves or "fresh" in self.case.tags or self.case.numbers:
+            return False
+        triples = zip(self.scripts.acts, eager, ours, strict=True)
+        return all(one.error is None and other.error is None for act, one, other in triples if act.calls)
 
     def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
         """Medians of alternating calls; nothing where a further call fails, which the observed steps did not."""
-        (eager, *_) = self._copies()
+        eager = _first(self.scripts.script())
         set_mode(eager, self.mode)
         try:
             one_step(eager, eager.function, self.mode, self.seed)
@@ -380,9 +377,10 @@ def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[...,
         return fail
 
 
-def _is_timable(eager: Run, ours: Run, calls: Sequence[Call]) -> bool:
-    """Whether more calls on the same objects make sense: nothing raised, and no input's graph is used up."""
-    return all(step.error is None for step in (*eager, *ours)) and all(call is calls[0] for call in calls)
+def _first(script: Script) -> Call:
+    (first, *_) = script.calls
+    assert first is not None, "a protocol begins with a call"
+    return first
 
 
 def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:
