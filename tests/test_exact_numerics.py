@@ -242,7 +242,8 @@ def test_drawn_programs_have_eagers_bits(mode: str) -> None:
             program = draw(f"exact:{seed}")
             case = case_of(program.source(), "program")
             torch._dynamo.reset()
-            trial = _Trial(case, mode, resolve(BACKEND), made_call(case, "tiny", 0, "cpu"), 0, 2, False)
+            steps = len(case.numbers) or 2
+            trial = _Trial(case, mode, resolve(BACKEND), made_call(case, "tiny", 0, "cpu"), 0, steps, False)
             eager, again = trial._observed(trial._copies()), trial._observed(trial._copies())
             if differences(eager, again):
                 continue  # eager is not deterministic

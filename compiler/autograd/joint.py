@@ -143,34 +143,26 @@ def _gradients(
     through: dict[CallInput | Shared, frozenset[OutputRole]],
 ) -> dict[OutputRole, fx.Node]:
     try:
-        held = HeldTangents(tangents)
-        with by_itself(), _copied_where_others_receive(leaves.values(), held):
+        with by_itself(), _copied_where_others_receive(leaves.values()):
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
-        copied = [held.copied(gradient) for gradient in grads]
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
         raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
-    pairs = [(role, grad) for role, grad in zip(leaves, copied, strict=True) if grad is not None]
+    pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
     return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
 
 
 @contextmanager
-def _copied_where_others_receive(leaves: Iterable[torch.Tensor], tangents: HeldTangents) -> Iterator[None]:
+def _copied_where_others_receive(leaves: Iterable[torch.Tensor]) -> Iterator[None]:
     """A leaf's gradient that is a view, and that another node receives too, is recorded as a copy.
 
     Eager's accumulation takes over a gradient that nobody else holds, as a view of a tangent, and copies any other.
     Of what a compiled backward returns nothing is held, so that a view would always be taken over.
     """
-
-    def copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
-        if gradient is None:  # a formula may leave it undefined: hooks are called even then
-            return None
-        tangents.note(gradient)
-        return gradient.clone() if gradient._is_view() and holders_of(gradient) > _holders_of_one() else None
-
+    copied = functools.partial(_copied_if_held, _holders_of_one())
     hooks = [leaf.register_hook(copied) for leaf in leaves]
     try:
         yield
@@ -179,32 +171,11 @@ def _copied_where_others_receive(leaves: Iterable[torch.Tensor], tangents: HeldT
             hook.remove()
 
 
-class HeldTangents:
-    """Which tangents another node still needs when the last leaf has received them as they are.
-
-    Eager's accumulation copies such a tangent for each of those leaves. Where no node needs it, accumulation itself
-    tells the last leaf from the others, behind a compiled backward too, and nothing is to be recorded.
-    """
-
-    def __init__(self, tangents: Iterable[torch.Tensor]) -> None:
-        # The engine holds what it starts from, and what it has given a leaf.
-        self._holders = {id(tangent): _holders_of_one() + 1 for tangent in tangents}
-        self._held: set[int] = set()
-
-    def note(self, gradient: torch.Tensor) -> None:
-        """A leaf receives this gradient."""
-        which = id(gradient)
-        if which not in self._holders:
-            return
-        if holders_of(gradient) > self._holders[which]:
-            self._held.add(which)
-        else:
-            self._held.discard(which)
-        self._holders[which] += 1
-
-    def copied(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """The gradient of a leaf, or a copy of it."""
-        return gradient.clone() if gradient is not None and id(gradient) in self._held else gradient
+def _copied_if_held(holders: int, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """A copy, or None to leave the gradient as it is. A formula may leave it undefined: hooks are called even then."""
+    if gradient is None:
+        return None
+    return gradient.clone() if gradient._is_view() and holders_of(gradient) > holders else None
 
 
 @functools.cache

@@ -23,13 +23,18 @@ WORD = 1 << 63
 
 
 def number_inputs(program: Program) -> tuple[int, ...]:
-    """The positions of inputs that are symbolic integers, and no sizes of inputs that are tensors."""
+    """The positions of inputs that are symbolic integers of which others are computed, and no sizes of tensors.
+
+    An integer that is only handed on has no limit: the end of `x[1:]` is the greatest that there is.
+    """
     values = [node.meta.get("val") for node in program.placeholders]
     sizes = {expr for value in values if isinstance(value, torch.Tensor) for expr in _expressions_of(value)}
+    found = {expr for node in program.module.graph.nodes for expr in _integers(node) if not expr.is_Symbol}
+    used = {symbol for expr in found for symbol in expr.free_symbols}
     return tuple(
         position
         for position, value in enumerate(values)
-        if isinstance(value, torch.SymInt) and value.node.expr not in sizes
+        if isinstance(value, torch.SymInt) and value.node.expr not in sizes and value.node.expr.free_symbols & used
     )
 
 
