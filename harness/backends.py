@@ -96,7 +96,7 @@ def resolve(name: str) -> Backend:
     given = _settings(name, settings)
     is_whole = given.pop(WHOLE_BACKWARD, False)
     whole = functools.partial(_whole_backward, torch.compile(backend=target, **given)) if is_whole else None
-    ambient = _ambient(whole, _streams_of_eager if bare == "inductor" else None)
+    ambient = _ambient(whole, _streams_of_eager if bare == "inductor" else None, _graphs_kept)
     asked = given.get("options", {}).get("functionalize_rng", False)
     own = bool(asked or getattr(target, "has_own_random_stream", False))
 
@@ -255,6 +255,15 @@ def _ambient(*contexts: Callable[[], AbstractContextManager[Any]] | None) -> Cal
 def _whole_backward(compiler: Callable[..., Any]) -> AbstractContextManager[Any]:
     """Every backward as one graph that `compiler` is given."""
     return importlib.import_module("torch._dynamo.compiled_autograd")._enable(compiler)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _graphs_kept() -> Iterator[None]:
+    """Backwards of torch's own that may be gone through twice. With donated buffers, as they are by default, they
+    refuse `retain_graph=True` with an error that asks for this setting."""
+    config = importlib.import_module("torch._functorch.config")
+    with config.patch(donated_buffer=False):
+        yield
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
 
-Eight comparisons are not equality, each for a reason:
+Nine comparisons are not equality, each for a reason:
 - *stride*: not along a dimension that has no two elements, where a stride addresses nothing.
 - *offset*: not of a tensor without elements, for it may follow from such a stride.
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
@@ -12,6 +12,7 @@ Eight comparisons are not equality, each for a reason:
   those of complex numbers, whose products by a conjugate and by a copy of it differ in them.
 - *earlier*: what acts before gave, looked at again, unless it was wrong at the time: a backend that hands out one
   buffer twice changes it.
+- *error*: a second backward through a graph that was freed may raise where eager has nothing saved in it.
 - *growth*: memory may grow with a call by what Python leaves, unless eager's does not and ours does by far more.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
@@ -198,6 +199,8 @@ class _Pair:
         return self.asked.oracle
 
     def differences(self) -> Iterator[Difference]:
+        if self.is_refused_rightly():
+            return
         yield from self._error()
         yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
         if (self.eager.error is None) != (self.ours.error is None):
@@ -212,6 +215,11 @@ class _Pair:
         yield from self._ambient()
         yield from self._hooks()
         yield from self._leaks()
+
+    def is_refused_rightly(self) -> bool:
+        """Whether a graph that was freed is not gone through again, where eager had nothing to free."""
+        eager, ours = self.eager.error, self.ours.error
+        return self.eager.is_spent and eager is None and ours is not None and isinstance(ours.error, RuntimeError)
 
     def _error(self) -> Iterator[Difference]:
         eager, ours = self.eager.error, self.ours.error

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from harness.clone import Call, CloneError, copy_call, is_plain
+from harness.memory import aliases
 from harness.tree import Tree, walk, walk_call
 
 MADE_BYTES = 1 << 28
@@ -48,7 +49,7 @@ def twice(own: Call, other: Call) -> Call:
     """A call with as many rows again, those of `other`, in each tensor that has the batch's dimension."""
     mine, more = walk((own.args, own.kwargs), "input"), walk((other.args, other.kwargs), "input")
     rows = _rows(mine)
-    if rows is None or is_tied(own):
+    if rows is None or is_tied(own) or aliases(mine.tensors):
         return own
     grown = {
         id(tensor): _joined(tensor, more.tensors[path])

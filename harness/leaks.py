@@ -56,14 +56,14 @@ def _place(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def growth_bytes(invoke: Invoke, call: Call) -> int:
+def growth_bytes(invoke: Invoke, make: Callable[[], Call]) -> int:
     """By how much the memory in use grows with a call, over `CALLS` of them; 0 where that cannot be read."""
     with _old_objects_set_aside():
-        invoke(call)
+        invoke(make())
         gc.collect()
         before = in_use_bytes()
         for _ in range(CALLS):
-            invoke(call)
+            invoke(make())
         gc.collect()
         return max(0, in_use_bytes() - before) // CALLS
 

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from harness import ambient, leaks
 from harness.clone import Call, is_plain
-from harness.errors import let_go
+from harness.errors import let_go, name_of
 from harness.fresh_numbers import state_of
 from harness.memory import Alias, aliases, bits, is_allocated, poke
 from harness.protocol import LARGEST, REWRITTEN, SAME, Act
@@ -134,6 +134,8 @@ class Observation:
     seconds: float
     act: str = ""
     """What the act was, in words."""
+    is_spent: bool = False
+    """A backward through a graph that was gone through and freed. Eager raises, if anything was saved in it."""
     held: tuple[str, ...] = ()
     """After the last act: inputs and results of one more call that are alive when nobody holds them."""
     growth_bytes: int = 0
@@ -445,6 +447,7 @@ class _Run:
             pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_poked else {},
             seconds=step.seconds,
             act=str(act),
+            is_spent=act.is_spent,
         )
         self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
         return observation if not is_last else self._with_leaks(observation)
@@ -536,9 +539,9 @@ class _Run:
         with _recorded_warnings(_Step()), ambient.put_back(), grad_mode(self._mode):
             try:
                 held = leaks.held_after(self._once, self._script.another)
-                grown = leaks.growth_bytes(self._once, self._script.another())
+                grown = leaks.growth_bytes(self._once, self._script.another)
             except Exception as error:
-                return dataclasses.replace(observation, error=Raised(error, "further calls"))
+                return dataclasses.replace(observation, held=(f"(further calls raise {name_of(error)})",))
         return dataclasses.replace(observation, held=held, growth_bytes=grown)
 
     def _once(self, call: Call) -> Any:

@@ -26,6 +26,7 @@ class Act:
     """A call with the numbers `numbers`, if not 0; then, if `back` is not 0, a backward from the results of a call:
     1 for the latest, 2 for the one before it.
 
+    `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
     `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. `retains`:
     the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
     """
@@ -36,6 +37,7 @@ class Act:
     ends: str = ALL
     retains: bool = False
     accumulates: bool = False
+    is_spent: bool = False
     moves_state: bool = False
     in_other_mode: bool = False
     in_thread: bool = False
@@ -110,7 +112,7 @@ DEFAULT: Mapping[str, Protocol] = {
         Act(back=2, ends=LARGEST, retains=True),
         Act(back=2),
         Act(back=1),
-        Act(back=1),  # its graph was freed: eager raises, unless nothing was saved
+        Act(back=1, is_spent=True),
         step(1),
         step(2, given=REWRITTEN),
         step(4),

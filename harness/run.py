@@ -42,7 +42,7 @@ from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
 from harness.measure import alternate
-from harness.observe import Raised, Script, observe, one_step, seed_all, set_mode
+from harness.observe import Observation, Raised, Script, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
 from harness.outcome import Difference, Result
 from harness.placed import PLACES, Placed
@@ -392,7 +392,7 @@ def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:
 
 def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True), 1):
-        if got.error is not None and (reference.error is None or _is_refused(got.error, reference.error)):
+        if got.error is not None and not reference.is_spent and _is_own(got.error, reference.error):
             return verdict_of_error(index, got.error)
     if comparison.different:
         return "diverged", _said_by_eager(eager)
@@ -403,9 +403,9 @@ def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
 
 
-def _is_refused(ours: Raised, eager: Raised) -> bool:
-    """Whether the backend declined a program that eager rejects, so that it could not reject it alike."""
-    return is_refusal(ours.error) and not is_same_error(eager.error, ours.error)
+def _is_own(ours: Raised, eager: Raised | None) -> bool:
+    """Whether an error is the backend's own: eager has none, or rejects what the backend declined to take."""
+    return eager is None or (is_refusal(ours.error) and not is_same_error(eager.error, ours.error))
 
 
 def verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
@@ -418,8 +418,13 @@ def verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
 
 
 def _said_by_eager(eager: Run) -> str:
-    raised = next((step.error for step in eager if step.error is not None), None)
+    raised = next((step.error for step in eager if step.error is not None and _is_of_program(step)), None)
     return f"{BOTH_RAISE} {name_of(raised.error)}" if raised else ""
+
+
+def _is_of_program(step: Observation) -> bool:
+    """Whether an error says something of the program: not one of a backward alone, which may be asked for in vain."""
+    return step.act.startswith("call")
 
 
 def first_lines(error: BaseException) -> str:

@@ -16,7 +16,8 @@ from harness.case import Made
 from harness.case import case as declare
 from harness.clone import Call, nudged
 from harness.errors import place_of
-from harness.observe import observe
+from harness.observe import Script, observe
+from harness.protocol import Act
 from harness.run import run_case
 
 Make = Callable[[], Made]
@@ -229,10 +230,14 @@ def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
     assert run_case(declare()(view_made_without_grad), "train", "eager", timed=False).verdict == "same"
 
 
+def alone(call: Call, back: int = 0) -> Script:
+    return Script((Act(1, back=back),), (call,), lambda which: {})
+
+
 def test_observe_moved_cotangents_reach_the_gradients() -> None:
     def gradient(moved: Callable[[Tensor], Tensor] | None) -> Tensor:
         leaf = torch.ones(64, requires_grad=True)
-        (step,) = observe((Call(torch.neg, (leaf,), {}),), "train", 0, moved=moved)
+        (step,) = observe(alone(Call(torch.neg, (leaf,), {}), back=1), "train", 0, moved=moved)
         seen = step.gradients["input[0]"]
         assert seen is not None
         return seen.value
@@ -254,7 +259,7 @@ def test_observe_keeps_no_tensor_of_a_program_that_raised() -> None:
 
     gc.disable()
     try:
-        (seen,) = observe((Call(program, (torch.ones(3, 4),), {}),), "infer", 0)
+        (seen,) = observe(alone(Call(program, (torch.ones(3, 4),), {})), "infer", 0)
         assert held[0]() is None
     finally:
         gc.enable()
