@@ -38,7 +38,7 @@ from harness.memory import bits, number_bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle, of_kind
 from harness.outcome import Difference
-from harness.tolerance import UNTOLD, explain, explain_reals
+from harness.tolerance import DIFFERS, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
 
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
@@ -70,7 +70,7 @@ class Comparison:
     unjudged: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     untold: tuple[Difference, ...] = ()
-    """What eager's own neighbours do not settle."""
+    """What eager is too far from its float64 run to settle."""
 
 
 def compare(
@@ -91,10 +91,13 @@ def compare(
     steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
     draws = own_random_stream and any(step.uses_random for step in oracle.eager)
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
-    untold = [difference for difference in steady if difference.detail.startswith(UNTOLD)]
-    different = [difference for difference in steady if difference not in (*excused, *untold)]
+    judged = [difference for difference in steady if difference not in excused]
+    different, untold, unanchored = (
+        tuple(difference for difference in judged if difference.kind == kind)
+        for kind in (DIFFERS, UNSTABLE, UNANCHORED)
+    )
     unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
-    return Comparison(tuple(different), tuple(unstable), unjudged, notes, tuple(untold))
+    return Comparison(different, tuple(unstable), (*unjudged, *unanchored), notes, untold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,21 +244,20 @@ class _Pair:
     def _scalars(self) -> Iterator[Difference]:
         for path in self.eager.scalars.keys() & self.ours.scalars.keys():
             eager, ours = self.eager.scalars[path], self.ours.scalars[path]
-            if type(eager) is float and type(ours) is float:
-                detail = self._explain_number(path, eager, ours)
-            else:
-                detail = None if type(eager) is type(ours) and eager == ours else f"ours is {ours!r}, eager's {eager!r}"
-            if detail is not None and type(eager) is type(ours):
-                yield Difference("values" if path.startswith("output") else "mutation", path, detail)
+            name = "values" if path.startswith("output") else "mutation"
+            if type(eager) is not type(ours):
+                continue
+            if type(eager) is float:
+                yield from _told(name, path, self._explain_number(path, eager, ours))
+            elif eager != ours:
+                yield Difference(name, path, f"ours is {ours!r}, eager's {eager!r}")
 
-    def _explain_number(self, path: str, eager: float, ours: float) -> str | None:
+    def _explain_number(self, path: str, eager: float, ours: float) -> Finding | None:
         """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
-        info = torch.finfo(torch.get_default_dtype())
         evidence = self.oracle.evidence_for_number(self.index, path)
         numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
-        return explain_reals(
-            numbers[0], numbers[1], evidence.truth, evidence, info.eps, info.smallest_normal * info.eps
-        )
+        precision = Precision.of(torch.get_default_dtype())
+        return explain_reals(numbers[0], numbers[1], evidence.truth, evidence, precision)
 
     def _tensors(
         self, eager: Mapping[str, Seen], ours: Mapping[str, Seen], name: str, facts: bool = True
@@ -263,8 +265,7 @@ class _Pair:
         for path in eager.keys() & ours.keys():
             if facts:
                 yield from self._facts(path, eager[path].facts, ours[path].facts)
-            if detail := self._explain(name, path, eager[path], ours[path]):
-                yield Difference(name, path, detail)
+            yield from _told(name, path, self._explain(name, path, eager[path], ours[path]))
 
     def _gradients(self) -> Iterator[Difference]:
         for path in _either(self.eager.gradients, self.ours.gradients):
@@ -278,8 +279,7 @@ class _Pair:
             # whether a gradient is conjugated now or when it is read tells nothing
             facts = [dataclasses.replace(seen.facts, conj=False, neg=False) for seen in (eager, ours)]
             yield from self._facts(where, facts[0], facts[1])
-            if detail := self._explain("gradient", path, eager, ours):
-                yield Difference("gradient", where, detail)
+            yield from _told("gradient", where, self._explain("gradient", path, eager, ours))
 
     def _facts(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
         for name in ("shape", "dtype"):
@@ -321,13 +321,14 @@ class _Pair:
     def _base_of(self, facts: Facts) -> str:
         return "" if facts.view == "(unobserved)" and not self.asked.with_bookkeeping else facts.view
 
-    def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> str | None:
+    def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
         if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         if self.asked.by_bits and self._is_steady(name, path, eager):
-            return _other_bits(ours.value, eager.value)
+            told = _other_bits(ours.value, eager.value)
+            return None if told is None else Finding(DIFFERS, told)
         evidence = self.oracle.evidence(self.index, name, path)
         return explain(ours.value, eager.value, evidence, eager.device())
 
@@ -392,6 +393,11 @@ class _Pair:
 
     def _missing_warnings(self) -> frozenset[str]:
         return self.oracle.sure_warnings(self.index) - self.ours.warnings.keys()
+
+
+def _told(field: str, path: str, finding: Finding | None) -> Iterator[Difference]:
+    if finding is not None:
+        yield Difference(field, path, finding.text, kind=finding.kind)
 
 
 def _first_line(text: str) -> str:

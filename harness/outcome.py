@@ -19,6 +19,8 @@ class Difference:
     detail: str
     act: str = ""
     """What the act was in which it differs (harness/protocol.py)."""
+    kind: str = "differs"
+    """`unstable` where eager itself does not settle the field, `no-oracle` where nothing anchors it."""
 
 
 @dataclass(frozen=True, slots=True)

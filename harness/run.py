@@ -6,11 +6,10 @@ What follows from the comparison is one verdict, the first of these that applies
     no-oracle            the case could not be made or copied: there is nothing to compare with
     unsupported          the backend declined the program, by Unsupported, or NotImplementedError while compiling
     crash                the backend raised where eager did not
-    diverged             a field differs; `differences` names it; not where a step of the gradient lies between two
-                         right programs (harness/beside.py), and a neighbouring call is judged instead
+    diverged             a field differs; `differences` names it
     reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/placed.py) does
-                         what the backend did, or goes as far on neighbouring numbers; the rest is the same
-    no-oracle            a field cannot be judged because the backend draws its own random numbers; the rest is the same
+                         what the backend did, or is far from its own float64 run; the rest is the same
+    no-oracle            a field cannot be judged: the backend draws its own random numbers, or nothing anchors eager's
     same
 
 `timeout`, and `crash` by a signal, come from `harness.isolate`. Eager that raises is no obstacle: a backend that
@@ -34,7 +33,7 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends, beside, resources
+from harness import backends, kinks, resources
 from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
@@ -43,7 +42,7 @@ from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapp
 from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
 from harness.measure import alternate
 from harness.observe import Observation, Raised, Script, observe, one_step, seed_all, set_mode
-from harness.oracle import Oracle, Run, takes_path_of
+from harness.oracle import Oracle, Run, is_alike
 from harness.outcome import Difference, Result
 from harness.placed import PLACES, Placed
 from harness.protocol import FEW, Protocol
@@ -79,7 +78,6 @@ def run_case(
     is_thorough: bool = False,
     quick: bool = False,
     is_poked: bool = True,
-    looks_beside: bool | None = None,
 ) -> Result:
     """One case in one mode on one backend, observed over the acts of a protocol and held against eager.
 
@@ -88,9 +86,7 @@ def run_case(
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
     only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
-    step, which takes time by the square of their number. `looks_beside`: where only gradients differ, neighbouring
-    numbers may be judged (harness/beside.py), which takes as long again; unless `quick`, if not said.
-
+    step, which takes time by the square of their number.
     Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
     Whatever the case or the backend raises is a verdict.
     """
@@ -102,14 +98,13 @@ def run_case(
     try:
         call = made_call(case, size, seed, device)
         with resources.of_case(f"{case.name} {mode} {resolved.name}"):
-            looks_beside = not quick if looks_beside is None else looks_beside
 
             def make(which: int) -> Call:
                 return made_call(case, size, seed + which, device)
 
             acts = protocol or acts_for(case, mode, is_thorough)
             scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
-            return _Trial(case, mode, resolved, call, seed, scripts, is_poked, looks_beside).result(timed, quick)
+            return _Trial(case, mode, resolved, call, seed, scripts, is_poked).result(timed, quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:
@@ -164,7 +159,6 @@ class _Trial:
     seed: int
     scripts: Scripts
     is_poked: bool
-    looks_beside: bool = True
 
     def result(self, timed: bool, quick: bool) -> Result:
         eager = self._observed(self.scripts.script(watches_leaks=True))
@@ -189,9 +183,6 @@ class _Trial:
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
             verdict, detail = "reference-unstable", f"eager does the same where it computes {place}"
         row = self._row(verdict, detail, comparison, ours, timing, before)
-        if verdict == "diverged" and self.looks_beside and not self.backend.has_eagers_bits:
-            if self._is_same_beside(oracle, ours, comparison):
-                return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
         return row
 
     def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
@@ -221,23 +212,6 @@ class _Trial:
         """Whether any tensor of the call is."""
         tensors = walk_call(self.call.function, self.call.args, self.call.kwargs).tensors.values()
         return any(tensor.device.type == "cpu" for tensor in tensors)
-
-    def _is_same_beside(self, oracle: Oracle, ours: Run, comparison: Comparison) -> bool:
-        """Whether the backend does what eager does on neighbouring numbers, where only a step of the gradient is
-        between them: each gradient that differs on some of those where eager's stays."""
-        left = {difference.path for difference in comparison.different}
-        for index, steady in beside.steady_neighbours(oracle, ours, comparison.different):
-            if left.isdisjoint(steady):
-                continue
-            torch._dynamo.reset()
-            scripts = self.scripts.moved(nudged(self.seed + index + 1))
-            trial = dataclasses.replace(self, call=scripts.own, scripts=scripts, is_poked=False, looks_beside=False)
-            found = trial.result(timed=False, quick=False)
-            if found.verdict == "same" or (found.verdict == "diverged" and beside.are_gradients(found.differences)):
-                left -= steady - {difference.path for difference in found.differences}
-            if not left:
-                return True
-        return False
 
     def _is_about_meaning(self) -> bool:
         """Whether the case is there for what it does, so that its speed would tell nothing."""
@@ -272,7 +246,26 @@ class _Trial:
     def _oracle(self, eager: Run) -> Oracle:
         again = self._observed(self.scripts.script())
         draws = any(observation.uses_random for observation in eager)
-        return Oracle(eager, again, self._wide(eager), functools.partial(self._nudged, draws), self._narrowed)
+        wide = self._wide(eager)
+        return Oracle(
+            eager, again, wide, functools.partial(self._nudged, draws), self._narrowed,
+            tuple if isinstance(wide, str) else functools.partial(self._across_kinks, eager),
+        )  # fmt: skip
+
+    def _across_kinks(self, eager: Run) -> Sequence[Run]:
+        """Float64 runs with operands at kinks moved to either side; none where eager's kinks are not those of float64,
+        or are too many."""
+        narrow, wide = kinks.Recorded(), kinks.Recorded()
+        try:
+            with narrow:
+                again = self._observed(self.scripts.script(), is_poked=False)
+            self._widened(torch.float64, inside=wide)
+        except kinks.TooMany:
+            return ()
+        bounds = kinks.bounds_of(narrow.operands, wide.operands)
+        if bounds is None or len(again) != len(eager):
+            return ()
+        return [self._widened(torch.float64, inside=kinks.Moved(bounds, n)) for n in range(kinks.RUNS)]
 
     def _wide(self, eager: Run) -> Run | str:
         """The float64 run, or why it is no anchor."""
@@ -283,7 +276,7 @@ class _Trial:
         for got, reference in zip(wide, eager, strict=True):
             if got.error is not None and reference.error is None:
                 return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
-        return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
+        return wide if is_alike(wide, eager) else "the float64 run took another path"
 
     def _nudged(self, draws: bool, index: int, wide: torch.dtype | None, moves_whole: bool) -> Run:
         move = nudged(self.seed + index + 1, moves_whole)
@@ -292,15 +285,20 @@ class _Trial:
         with Drawn(nudged(self.seed + index + 1, moves_whole=False)) if draws else contextlib.nullcontext():
             return self._observed(self.scripts.script(move), is_poked=False, moved=move)
 
-    def _widened(self, wide: torch.dtype, move: Convert | None = None) -> Run:
-        """An eager run in a wider dtype. Raises: CloneError for a call that cannot be copied into it."""
+    def _widened(
+        self,
+        wide: torch.dtype,
+        move: Convert | None = None,
+        inside: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Run:
+        """An eager run in a wider dtype, within a mode. Raises: CloneError for a call that cannot be copied into it."""
 
         def convert(flat: Tensor) -> Tensor:
             made = widened(flat, wide)
             return move(made) if move is not None else made
 
         mode = Recast(_own_dtype(self.call, NARROW), wide, WIDER[wide])
-        return self._recast(self.scripts.script(convert), mode, wide, move)
+        return self._recast(self.scripts.script(convert), mode, wide, move, inside)
 
     def _narrowed(self, index: int, is_held: bool) -> tuple[Run, Run]:
         """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds. Where
@@ -325,12 +323,15 @@ class _Trial:
             self._observed(self.scripts.script(widen), is_poked=False),
         )
 
-    def _recast(self, script: Script, mode: Recast, dtype: torch.dtype, move: Convert | None = None) -> Run:
+    def _recast(
+        self, script: Script, mode: Recast, dtype: torch.dtype, move: Convert | None = None,
+        inside: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Run:  # fmt: skip
         """An eager run under the mode, with the dtype as the default one."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
-            with mode:
+            with mode, inside or contextlib.nullcontext():
                 return self._observed(script, is_poked=False, moved=move)
         finally:
             torch.set_default_dtype(default)
@@ -399,7 +400,7 @@ def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
     if comparison.unstable:
         return "reference-unstable", "eager differs from itself"
     if comparison.untold:
-        return "reference-unstable", "eager on neighbouring numbers is as far from itself"
+        return "reference-unstable", "eager is too far from its float64 run to tell"
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
 
 

@@ -62,7 +62,7 @@ def held(
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
         return run_case(
             made, mode, backend, size=size, device=device, timed=False,
-            protocol=protocol.steps(mode, steps or steps_of(case)), quick=True, is_poked=False, looks_beside=True,
+            protocol=protocol.steps(mode, steps or steps_of(case)), quick=True, is_poked=False,
         )  # fmt: skip
 
 
