@@ -168,10 +168,10 @@ class _Trial:
         before = backends.statistics(self.backend.name)
         with self.backend.ambient():
             script = self.scripts.script(watches_leaks=True)
-            compiled = compiled_by(self.backend, _first(script).function)
+            compiled = compiled_by(self.backend, first_call(script).function)
             ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
-            timed = timed and self._is_timable(eager, ours, _first(script))
-            timing = self._timing(_first(script), compiled) if timed else _Timing()
+            timed = timed and self._is_timable(eager, ours, first_call(script))
+            timing = self._timing(first_call(script), compiled) if timed else _Timing()
         del script, compiled
         if quick and is_identical(eager, ours):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
@@ -350,7 +350,7 @@ class _Trial:
 
     def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
         """Medians of alternating calls; nothing where a further call fails, which the observed steps did not."""
-        eager = _first(self.scripts.script())
+        eager = first_call(self.scripts.script())
         set_mode(eager, self.mode)
         try:
             one_step(eager, eager.function, self.mode, self.seed)
@@ -378,7 +378,8 @@ def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[...,
         return fail
 
 
-def _first(script: Script) -> Call:
+def first_call(script: Script) -> Call:
+    """The call that a protocol begins with."""
     (first, *_) = script.calls
     assert first is not None, "a protocol begins with a call"
     return first
