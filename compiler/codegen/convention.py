@@ -27,6 +27,7 @@ from compiler.capture.overlap import is_alias, pairs_of
 from compiler.ir.number_range import number_inputs, number_limit
 from compiler.ir.roles import (
     Base,
+    Begins,
     Buffer,
     Bump,
     CallInput,
@@ -247,6 +248,9 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     source.line(0, "def call(args):")
     if needs.is_guarded:
         _emit_overlap(source, program)
+    for effect in signature.effects if needs.is_guarded else ():
+        if isinstance(effect, Begins):
+            source.line(1, f"if {_begins_elsewhere(effect)}: return elsewhere(args)")
     if numbers := number_inputs(program):
         limit = number_limit(program, numbers)
         test = " and ".join(f"-{limit} <= args[{position}] <= {limit}" for position in numbers)
@@ -329,6 +333,14 @@ def _emit_overlap(source: Source, program: Program) -> None:
         alias = source.bind("is_alias", is_alias)
         test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
     source.line(1, f"if {test}: return elsewhere(args)")
+
+
+def _begins_elsewhere(effect: Begins) -> str:
+    """The test of an input that begins where the call was not recorded for."""
+    begins = f"args[{effect.of.index}].storage_offset()"
+    return (
+        f"{begins} != {effect.offset}" if effect.divisor is None else f"{begins} % {effect.divisor} != {effect.offset}"
+    )
 
 
 def _needed(signature: Signature) -> set[int]:
