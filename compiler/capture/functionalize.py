@@ -49,8 +49,8 @@ from compiler.torch_compat import Decompositions
 class Bound:
     """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given.
 
-    `version`, `storage`, `offset` and `required_grad` are what the argument had before the program ran; `history` is what `root`
-    had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
+    `version`, `storage`, `offset` and `required_grad` are what the argument had before the program ran; `history` is
+    what `root` had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
     """
 
     role: CallInput

@@ -337,10 +337,8 @@ def _emit_overlap(source: Source, program: Program) -> None:
 
 def _begins_elsewhere(effect: Begins) -> str:
     """The test of an input that begins where the call was not recorded for."""
-    begins = f"args[{effect.of.index}].storage_offset()"
-    return (
-        f"{begins} != {effect.offset}" if effect.divisor is None else f"{begins} % {effect.divisor} != {effect.offset}"
-    )
+    remainder = "" if effect.divisor is None else f" % {effect.divisor}"
+    return f"args[{effect.of.index}].storage_offset(){remainder} != {effect.offset}"
 
 
 def _needed(signature: Signature) -> set[int]:

@@ -80,8 +80,8 @@ class OffsetsRead(TorchFunctionMode):
 
 
 def begins(role: CallInput, offset: int | torch.SymInt, divisors: Collection[int]) -> Iterator[Begins]:
-    """What a call relies on of an input, for its calling convention to look at. Of a symbolic offset it becomes a guard,
-    as what is relied on of symbolic sizes does."""
+    """What a call relies on of an input, for its calling convention to look at. Of a symbolic offset it is guarded, as
+    what is relied on of symbolic sizes is."""
     if isinstance(offset, torch.SymInt):
         _guard(offset, divisors)
     elif EXACTLY in divisors:
