@@ -21,7 +21,7 @@ from compiler.autograd.rematerialize import cheapest_split
 from compiler.autograd.saved_hooks import GraphHooks
 from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
-from compiler.capture.examples import program_of, read_numbers, why_not_same
+from compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
 from compiler.capture.inputs import (
     Call,
@@ -119,11 +119,11 @@ def compile_fx_inner(
     program = program_of(gm, example_inputs)
     run = build(program, options, Journal.open(options)).load()
     fakes = [node.meta["val"] for node in program.placeholders]
-    numbers = read_numbers(program)
+    numbers, offsets = read_numbers(program), read_offsets(program)
 
     def checked(args: list[object]) -> Sequence[object]:
         check_inputs(fakes, args)
-        reason = why_not_read(args) or why_not_same(fakes, args, numbers)
+        reason = why_not_read(args) or why_not_same(fakes, args, numbers, offsets)
         if not reason:
             return run(args if isinstance(args, list) else list(args))
         count_eager(reason)

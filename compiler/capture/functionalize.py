@@ -22,7 +22,9 @@ from compiler.capture.written_out import WrittenOut
 from compiler.errors import Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.in_place import version
+from compiler.ir.offsets import begins
 from compiler.ir.roles import (
+    Begins,
     Bump,
     CallInput,
     Detach,
@@ -47,8 +49,8 @@ from compiler.torch_compat import Decompositions
 class Bound:
     """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given.
 
-    `version`, `storage` and `required_grad` are what the argument had before the program ran; `history` is what `root`
-    had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
+    `version`, `storage`, `offset` and `required_grad` are what the argument had before the program ran; `history` is
+    what `root` had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
     """
 
     role: CallInput
@@ -56,6 +58,7 @@ class Bound:
     argument: torch.Tensor
     version: int
     storage: int
+    offset: int | torch.SymInt
     required_grad: bool
     history: object
     root: torch.Tensor
@@ -63,9 +66,9 @@ class Bound:
 
     @staticmethod
     def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, root: torch.Tensor, is_shared: bool) -> Bound:
-        storage = argument.untyped_storage()._cdata
-        grad = argument.requires_grad
-        return Bound(role, leaf, argument, version(argument), storage, grad, history_of(root), root, is_shared)
+        storage, offset = argument.untyped_storage()._cdata, argument.storage_offset()
+        grad, history = argument.requires_grad, history_of(root)
+        return Bound(role, leaf, argument, version(argument), storage, offset, grad, history, root, is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -89,7 +92,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
                 trace.take(one.argument)
         grad_mode = torch.is_grad_enabled()
         with warned() as warnings:
-            results = _run(call, flat)
+            results = _run(trace, call, flat)
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
             _check_layout(node.meta.get("val"), f"makes, by {node.target},")
@@ -104,10 +107,10 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         return captured
 
 
-def _run(call: Call, arguments: list[object]) -> list[object]:
+def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unsupported with the program's own error, which eager will raise if it is one of the program."""
     try:
-        with UserCalls(), WrittenOut():
+        with UserCalls(), WrittenOut(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise
@@ -251,6 +254,7 @@ def _sign(
         *aliases.restrides({one.role: one.argument for one in bound}),
         *_detached(bound),
         *(bump for bump in bumps if bump.by),
+        *_relied_on(trace, bound),
         *ambient,
     ]
     made = aliases.results(results)
@@ -265,6 +269,12 @@ def _sign(
     own = [one for one in bound if one.required_grad and not one.is_shared]
     leaves |= {one.role: one.leaf for one in own if one.leaf.requires_grad}
     return Captured(trace, signature, leaves, returned, tuple(one.argument for one in bound))
+
+
+def _relied_on(trace: Trace, bound: Sequence[Bound]) -> Iterator[Begins]:
+    """What the call relies on of where its inputs begin in their storages."""
+    for one in bound:
+        yield from begins(one.role, one.offset, trace.divisors_of(one.argument))
 
 
 def _check_kept(trace: Trace, one: Bound) -> None:
