@@ -80,8 +80,12 @@ def _of_backward(eager: Run, reason: Unexpected, count: Callable[[str], None]) -
 
 
 def _raised(reason: Unexpected) -> BaseException:
-    """What the compiler raised, which is no refusal of the program."""
-    return reason.__cause__ or VerifyError(str(reason)).with_traceback(reason.__traceback__)
+    """What the compiler raised, which is no refusal of the program. The interpreter of torch.fx makes a RuntimeError
+    of a KeyError."""
+    cause = reason.__cause__
+    if cause is not None and isinstance(cause.__cause__, KeyError):
+        return cause.__cause__
+    return cause or VerifyError(str(reason)).with_traceback(reason.__traceback__)
 
 
 def _fails_in_backward(results: Any, given: object) -> bool:

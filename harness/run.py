@@ -44,7 +44,7 @@ from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
-from harness.measure import alternate, quartiles
+from harness.measure import CountedStep, alternate, quartiles
 from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, takes_path_of
 from harness.outcome import Difference, Result
@@ -374,8 +374,8 @@ class _Trial:
         """Alternating calls; nothing where eager raises in a further call too."""
         (eager, *_) = self._copies()
         set_mode(eager, self.mode)
-        made = _Counted(functools.partial(one_step, ours, compiled, self.mode, self.seed), self.steps)
-        reference = _Counted(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
+        made = CountedStep(functools.partial(one_step, ours, compiled, self.mode, self.seed), self.steps)
+        reference = CountedStep(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
         try:
             reference()
             times = alternate(made, reference, rounds=ROUNDS, sample_s=SAMPLE_S)
@@ -384,30 +384,6 @@ class _Trial:
             return _Timing(failed=Raised(error, "call to be timed")) if is_ours else _Timing()
         spreads = (quartiles(times.theirs), quartiles(times.ours), times.spread)
         return _Timing(times.theirs_ms, times.ours_ms, *spreads)
-
-
-@dataclass(slots=True)
-class _Counted:
-    """A step that counts its calls, and keeps what it raised."""
-
-    step: Callable[[], None]
-    calls: int = 0
-    failed: Exception | None = None
-
-    def __call__(self) -> None:
-        self.calls += 1
-        try:
-            self.step()
-        except Exception as error:
-            self.failed = error
-            raise
-
-    def raises_by(self, calls: int) -> bool:
-        """Whether the step has raised by the time that it has been called so often."""
-        with contextlib.suppress(Exception):
-            while self.calls < calls and self.failed is None:
-                self()
-        return self.failed is not None
 
 
 def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:

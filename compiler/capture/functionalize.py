@@ -131,7 +131,14 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
     except ONLY_DATA_TELLS as error:
         raise Unsupported(f"recording it needs its data: {type(error).__name__}: {error}") from error
     except Exception as error:
+        if _is_of_another_tensor(error):
+            raise Unsupported(f"the program reads a tensor that is none of its arguments: {error}") from error
         raise Unexpected(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _is_of_another_tensor(error: Exception) -> bool:
+    """Whether fake tensors met a real one, as of a function's closure that is compiled without Dynamo."""
+    return isinstance(error, AssertionError) and "convert all Tensors to FakeTensors" in str(error)
 
 
 def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:
