@@ -58,6 +58,12 @@ ONLY_DATA_TELLS = (
 )
 """What torch raises for a program that cannot be run on tensors without data."""
 
+LIMITS_OF_RECORDING = {
+    "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
+    "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
+}
+"""Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -131,14 +137,14 @@ def _run(call: Call, arguments: list[object]) -> list[object]:
     except ONLY_DATA_TELLS as error:
         raise Unsupported(f"recording it needs its data: {type(error).__name__}: {error}") from error
     except Exception as error:
-        if _is_of_another_tensor(error):
-            raise Unsupported(f"the program reads a tensor that is none of its arguments: {error}") from error
+        if (limit := _limit_of(error)) is not None:
+            raise Unsupported(f"{limit}: {error}") from error
         raise Unexpected(f"recording it failed with {type(error).__name__}: {error}") from error
 
 
-def _is_of_another_tensor(error: Exception) -> bool:
-    """Whether fake tensors met a real one, as of a function's closure that is compiled without Dynamo."""
-    return isinstance(error, AssertionError) and "convert all Tensors to FakeTensors" in str(error)
+def _limit_of(error: Exception) -> str | None:
+    """The limit that torch's own recording tells of by an error, if it is one."""
+    return next((limit for part, limit in LIMITS_OF_RECORDING.items() if part in str(error)), None)
 
 
 def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:
