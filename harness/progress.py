@@ -144,7 +144,7 @@ def result_line(row: Row) -> Text:
     line = Text(f"{label(result.case, result.mode, result.backend)}  ")
     line += verdict_text(result.verdict, row.is_known)
     if row.speed is not None:
-        line += Text(f"  {times(row.speed)} eager, compile {seconds(result.compile_s)} s")
+        line += Text(f"  {row.shown_speed} eager, compile {seconds(result.compile_s)} s")
     if not row.judgement.passes:
         line += Text(f"  {first_reason(result)}")
     return line
@@ -183,7 +183,7 @@ def results_table(rows: Sequence[Row]) -> Table:
             verdict_text(result.verdict, row.is_known),
             milliseconds(result.eager_ms),
             milliseconds(result.ms),
-            times(row.speed),
+            row.shown_speed,
             seconds(result.compile_s),
             fraction(result.nodes_generated, result.nodes),
             count(result.graph_breaks),
@@ -197,7 +197,8 @@ def totals_line(totals: Totals) -> Text:
     line = Text(f"{totals.passed} of {totals.rows} as eager", style="bold")
     line += Text(f" ({verdicts})" if verdicts else "", style="")
     if totals.speed is not None:
-        line += Text(f"; speed {times(totals.speed)} eager's (geometric mean over same)", style="")
+        noise = f", {totals.noise} left out as noise" if totals.noise else ""
+        line += Text(f"; speed {times(totals.speed)} eager's (geometric mean over same{noise})", style="")
     line += Text(f"; compile {seconds(totals.compile_s)} s", style="")
     if totals.nodes:
         line += Text(f"; {percent(totals.generated)} of {totals.nodes} nodes generated", style="")

@@ -10,6 +10,9 @@ What follows from the comparison is one verdict, the first of these that applies
     reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/placed.py) does
                          what the backend did, or is far from its own float64 run; the rest is the same
     no-oracle            a field cannot be judged: the backend draws its own random numbers, or nothing anchors eager's
+    crash                the backend raised in a call that was timed
+    fell-back            the values are right, but some of the program ran in eager for the backend's own reasons
+                         (harness/fell_back.py)
     same
 
 `timeout`, and `crash` by a signal, come from `harness.isolate`. Eager that raises is no obstacle: a backend that
@@ -33,14 +36,14 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends, kinks, resources
+from harness import backends, fell_back, kinks, resources
 from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
-from harness.measure import alternate
+from harness.measure import CountedStep, alternate, quartiles
 from harness.observe import Observation, Raised, Script, observe, one_step, seed_all, set_mode
 from harness.oracle import Oracle, Run, is_alike
 from harness.outcome import Difference, Result
@@ -61,8 +64,14 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
+    """Medians and quartiles; nothing where no more calls were made. `failed`: what the backend raised in one."""
+
     eager_ms: float | None = None
     ms: float | None = None
+    eager_ms_spread: tuple[float, float] | None = None
+    ms_spread: tuple[float, float] | None = None
+    speed_spread: tuple[float, float] | None = None
+    failed: Raised | None = None
 
 
 def run_case(
@@ -224,9 +233,16 @@ class _Trial:
         comparison: Comparison,
         ours: Run,
         timing: _Timing,
-        before: backends.Statistics | None,
+        before: backends.Statistics,
     ) -> Result:
         counted = backends.counted_since(before, backends.statistics(self.backend.name))
+        graph_breaks = sum(counters["graph_break"].values())
+        if timing.failed is not None and verdict not in ("crash", "diverged"):
+            verdict, detail = verdict_of_error(len(ours) + 1, timing.failed)
+        in_eager = fell_back.seen(counted, ours)
+        if verdict == "same" and in_eager.is_given_nothing and self.backend.uses_dynamo:
+            in_eager = fell_back.without_graphs(self.case, first_call(self.scripts.script()), self.mode, self.seed)
+        verdict, detail = in_eager.judged(verdict, detail)
         return Result(
             case=self.case.name,
             mode=self.mode,
@@ -236,11 +252,15 @@ class _Trial:
             eager_ms=timing.eager_ms,
             ms=timing.ms,
             compile_s=ours[0].seconds if ours[0].error is None else None,
-            nodes=counted.nodes if counted else None,
-            nodes_generated=counted.nodes_generated if counted else None,
-            fallbacks=counted.fallbacks if counted else {},
-            graph_breaks=sum(counters["graph_break"].values()),
+            nodes=counted.nodes,
+            nodes_generated=counted.nodes_generated,
+            fallbacks=counted.fallbacks,
+            graph_breaks=graph_breaks,
             detail="; ".join(part for part in (detail, *comparison.notes) if part),
+            eager=in_eager.nodes_by_reason,
+            eager_ms_spread=timing.eager_ms_spread,
+            ms_spread=timing.ms_spread,
+            speed_spread=timing.speed_spread,
         )
 
     def _oracle(self, eager: Run) -> Oracle:
@@ -349,20 +369,22 @@ class _Trial:
         return all(one.error is None and other.error is None for act, one, other in triples if act.calls)
 
     def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
-        """Medians of alternating calls; nothing where a further call fails, which the observed steps did not."""
+        """Alternating calls; nothing where eager raises in a further call too."""
         eager = first_call(self.scripts.script())
         set_mode(eager, self.mode)
+        made = CountedStep(
+            functools.partial(one_step, ours, compiled, self.mode, self.seed),
+            sum(act.calls for act in self.scripts.acts),
+        )
+        reference = CountedStep(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
         try:
-            one_step(eager, eager.function, self.mode, self.seed)
-            times = alternate(
-                lambda: one_step(ours, compiled, self.mode, self.seed),
-                lambda: one_step(eager, eager.function, self.mode, self.seed),
-                rounds=ROUNDS,
-                sample_s=SAMPLE_S,
-            )
-        except Exception:
-            return _Timing()
-        return _Timing(times.theirs_ms, times.ours_ms)
+            reference()
+            times = alternate(made, reference, rounds=ROUNDS, sample_s=SAMPLE_S)
+        except Exception as error:
+            is_ours = made.failed is error and not reference.raises_by(made.calls)
+            return _Timing(failed=Raised(error, "call to be timed")) if is_ours else _Timing()
+        spreads = (quartiles(times.theirs), quartiles(times.ours), times.spread)
+        return _Timing(times.theirs_ms, times.ours_ms, *spreads)
 
 
 def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -227,6 +227,7 @@ def own_stream(graph: Any, inputs: Any) -> Any:
 
 
 own_stream.has_own_random_stream = True  # type: ignore[attr-defined]
+own_stream.runs_in_eager = True  # type: ignore[attr-defined]
 
 
 def test_run_reads_the_declaration_of_a_random_stream() -> None:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.autograd.partition import viewed
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected, Unsupported
 from compiler.ir.captured import Captured, as_node
 from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
 from compiler.ir.strides import has_symbols
@@ -150,7 +150,8 @@ def _gradients(
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
-        raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
+        said = f"its backward fails, as eager's will when it is asked for: {error}"
+        raise Unexpected(said, in_backward=True) from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
     return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
 

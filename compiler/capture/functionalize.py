@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
@@ -19,7 +26,7 @@ from compiler.capture.user_kernels import record_launch as record_launch  # whic
 from compiler.capture.warned import warned
 from compiler.capture.whole import interpolation_whole
 from compiler.capture.written_out import WrittenOut
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected, Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.in_place import version
 from compiler.ir.offsets import begins
@@ -43,6 +50,21 @@ from compiler.ir.roles import (
 from compiler.ir.strides import extent, overlaps_itself
 from compiler.ir.trace import Trace
 from compiler.torch_compat import Decompositions
+
+ONLY_DATA_TELLS = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+"""What torch raises for a program that cannot be run on tensors without data."""
+
+LIMITS_OF_RECORDING = {
+    "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
+    "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
+}
+"""Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +130,24 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
 
 
 def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
-    """Raises: Unsupported with the program's own error, which eager will raise if it is one of the program."""
+    """Raises: Unexpected with the program's own error, which eager will raise if it is one of the program; Unsupported
+    for a program that no fake tensors can run."""
     try:
         with UserCalls(), WrittenOut(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise
+    except ONLY_DATA_TELLS as error:
+        raise Unsupported(f"recording it needs its data: {type(error).__name__}: {error}") from error
     except Exception as error:
-        raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
+        if (limit := _limit_of(error)) is not None:
+            raise Unsupported(f"{limit}: {error}") from error
+        raise Unexpected(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _limit_of(error: Exception) -> str | None:
+    """The limit that torch's own recording tells of by an error, if it is one."""
+    return next((limit for part, limit in LIMITS_OF_RECORDING.items() if part in str(error)), None)
 
 
 def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:

@@ -125,14 +125,6 @@ EAGER = {
     },
     "nothing is computed": {"output_is_an_input_twice"},
     "eager copies a part of what is written with gaps": {"part_of_a_written_input_with_gaps_flattened"},
-    "eager refuses it": {
-        "maximum_of_nothing",
-        "maximum_of_what_a_slice_leaves",
-        "written_before_the_refusal",
-        "classes_of_floats",
-        "huber_loss_of_a_negative_delta",
-        "bytes_resized",
-    },
 }
 """Cases that are given back to eager, by the reason. One that no longer is must go from here."""
 GIVEN_BACK = {f"semantics.{name}" for names in EAGER.values() for name in names}
