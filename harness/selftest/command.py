@@ -18,9 +18,9 @@ from harness import progress, report
 from harness.case import MODES, SIZES, Case
 from harness.discover import DiscoverError, discover
 from harness.environment import environment
+from harness.selftest import mutant_rows
 from harness.selftest.backends_bank import WrongBackends
 from harness.selftest.compiler_bank import CompilerMutants
-from harness.selftest.mutant_rows import DEFAULT, NIGHTLY, QUICK as QUICK_LEVEL
 from harness.selftest.mutants import MutantError
 from harness.selftest.record import Asked, Bank, Member, Tried
 from harness.selftest.survivors import SurvivorsError, read
@@ -40,7 +40,9 @@ BY_COST = (
 
 
 @click.command()
-@click.option("--backends", "banks", flag_value="backends", multiple=True, help="Only backends that are known to be wrong.")
+@click.option(
+    "--backends", "banks", flag_value="backends", multiple=True, help="Only backends that are known to be wrong."
+)
 @click.option("--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler.")
 @click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="What to try wrong backends on.")
 @click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind.")
@@ -66,7 +68,7 @@ def selftest(
     """
     console = progress.terminal_beside(json_path)
     chosen = opened(banks)
-    level = QUICK_LEVEL if quick else NIGHTLY if nightly else DEFAULT
+    level = mutant_rows.QUICK if quick else mutant_rows.NIGHTLY if nightly else mutant_rows.DEFAULT
     rows = rows_of(suite, quick) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=quick, level=level)
     wanted = [(bank, member) for bank in chosen for member in bank.members() if _is_named(member, text)]

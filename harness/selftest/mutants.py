@@ -49,7 +49,7 @@ class Mutant:
     def changed(self, source: str) -> str:
         """The source with the bug in it.
 
-        Raises: MutantError if its text does not stand there exactly once, or what comes out is no Python.
+        Raises: MutantError if its text does not stand there exactly once, or what comes out is no other Python.
         """
         if (times := source.count(self.before)) != 1:
             raise MutantError(
@@ -57,13 +57,18 @@ class Mutant:
                 f"there once; write it anew for the source as it is now:\n{self.before}"
             )
         changed = source.replace(self.before, self.after)
+        if self.file.endswith(".py"):
+            self._check(source, changed)
+        return changed
+
+    def _check(self, source: str, changed: str) -> None:
+        """Raises: MutantError if the change leaves no Python, or the same program."""
         try:
             same = ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source))
         except SyntaxError as error:
             raise MutantError(f"mutant {self.name} ({self.kind}.toml) is no Python any more: {error}") from error
         if same:
             raise MutantError(f"mutant {self.name} ({self.kind}.toml) changes nothing that Python sees")
-        return changed
 
 
 REQUIRED = tuple(f.name for f in dataclasses.fields(Mutant) if f.default is dataclasses.MISSING and f.name != "kind")
