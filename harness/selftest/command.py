@@ -40,9 +40,7 @@ BY_COST = (
 
 
 @click.command()
-@click.option(
-    "--backends", "banks", flag_value="backends", multiple=True, help="Only backends that are known to be wrong."
-)
+@click.option("--backends", "banks", flag_value="backends", multiple=True, help="Only the wrong backends.")
 @click.option("--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler.")
 @click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="What to try wrong backends on.")
 @click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind.")
@@ -56,15 +54,15 @@ BY_COST = (
 @click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
               metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
 def selftest(
-    banks: tuple[str, ...], suite: str, text: str, quick: bool, nightly: bool, size: str, seed: int, jobs: int, timeout_s: float,
-    json_path: Path | None,
+    banks: tuple[str, ...], suite: str, text: str, quick: bool, nightly: bool, size: str, seed: int, jobs: int,
+    timeout_s: float, json_path: Path | None,
 ) -> None:  # fmt: skip
-    """Try known faults with the ordinary run, and say which of them it finds: wrong backends, and bugs that are put
-    into our own compiler, one at a time.
+    """Try known faults with the ordinary run, and say which of them it finds.
 
-    A backend is run on SUITE in both modes, until a row is not `same`: by that row it is killed. A bug of the compiler
-    is run on cases near to it, then on a slice of every suite. Controls, which are right, are run on all rows. Exit 0: every control is `same`, and every survivor has its reason in the table
-    harness/selftest/survivors.toml.
+    Wrong backends are run on SUITE in both modes, until a row is not `same`: by that row a fault is killed. Bugs of our
+    own compiler are put into it one at a time, and run on cases near to them, then on a slice of every suite. Controls,
+    which are right, are run on all rows. Exit 0: every control is `same`, and every survivor has its reason in the
+    table harness/selftest/survivors.toml.
     """
     console = progress.terminal_beside(json_path)
     chosen = opened(banks)

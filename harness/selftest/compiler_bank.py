@@ -26,6 +26,10 @@ WORKER = "harness.selftest.mutant_worker"
 CONTROL = Member("unchanged", "controls", "The compiler as it is.", is_right=True)
 
 
+class NothingRan(RuntimeError):
+    """A process that ended before its first row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The row, by its place among those asked for, that did not pass, and what it showed."""
@@ -49,8 +53,8 @@ class CompilerMutants:
         return (CONTROL, *(Member(m.name, m.kind, m.wrong) for m in self._mutants.values() if can_run(m)))
 
     def tried(self, member: Member, asked: Asked) -> Tried:
-        """Raises: RuntimeError if a process ended before its first row; DiscoverError for rows that do not exist;
-        MutantError for a mutant that does not apply."""
+        """Raises: NothingRan if the compiler as it is runs no row; DiscoverError for rows that do not exist; MutantError
+        for a mutant that does not apply."""
         start = time.perf_counter()
         mutant = self._mutants.get(member.name)
         kill, rows = None, 0
@@ -71,7 +75,10 @@ class CompilerMutants:
         """What kills the compiler of a tree, if a row does, and how many rows ended."""
         begun = 0
         while begun < len(rows):
-            failed = first_failed(tree, rows[begun:], timeout_s)
+            try:
+                failed = first_failed(tree, rows[begun:], timeout_s)
+            except NothingRan as ended:  # the bug does not let the compiler be imported
+                failed = Failed(0, Kill(str(rows[begun]), rows[begun].mode, "crash", detail=str(ended)))
             if failed is None:
                 return None, len(rows)
             begun += failed.place + 1
@@ -104,14 +111,14 @@ def parts_of(mutant: Mutant | None, level: str) -> Iterator[tuple[str, Callable[
 def first_failed(tree: Path, rows: Sequence[Row], timeout_s: float) -> Failed | None:
     """The first row that does not pass with the compiler of a tree.
 
-    Raises: RuntimeError if the process ended before its first row, or ran another compiler.
+    Raises: NothingRan if the process ended before its first row; RuntimeError if it ran another compiler.
     """
     with environment_of(tree, rows[0].backend) as environment:
         answer = ask(WORKER, {"rows": [astuple(row) for row in rows]}, timeout_s, environment)
     ran = [line["compiler"] for line in answer.lines if "compiler" in line]
     begun = [line["begins"] for line in answer.lines if "begins" in line]
     if not begun:
-        raise RuntimeError(f"no row began: {answer.failure}")
+        raise NothingRan(f"no row began: {answer.failure}")
     if ran != [str(tree / COPIED)]:
         raise RuntimeError(f"another compiler ran: {ran}, and not that of {tree}")
     return _failed(answer, begun)
