@@ -61,11 +61,12 @@ SLICES = {
 
 
 def near_rows(near: Sequence[str], backend: str) -> list[Row]:
-    """The rows of what a mutant names, each once. Raises: DiscoverError for a name that does not exist."""
-    found: dict[Row, None] = {}
-    for name in near:
-        found.update(dict.fromkeys(_near(name, backend)))
-    return list(found)
+    """The rows of what a mutant names, each once; those with symbolic sizes last, as they show the least that is new.
+
+    Raises: DiscoverError for a name that does not exist.
+    """
+    found = dict.fromkeys(row for name in near for row in _near(name, backend))
+    return sorted(found, key=lambda row: row.backend != backend)
 
 
 def _near(name: str, backend: str) -> Iterable[Row]:
@@ -73,7 +74,7 @@ def _near(name: str, backend: str) -> Iterable[Row]:
     if suite == "programs":
         return _programs(NEAR_PROGRAMS, backend)
     if suite == "ops":
-        return _batches((unit for unit in units() if text in unit.key), backend, NEAR_BATCHES)
+        return _batches((unit for unit in units() if f".{text}" in f".{unit.key}"), backend, NEAR_BATCHES)
     return _cases(discover((name,)), backend)
 
 
