@@ -53,8 +53,8 @@ class CompilerMutants:
         return (CONTROL, *(Member(m.name, m.kind, m.wrong) for m in self._mutants.values() if can_run(m)))
 
     def tried(self, member: Member, asked: Asked) -> Tried:
-        """Raises: NothingRan if the compiler as it is runs no row; DiscoverError for rows that do not exist; MutantError
-        for a mutant that does not apply."""
+        """Raises: NothingRan if the compiler as it is runs no row; DiscoverError for rows that do not exist;
+        MutantError for a mutant that does not apply."""
         start = time.perf_counter()
         mutant = self._mutants.get(member.name)
         kill, rows = None, 0
