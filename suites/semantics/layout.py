@@ -236,3 +236,15 @@ def along_a_dimension_of_one_element() -> Made:
 
     image = torch.randn(2, 1, 4, 5).to(memory_format=torch.channels_last)
     return call, (torch.randn(5, 1).t().requires_grad_(), image.requires_grad_()), {}
+
+
+@program("layout")
+def intermediate_with_gaps_written() -> Made:
+    """What is computed anew has no gaps; the caller gets what eager has."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.empty_strided((3, 2), (4, 1)).fill_(1)
+        y.add_(x)
+        return y, y * w
+
+    return f, (torch.randn(3, 2), leaf(2)), {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,20 @@ def autocast_inside() -> Made:
         with torch.autocast("cpu", torch.bfloat16):
             y = x @ w
         return y, y.float().softmax(-1)
+
+    return f, (torch.randn(4, 8), leaf(8, 8)), {}
+
+
+def _under_autocast(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return f(x, w)
+
+
+@program("ambient", scenario=_under_autocast)
+def autocast_switched_off_inside() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return (x @ w).sin() @ w
 
     return f, (torch.randn(4, 8), leaf(8, 8)), {}
 
