@@ -100,9 +100,11 @@ def hashed(name: str) -> int:
 
 
 def _programs(count: int, backend: str) -> Iterator[Row]:
+    """With sizes as constants, and as symbols."""
     for number in range(count):
         for mode in MODES:
             yield Row(PROGRAM, PROGRAMS, str(number), mode, backend)
+            yield Row(PROGRAM, PROGRAMS, str(number), mode, f"{backend},dynamic")
 
 
 def _cases(cases: Iterable[Case], backend: str) -> Iterator[Row]:

@@ -248,3 +248,12 @@ def intermediate_with_gaps_written() -> Made:
         return y, y * w
 
     return f, (torch.randn(3, 2), leaf(2)), {}
+
+
+@program("layout")
+def value_seen_by_other_strides_of_its_own_shape() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x + 1
+        return y.as_strided((2, 2), (1, 2)) * w + y
+
+    return f, (torch.randn(2, 2), leaf(2, 2)), {}

@@ -116,3 +116,30 @@ def products_of_no_elements_and_of_ones() -> Made:
         return x.prod(1), x.sum(1), y.prod(0), y.prod(), x.all(1), x.any(1)
 
     return f, (torch.ones(3, 0), torch.full((4, 2), 2.0)), {}
+
+
+@program(special)
+def constants_that_are_zeros_of_either_sign() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        plus, minus = x * 0.0, x * -0.0
+        return torch.signbit(plus), torch.signbit(minus), torch.atan2(plus, x), torch.atan2(minus, x)
+
+    return f, (torch.tensor([1.0, -1.0, 2.0]),), {}
+
+
+@program(special)
+def comparisons_of_unlike_dtypes() -> Made:
+    """An integer beside a fraction, and one that float32 does not hold."""
+
+    def f(n: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        return n < x, n >= x, n == 1.5, n <= 2.5, n != x, n.to(torch.int8) == n
+
+    return f, (torch.tensor([1, 2, 3, (1 << 24) + 1]), torch.tensor([1.5, 1.5, 3.0, 2.0])), {}
+
+
+@program(special)
+def values_rounded_to_halves_on_the_way() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x.to(torch.bfloat16).float() * 3, x.half().float() - x, (x * 2).bfloat16().float().sum(1)
+
+    return f, (torch.randn(3, 5, requires_grad=True),), {}

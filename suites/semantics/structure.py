@@ -44,6 +44,16 @@ def autocast_switched_off_inside() -> Made:
     return f, (torch.randn(4, 8), leaf(8, 8)), {}
 
 
+@program("structure")
+def calls_that_differ_in_a_keyword_alone() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        down, cut = torch.div(x, y, rounding_mode="floor"), torch.div(x, y, rounding_mode="trunc")
+        wide, narrow = x.sum(dtype=torch.float64), x.sum()
+        return down * 2, cut * 3, wide * 2, narrow * 3, torch.add(x, y, alpha=2) * 2, torch.add(x, y, alpha=3) * 2
+
+    return f, (torch.tensor([-3.0, 7.0, -7.5]), torch.tensor([2.0, -2.0, 2.0])), {}
+
+
 @program("ambient")
 def no_grad_inside() -> Made:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
