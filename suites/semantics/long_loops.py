@@ -57,13 +57,8 @@ def clamped_places_of_long_rows() -> Made:
 
     def f(x: Tensor) -> tuple[Tensor, ...]:
         padded = torch.nn.functional.pad(x[None], (3, 5), mode="reflect")[0]
-        return (
-            padded,
-            x.roll(7, 1),
-            x.flip(1),
-            torch.nn.functional.avg_pool1d(x[None], 3, 2, 1)[0],
-            torch.cat([x, x], 1),
-        )
+        pooled = torch.nn.functional.avg_pool1d(x[None], 3, 2, 1)[0]
+        return padded, pooled, x.roll(7, 1), x.flip(1), torch.cat([x, x], 1), x[:, -100:] * 2, x[:, -9:] * 2
 
     return f, (torch.randn(2, 83, requires_grad=True),), {}
 
