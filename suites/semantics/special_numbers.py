@@ -103,8 +103,9 @@ def bytes_that_are_read_as_truth() -> Made:
 def halves_between_two_of_their_numbers() -> Made:
     """Sums that lie in the middle between two halves, which round to the even one."""
 
-    def f(x: Tensor) -> tuple[Tensor, Tensor]:
-        return (x + 1.0).to(torch.bfloat16), (x + 1.0).to(torch.float16)
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        brain, half = (x + 1.0).to(torch.bfloat16), (x + 1.0).to(torch.float16)
+        return brain * 2, half * 2, brain.view(torch.int16) + 1, half.view(torch.int16) + 1
 
     steps = torch.arange(-8.0, 9.0)
     return f, (torch.cat([steps / 256, steps / 2048]),), {}

@@ -120,3 +120,19 @@ def halves_that_are_compared_as_they_are_rounded() -> Made:
         return torch.lt(torch.stack([y, y]), y), (y * 60000).isinf(), (x * 1e-8).sign(), (x * 3 + 2000).argmax()
 
     return f, (torch.randn(64).half(),), {}
+
+
+@program("structure")
+def integer_that_is_known_to_be_negative() -> Made:
+    def f(x: Tensor, n: int) -> Tensor:
+        return x * n + n if n < 0 else x - n
+
+    return f, (leaf(3), -3), {}
+
+
+@program("structure")
+def sums_over_dimensions_whose_sizes_nothing_else_tells() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return (x * 2).sum((1, 2))
+
+    return f, (leaf(2, 3, 4),), {}
