@@ -48,8 +48,9 @@ def _read_and_returned(a: Tensor, b: Tensor, w: Tensor) -> Any:
 
 
 def _read_and_the_other_mutated(a: Tensor, b: Tensor, w: Tensor) -> Any:
+    before = a.sum()
     b.mul_(2)
-    return a.sin().sum() * w
+    return before + a.sin().sum() * w
 
 
 USES = {
