@@ -99,6 +99,16 @@ def weight_of_a_norm_written_by_the_caller_is_an_error() -> Made:
     return f, (leaf(5, 3), leaf(3)), {}
 
 
+@program(versions, "raises", modes=TRAIN, scenario=_write_weight_then_backward)
+def part_of_a_weight_of_a_norm_written_by_the_caller_is_an_error() -> Made:
+    """Eager saves the view; our backward reads none of it."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return nn.functional.batch_norm(x, None, None, w[:3], training=True)
+
+    return f, (leaf(5, 3), leaf(6)), {}
+
+
 @program(versions, modes=TRAIN, scenario=_write_input_then_backward)
 def input_that_backward_does_not_read_written_by_the_caller() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:

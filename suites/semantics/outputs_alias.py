@@ -577,6 +577,22 @@ def caller_writes_an_item_of_unsafe_split() -> Made:
     return f, (leaf(4, 3),), {}
 
 
+def _write_first_and_ask_the_version(f: Callable[..., Any], x: Tensor) -> int:
+    first, _ = f(x)
+    first.mul_(3)
+    return x._version
+
+
+@program(afterwards, scenario=_write_first_and_ask_the_version)
+def caller_writes_the_data_of_an_input() -> Made:
+    """The input is written too, and its version stays as it is."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.data, x * 2
+
+    return f, (numbers(3),), {}
+
+
 @program(afterwards, scenario=_write_first)
 def caller_writes_a_detached_view() -> Made:
     def f(w: Tensor) -> tuple[Tensor, Tensor]:
