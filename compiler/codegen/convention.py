@@ -641,10 +641,7 @@ def _result_name(index: int) -> str:
 
 
 def _step_text(source: Source, value: str, step: ViewStep) -> str:
-    """One step of a view's chain: all pieces that it gives.
-
-    It is a method of the tensor where there is one, which costs a third of the operator.
-    """
+    """One step of a view's chain, all pieces that it gives. A method of the tensor costs a third of the operator."""
     given: Sequence[object] = step.arguments
     if step.target in SPREAD and len(given) == 1 and isinstance(given[0], (list, tuple)) and given[0]:
         given = given[0]
