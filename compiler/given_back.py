@@ -48,7 +48,7 @@ def give_back(eager: Run, reason: Unsupported, fallback: str, count: Callable[[s
     if fallback == "error":
         raise reason
     if fallback == "limits" and isinstance(reason, Unexpected):
-        return _of_backward(eager, reason, count) if reason.in_backward else _unless_eager_raises(eager, reason)
+        return _of_backward(eager, reason) if reason.in_backward else _unless_eager_raises(eager, reason)
     count(str(reason))
     return eager
 
@@ -63,17 +63,17 @@ def _unless_eager_raises(eager: Run, reason: Unexpected) -> Run:
     return run
 
 
-def _of_backward(eager: Run, reason: Unexpected, count: Callable[[str], None]) -> Run:
-    """Eager, where its backward fails as the recording of it did. Else the call raises the compiler's error."""
-    counted: list[str] = []
+def _of_backward(eager: Run, reason: Unexpected) -> Run:
+    """Eager, where its backward fails as the recording of it did: the program's own fault, so that nothing is counted.
+    Else the call raises the compiler's error."""
+    is_the_programs = False
 
     def run(*args: object, **kwargs: object) -> Any:
+        nonlocal is_the_programs
         results = eager(*args, **kwargs)
-        if not counted:
-            if not _fails_in_backward(results, (args, kwargs)):
-                raise _raised(reason)
-            counted.append(str(reason))
-            count(str(reason))
+        is_the_programs = is_the_programs or _fails_in_backward(results, (args, kwargs))
+        if not is_the_programs:
+            raise _raised(reason)
         return results
 
     return run

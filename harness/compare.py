@@ -205,6 +205,8 @@ class _Pair:
         if self.is_refused_rightly():
             return
         yield from self._error()
+        if self.eager.is_spent:
+            return  # how far a backward came before it found nothing is the engine's own order
         yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
         if (self.eager.error is None) != (self.ours.error is None):
             return  # what one of them did after the other stopped is no difference of its own
@@ -233,7 +235,8 @@ class _Pair:
                 f"{name_of(raised.error)} in the {raised.during}" if raised else "no error" for raised in (ours, eager)
             ]
             said = f" ({ours.error})" if ours else ""
-            yield Difference("error", "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
+            field = "freed" if self.eager.is_spent and ours is None else "error"
+            yield Difference(field, "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
 
     def _structure(self) -> Iterator[Difference]:
         for path in _either(self.eager.kinds, self.ours.kinds):

@@ -122,8 +122,10 @@ class InEager:
 
 
 def seen(counted: Counted, ours: Sequence[Observation]) -> InEager:
-    """What ran in eager by what was counted. A program that raised as eager did at each step gives nothing back."""
-    if all(step.error is not None for step in ours):
+    """What ran in eager by what was counted. A program that raised as eager did at each step, or at each that goes
+    back, gives nothing back."""
+    backwards = [step for step in ours if "backward" in step.act]
+    if all(step.error is not None for step in backwards or ours):
         return InEager()
     is_swallowed = all(step.error is None for step in ours)
     reasons = Counter(counted.eager) + Counter(counted.raised if is_swallowed else {})

@@ -403,6 +403,8 @@ class _Run:
     def observed(self, index: int, is_poked: bool) -> Observation:
         """One act, and all that can be seen of it."""
         act = self._script.acts[index]
+        if index and self._script.acts[index - 1].is_spent:
+            seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
         if act.moves_state:
             self._move_state()
         call = self._call_of(index) if act.calls else self._made[-act.back].call
