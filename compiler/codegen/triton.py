@@ -61,6 +61,7 @@ from compiler.codegen.triton_tiles import (
     parenthesized,
     peak_of,
     register_type,
+    scan_join_name,
     sum_of_moment,
 )
 from compiler.codegen.twins import Twins, launcher_text, twins_of
@@ -920,7 +921,7 @@ class _Emitter:
         start = identity_of(expr.op, expr.dtype)
         value = self._masked(self._value(self._converted(expr), place), place, expr)
         given = self._new(place, value)
-        join = join_name(expr.op, expr.dtype)
+        join = scan_join_name(expr.op, expr.dtype)
         scanned = f"tl.cumsum({given}, 1)" if expr.op == "sum" else f"tl.associative_scan({given}, 1, {join})"
         if place.tile.way != "steps":
             begins_at_zero = expr.op == "sum" and expr.dtype.is_floating_point  # and so -0 becomes 0
