@@ -18,7 +18,7 @@ from harness import progress, report
 from harness.case import MODES, SIZES, Case
 from harness.discover import DiscoverError, discover
 from harness.environment import environment
-from harness.selftest import mutant_rows
+from harness.selftest import mutant_rows, mutants
 from harness.selftest.backends_bank import WrongBackends
 from harness.selftest.compiler_bank import CompilerMutants
 from harness.selftest.mutants import MutantError
@@ -83,9 +83,14 @@ def opened(names: Sequence[str]) -> list[Bank]:
     """The banks of those names, all of them where there are none. Raises: click.UsageError for one that has faults of
     its own."""
     try:
-        return [BANKS[name]() for name in dict.fromkeys(names or BANKS)]
+        return [BANKS[name]() for name in dict.fromkeys(names or _banks_here())]
     except MutantError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _banks_here() -> list[str]:
+    """The banks that can be tried; that of the compiler is part of a checkout."""
+    return [name for name in BANKS if name != CompilerMutants.name or mutants.FOLDER.is_dir()]
 
 
 def _is_named(member: Member, text: str) -> bool:

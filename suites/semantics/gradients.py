@@ -915,6 +915,20 @@ def backward_outside_of_the_autocast_of_the_call() -> Made:
     return f, (make().requires_grad_(), make().t().clone().requires_grad_()), {}
 
 
+def _under_autocast(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return f(x, w)
+
+
+@program(surroundings, scenario=_under_autocast)
+def autocast_switched_off_inside() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return (x @ w).sin() @ w
+
+    return f, (numbers(4, 8), leaf(8, 8)), {}
+
+
 class _ProductByHand(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:

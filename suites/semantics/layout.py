@@ -239,18 +239,6 @@ def along_a_dimension_of_one_element() -> Made:
 
 
 @program("layout")
-def intermediate_with_gaps_written() -> Made:
-    """What is computed anew has no gaps; the caller gets what eager has."""
-
-    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        y = torch.empty_strided((3, 2), (4, 1)).fill_(1)
-        y.add_(x)
-        return y, y * w
-
-    return f, (torch.randn(3, 2), leaf(2)), {}
-
-
-@program("layout")
 def value_seen_by_other_strides_of_its_own_shape() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:
         y = x + 1

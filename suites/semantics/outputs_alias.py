@@ -593,6 +593,21 @@ def caller_writes_the_data_of_an_input() -> Made:
     return f, (numbers(3),), {}
 
 
+def _write_the_table_and_call_again(f: Callable[..., Any], x: Tensor) -> tuple[Tensor, Tensor]:
+    table, _ = f(x)
+    table.mul_(3)
+    return table, f(x)[0]
+
+
+@program(afterwards, scenario=_write_the_table_and_call_again)
+def caller_writes_a_table_that_the_program_computed() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        table = (torch.arange(64.0) * 0.1).sin().exp()
+        return table, table * x
+
+    return f, (numbers(64),), {}
+
+
 @program(afterwards, scenario=_write_first)
 def caller_writes_a_detached_view() -> Made:
     def f(w: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,20 +30,6 @@ def autocast_inside() -> Made:
     return f, (torch.randn(4, 8), leaf(8, 8)), {}
 
 
-def _under_autocast(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
-    with torch.autocast("cpu", torch.bfloat16):
-        return f(x, w)
-
-
-@program("ambient", scenario=_under_autocast)
-def autocast_switched_off_inside() -> Made:
-    def f(x: Tensor, w: Tensor) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            return (x @ w).sin() @ w
-
-    return f, (torch.randn(4, 8), leaf(8, 8)), {}
-
-
 @program("structure")
 def calls_that_differ_in_a_keyword_alone() -> Made:
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -136,3 +122,15 @@ def sums_over_dimensions_whose_sizes_nothing_else_tells() -> Made:
         return (x * 2).sum((1, 2))
 
     return f, (leaf(2, 3, 4),), {}
+
+
+def _in_several_dtypes(f: Callable[..., Any], x: Tensor, w: Tensor) -> list[Tensor]:
+    return [f(x.to(dtype), w.to(dtype)) for dtype in (torch.float32, torch.float64, torch.bfloat16)]
+
+
+@program("structure", scenario=_in_several_dtypes)
+def one_callable_in_several_dtypes() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return (x * 2).sin() + w
+
+    return f, (torch.randn(3, 4), leaf(4)), {}
