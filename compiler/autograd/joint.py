@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.autograd.partition import viewed
 from compiler.errors import Unexpected, Unsupported
 from compiler.ir.captured import Captured, as_node
-from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
+from compiler.ir.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import HELD, Trace
 from compiler.torch_compat import holders_of
@@ -35,7 +35,7 @@ def differentiate(captured: Captured) -> Program:
         values = [captured.returned[role] for role in roles]
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
-        _mark_held(trace, values)
+        frees = _mark_held(trace, values)
         as_given = [trace.node_of(tangent) for tangent in tangents]
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
@@ -47,6 +47,7 @@ def differentiate(captured: Captured) -> Program:
         signature,
         inputs=(*signature.inputs, *(Tangent(role) for role in roles)),
         outputs=(*signature.outputs, *gradients),
+        effects=(*signature.effects, *frees),
     )
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
 
@@ -104,13 +105,16 @@ def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None
             pending.extend((parent, False) for parent in parents if parent not in masks)
 
 
-def _mark_held(trace: Trace, values: Sequence[object]) -> None:
+def _mark_held(trace: Trace, values: Sequence[object]) -> tuple[Freed, ...]:
     """Marks the inputs, and their views, that eager's autograd saves: gradients of gradients may read them, and to
-    write them before backward is an error, whatever our own backward reads."""
+    write them before backward is an error, whatever our own backward reads. Whether anything is saved is an effect."""
+    frees: tuple[Freed, ...] = ()
     for saved in _saved_by(values):
+        frees = (Freed(),)
         node = trace.known_node_of(saved)
         if node is not None and viewed(node).op == "placeholder":
             node.meta[HELD] = True
+    return frees
 
 
 def _saved_by(values: Sequence[object]) -> Iterator[torch.Tensor]:

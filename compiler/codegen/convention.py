@@ -34,6 +34,7 @@ from compiler.ir.roles import (
     Constant,
     Detach,
     Effect,
+    Freed,
     Gradient,
     GradMode,
     GraphCall,
@@ -685,6 +686,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
             source.line(2, f"{name} = args[{place}]")
     kept = [f"{copied}({name})" if name in written else name + ".data" * (name in unchecked) for name in tensors]
     anchor = ["anchor"] * roots.is_anchored
+    if not tensors and not anchor and _is_freed(forward):
+        kept = [source.bind("freed", torch.empty(0))]
     if anchor:
         are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
         source.line(2, f"anchor = None if {are_leaves} else {source.bind('new_anchor', new_anchor)}()")
@@ -705,6 +708,11 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
+
+
+def _is_freed(forward: Program) -> bool:
+    """Whether a second backward is an error, though nothing is saved for the first."""
+    return any(isinstance(effect, Freed) for effect in forward.signature.effects)
 
 
 def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) -> None:
@@ -846,6 +854,8 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, nee
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
     if tensors:
         source.line(2, f"({', '.join(tensors)}, {'_' * roots.is_anchored}) = ctx.saved_tensors")
+    elif _is_freed(forward):
+        source.line(2, "ctx.saved_tensors  # raises, if they were freed")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
     handed_on = _handed_on(backward)

@@ -251,6 +251,12 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Freed:
+    """Eager's graph of the call saves tensors, which a backward frees: to go back again without `retain_graph` raises,
+    though our own backward may save none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Begins:
     """The call is for an input that begins so many elements behind its storage; with a `divisor`, for one that begins
     so many behind a multiple of that."""
@@ -265,7 +271,7 @@ class Begins:
         return (begins if self.divisor is None else begins % self.divisor) == self.offset
 
 
-Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins
+Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token
