@@ -58,9 +58,8 @@ class Scripts:
             for act, step in zip(self.acts, eager, strict=True)
             if step.error is not None and step.error.during == "call" and act != self.acts[0]
         }
-        if not spoiled or self.case.numbers:
-            return self
-        return dataclasses.replace(self, acts=tuple(_mended(act, spoiled) for act in self.acts))
+        acts = tuple(_mended(act, spoiled) for act in self.acts)
+        return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
 
     def moved(self, move: Convert) -> Scripts:
         """The same of other numbers, which `move` makes of the case's own."""
