@@ -637,10 +637,11 @@ class _Arrivals:
         self._seen: Tensor | None = None
 
     def before(self, gradient: Tensor | None) -> None:
-        """A hook of the leaf: a gradient is about to be accumulated."""
-        self._count += 1
+        """A hook of the leaf: a gradient is about to be accumulated. One that is None accumulates nothing."""
         self._seen = None if gradient is None else gradient.detach().clone()
-        self._note()
+        if gradient is not None:
+            self._count += 1
+            self._note()
 
     def after(self, leaf: Tensor, had: Tensor | None) -> None:
         """A hook that is called after accumulation."""

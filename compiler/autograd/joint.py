@@ -146,6 +146,8 @@ def _gradients(
     tangents: list[torch.Tensor],
     through: dict[CallInput | Shared, frozenset[OutputRole]],
 ) -> dict[OutputRole, fx.Node]:
+    if not leaves:
+        raise Unsupported("the program makes a result that requires a gradient of nothing that it is given")
     try:
         with by_itself(), _copied_where_others_receive(leaves.values()):
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
