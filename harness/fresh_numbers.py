@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from harness.clone import Call, CloneError, copy_call, is_plain
-from harness.memory import aliases
+from harness.memory import aliases, number_bits
 from harness.tree import Tree, walk, walk_call
 
 MADE_BYTES = 1 << 28
@@ -105,7 +105,7 @@ def _is_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _is_other(one: Tensor, other: Tensor) -> bool:
-    return not torch.equal(torch.nan_to_num(one.detach()), torch.nan_to_num(other.detach()))
+    return not torch.equal(number_bits(one.detach()), number_bits(other.detach()))
 
 
 def _moved_arguments(own: Call, which: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

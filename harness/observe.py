@@ -40,7 +40,7 @@ from harness import ambient, leaks
 from harness.clone import Call, is_plain
 from harness.errors import let_go
 from harness.fresh_numbers import state_of
-from harness.memory import Alias, aliases, bits, is_allocated, poke
+from harness.memory import Alias, aliases, bits, is_allocated, number_bits, poke
 from harness.protocol import LARGEST, REWRITTEN, SAME, Act
 from harness.tree import Tree, modules_in, walk, walk_call
 
@@ -658,7 +658,7 @@ class _Arrivals:
 
 
 def _has_numbers(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+    return one.dtype == other.dtype and torch.equal(number_bits(one), number_bits(other))
 
 
 @contextlib.contextmanager
