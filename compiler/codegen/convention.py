@@ -844,6 +844,8 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, nee
         batched = [f"{source.bind('in_batch', in_batch)}()"]
         batched += [f"{source.bind('is_batch', is_batch)}({name})" for name in names if _is_elsewhere(backward)]
         source.line(2, f"if {' or '.join(batched)}: return recorded_backward({tangents})")
+        if _is_freed(forward) and not saved_names(forward)[0]:
+            source.line(2, "ctx.saved_tensors  # raises, if they were freed")
         nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
         source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
         if len(names) > 1:
@@ -854,8 +856,6 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, nee
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
     if tensors:
         source.line(2, f"({', '.join(tensors)}, {'_' * roots.is_anchored}) = ctx.saved_tensors")
-    elif _is_freed(forward):
-        source.line(2, "ctx.saved_tensors  # raises, if they were freed")
     if sizes:
         source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
     handed_on = _handed_on(backward)
