@@ -20,6 +20,7 @@ from compiler.passes import CHOICES, PASSES
 from compiler.passes.attend import attend
 from compiler.runtime import attention
 from harness.case import case
+from harness.protocol import steps
 from harness.run import run_case
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
@@ -147,7 +148,7 @@ def assert_same(patterns: list[Attention], mode: str, inputs: list[Tensor], back
         leaves = (x.clone().requires_grad_(mode == "train") for x in inputs)
         return All(patterns), tuple(leaves), {}
 
-    result = run_case(case()(made), mode, backend, timed=False, quick=True)
+    result = run_case(case()(made), mode, backend, timed=False, protocol=steps(mode, 2), quick=True)
     assert result.verdict == "same", (result.detail, result.differences)
 
 

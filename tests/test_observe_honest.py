@@ -231,7 +231,7 @@ def view_made_without_grad() -> Made:
 def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
     """Eager's view is a leaf that requires a gradient, with no history; aot_eager (torch 2.13) replays it with one."""
     result = run_case(declare()(view_made_without_grad), "train", "aot_eager", timed=False)
-    assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error"}
+    assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error", "freed"}
     assert run_case(declare()(view_made_without_grad), "train", "eager", timed=False).verdict == "same"
 
 
