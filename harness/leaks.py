@@ -20,6 +20,9 @@ CALLS = 6
 LEAST_GROWTH = 1 << 16
 """Bytes a call: what Python itself leaves between two collections is far less."""
 
+ALL_CALLS = CALLS + 2
+"""How often the program is called in all."""
+
 Invoke = Callable[[Call], Any]
 
 

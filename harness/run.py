@@ -36,7 +36,7 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends, fell_back, kinks, resources
+from harness import backends, fell_back, kinks, leaks, resources
 from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
@@ -368,13 +368,17 @@ class _Trial:
         triples = zip(self.scripts.acts, eager, ours, strict=True)
         return all(one.error is None and other.error is None for act, one, other in triples if act.calls)
 
+    def _calls_made(self) -> int:
+        """How often the backend's program has been called when it is timed."""
+        return sum(act.calls for act in self.scripts.acts) + leaks.ALL_CALLS * self.scripts.watches_leaks
+
     def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
         """Alternating calls; nothing where eager raises in a further call too."""
         eager = first_call(self.scripts.script())
         set_mode(eager, self.mode)
         made = CountedStep(
             functools.partial(one_step, ours, compiled, self.mode, self.seed),
-            sum(act.calls for act in self.scripts.acts),
+            self._calls_made(),
         )
         reference = CountedStep(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
         try:

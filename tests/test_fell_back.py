@@ -93,7 +93,7 @@ def test_fell_back_an_error_of_a_decomposition_is_a_crash(mode: str) -> None:
 
 
 def test_fell_back_an_error_while_recording_gradients_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joint.HeldTangents, "copied", raising(ValueError("no such tangent")))
+    monkeypatch.setattr(joint, "_copied_if_held", raising(ValueError("no such tangent")))
     found = run(layered, COLD, "train")
     assert found.verdict == "crash" and "ValueError at " in found.detail and "no such tangent" in found.detail, found
     assert "test_fell_back.py:" in found.detail
@@ -129,7 +129,8 @@ def test_fell_back_what_eager_refuses_is_no_fall(backend: str) -> None:
 def test_fell_back_names_its_reason_and_its_share() -> None:
     found = run(replaced_memory, "assay,target=aten")
     assert found.verdict == "fell-back" and "replaces the storage" in found.detail, found
-    assert found.nodes == sum(found.eager.values()) == 6 and "6 of 6 nodes (100%) ran in eager" in found.detail
+    assert found.nodes == sum(found.eager.values()) >= 6
+    assert f"{found.nodes} of {found.nodes} nodes (100%) ran in eager" in found.detail
 
 
 def test_fell_back_nodes_are_in_the_denominator() -> None:
@@ -138,7 +139,7 @@ def test_fell_back_nodes_are_in_the_denominator() -> None:
     judgement = ledger.judge(result, [known], datetime.date(2026, 1, 1))
     assert judgement.passes and not ledger.judge(result, [], datetime.date(2026, 1, 1)).passes
     totals = total([Row(result, judgement)])
-    assert totals.nodes == 6 and totals.nodes_generated == 0 and totals.verdicts == {"fell-back": 1}
+    assert totals.nodes >= 6 and totals.nodes_generated == 0 and totals.verdicts == {"fell-back": 1}
 
 
 def itself(graph: fx.GraphModule, example_inputs: object) -> Any:
@@ -197,7 +198,7 @@ class FailsLater:
 
 
 def test_timing_that_raises_is_a_crash() -> None:
-    found = run_case(layered, "infer", Backend("late", FailsLater(10)))
+    found = run_case(layered, "infer", Backend("late", FailsLater(30)))
     assert found.verdict == "crash" and "the arena is full" in found.detail and "to be timed" in found.detail
     assert found.ms is None
 
@@ -208,7 +209,7 @@ def raises_in_time() -> Any:
 
     def program(x: Tensor) -> Tensor:
         calls.append(1)
-        if len(calls) > 12:
+        if len(calls) > 26:
             raise RuntimeError("used up")
         return x + 1
 

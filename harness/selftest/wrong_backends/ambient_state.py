@@ -49,7 +49,7 @@ def leaves_another_number_of_threads(graph: fx.GraphModule, example_inputs: Sequ
 
 @wrong("ambient state")
 def leaves_another_dtype_for_autocast(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
-    """Autocast has another dtype after a call. (Whether it is on, Dynamo puts back behind every backend.)"""
+    """Autocast has another dtype after a call."""  # whether it is on, Dynamo puts back behind every backend
     return _leaving(graph, lambda: torch.set_autocast_dtype("cpu", torch.float16))
 
 
