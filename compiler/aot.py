@@ -268,11 +268,13 @@ class _AheadOfTime:
         for position in tensors:
             first.setdefault(id(flat[position]), position)
         unique = tuple(first.values())
+        place = {position: first[id(flat[position])] for position in tensors}
+        others = [None if position in place else value for position, value in enumerate(flat)]  # holds no tensor
         out_spec: list[pytree.TreeSpec] = []
 
         def function(leaves: list[object]) -> Sequence[object]:
             given = dict(zip(unique, leaves, strict=True))
-            filled = [given[first[id(v)]] if isinstance(v, torch.Tensor) else v for v in flat]
+            filled = [given[place[n]] if n in place else value for n, value in enumerate(others)]
             args, kwargs = pytree.tree_unflatten(filled, spec)
             results, result_spec = pytree.tree_flatten(self.fn(*args, **kwargs))
             out_spec[:] = [result_spec]
@@ -284,7 +286,7 @@ class _AheadOfTime:
         values = [flat[position] for position in unique]
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
-        call = Call(function, leaves, fake_mode, constants=tuple(flat))
+        call = Call(function, leaves, fake_mode, constants=tuple(others))
         compiled = compile(call, self.compilers, Journal.open(Options.of(None, None)))
         return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
 

@@ -324,6 +324,9 @@ class _Emitter:
         return self.literal(value)
 
     def symbolic(self, value: torch.SymInt) -> str:
+        """A size that a guard has made a number of since it was recorded."""
+        if (known := value.node.maybe_as_int()) is not None:
+            return str(known)
         raise Unsupported(f"assay: the size {value} reached the host function without a name")
 
     def literal(self, value: Any) -> str:
