@@ -56,6 +56,13 @@ class Recast(TorchDispatchMode):
         return self._recast(result) if isinstance(result, Tensor) else tree_map_only(Tensor, self._recast, result)
 
     def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if not func._schema.is_mutable and any(isinstance(arg, Tensor) for arg in args):
+            before = _generators()
+            result = func(*args, **kwargs)
+            if all(map(torch.equal, _generators(), before)):
+                return tree_map_only(Tensor, self._recast, result)  # an attention without dropout draws nothing
+            torch.set_rng_state(before[0])
+            torch.cuda.set_rng_state_all(before[1:])
         own_args, own_kwargs = tree_map(self._in_own, (args, kwargs))
         if "dtype" in kwargs and kwargs["dtype"] is None and not any(isinstance(arg, Tensor) for arg in args):
             own_kwargs["dtype"] = self._own
@@ -74,6 +81,11 @@ class Recast(TorchDispatchMode):
 
     def _recast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._others[tensor.dtype]) if tensor.dtype in self._others else tensor
+
+
+def _generators() -> list[Tensor]:
+    """The states of the CPU's random numbers and of those of each GPU."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
 
 
 def _grouped_product(

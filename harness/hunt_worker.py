@@ -96,6 +96,8 @@ class _Worker:
     def _fail(self, index: int, program: Program, result: Result, raises: bool) -> None:
         kind = kind_of(result)
         self.shrunk[kind] += 1
+        if result.verdict == "fell-back" and self.shrunk[kind] > 1:
+            return  # it is right: one of a kind tells what the limit is, and the verdict is counted
         smallest = None
         if self.shrunk[kind] <= self.request.shrinks:
             smallest = shrink(program, functools.partial(self._fails_so, result, kind), self.request.shrink_s)

@@ -54,7 +54,8 @@ class Oracle:
         return Evidence(
             truth=truth,
             why_not=why_not,
-            samples=lambda: self._neighbours(step, kind, path),
+            samples=lambda: list(self._sampled(step, kind, path, None)),
+            kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
             kinks=lambda: list(self._across(step, kind, path)),
             fan_in=self._fan_in(step, seen[path]),
@@ -125,10 +126,6 @@ class Oracle:
                 yield self.narrowed(index, is_held)
             except CloneError:  # what float32 cannot hold: no such runs, and the bound stays as it is
                 return
-
-    def _neighbours(self, step: int, kind: str, path: str) -> list[Tensor]:
-        """Eager's values on neighbouring numbers; whole numbers stay, as labels do, where it is another path if not."""
-        return list(self._sampled(step, kind, path, None)) or list(self._sampled(step, kind, path, None, False))
 
     def _sampled(
         self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True

@@ -74,13 +74,14 @@ class Evidence:
     """What the judgement of one tensor rests on.
 
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of eager's runs on
-    neighbouring numbers, `between` those in the dtype between its roundings, `kinks` those of float64 runs across
+    neighbouring numbers, `kept` those of such in which whole numbers stay, as labels do, `between` those in the dtype between its roundings, `kinks` those of float64 runs across
     kinks; all are asked for only when needed. `fan_in` is how many input elements there are for each of this tensor.
     """
 
     truth: Tensor | None = None
     why_not: str = ""
     samples: Samples = tuple
+    kept: Samples = tuple
     between: Samples = tuple
     kinks: Samples = tuple
     fan_in: float = 1.0
@@ -99,7 +100,7 @@ class Evidence:
 
         return dataclasses.replace(
             self, truth=None if self.truth is None else change(self.truth), samples=changed(self.samples),
-            between=changed(self.between), kinks=changed(self.kinks),
+            kept=changed(self.kept), between=changed(self.between), kinks=changed(self.kinks),
         )  # fmt: skip
 
 
@@ -159,7 +160,7 @@ def _is_between(ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evi
     if not runs:
         return False
     samples = runs[1:]
-    apart = dataclasses.replace(evidence, samples=lambda: samples, between=tuple)
+    apart = dataclasses.replace(evidence, samples=lambda: samples, kept=tuple, between=tuple)
     return explain_reals(real(ours), real(runs[0]), truth, apart, Precision.of(eager.dtype)) is None
 
 
@@ -221,11 +222,17 @@ class _Judge:
             if run.shape == self.finite.shape and bool(torch.isfinite(run[self.finite]).all())
         ]
 
+    def _neighbours(self) -> list[Tensor]:
+        return self._runs(self.evidence.samples) or self._runs(self.evidence.kept)
+
     def _near_runs(self, centre: Tensor) -> list[Tensor]:
         """Eager's neighbours that are no other computation: by far further off than it is, and than roundings go."""
         rounding = math.sqrt(self.precision.epsilon) * float(self.eager.abs().max())
         reach = max(rounding, STRAYED * float((self.eager - centre).abs().max()))
-        return [run for run in self._runs(self.evidence.samples) if float((run - self.eager).abs().max()) <= reach]
+        for samples in (self.evidence.samples, self.evidence.kept):
+            if near := [run for run in self._runs(samples) if float((run - self.eager).abs().max()) <= reach]:
+                return near
+        return []
 
     def _is_near(self) -> Tensor:
         return (self.ours - self.eager).abs() <= self.precision.ulps(self.eager.abs())
@@ -272,7 +279,7 @@ class _Judge:
         """Rule 6, where not all elements are near eager's."""
         if bool(((self.ours - truth).abs() > bound).logical_and(~self._is_near()).any()):
             return self._differs(truth, bound, count)
-        neighbours = self._runs(self.evidence.samples)
+        neighbours = self._neighbours()
         spread = _largest_of([(run - self.eager).abs() for run in neighbours], self.eager)
         is_steady = (spread <= STEADY * self.eager.abs()) & bool(neighbours)
         allowed = FACTOR * spread + self._floor_without_anchor()
@@ -293,7 +300,7 @@ class _Judge:
         floor = self._floor_without_anchor()
         if bool((off <= floor).all()):
             return None
-        runs = [*self._runs(self.evidence.samples), *self._runs(self.evidence.between)]
+        runs = [*self._neighbours(), *self._runs(self.evidence.between)]
         bound = bound_of(self.eager, [(run - self.eager).abs() for run in runs], self.precision) + floor
         if bool((off <= bound).all()):
             return Finding(UNANCHORED, f"{self.why_not}; as near as eager's {len(runs)} neighbours are to it")
@@ -327,7 +334,7 @@ def _envelope(centre: Tensor, errors: Sequence[Tensor]) -> Tensor:
     if not errors or centre.numel() == 0:
         return torch.zeros_like(centre)
     worst = _largest_of(errors, centre)
-    span = -(-LIKE // (2 * len(errors)))
+    span = LIKE // 2
     if centre.numel() <= 2 * span + 1:
         return _envelope_of_few(centre.abs(), worst)
     order = centre.abs().reshape(-1).argsort()

@@ -100,7 +100,7 @@ def vit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def hidden_by_infinity(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return ((q * 0.25) @ k.transpose(-2, -1)).masked_fill(causal(), -math.inf).softmax(-1) @ v
+    return ((q * 0.25) @ k.transpose(-2, -1)).mul(0.25).masked_fill(causal(), -math.inf).softmax(-1) @ v
 
 
 def in_three_dimensions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def test_attend_computes_for_symbolic_sizes(counts: list[int]) -> None:
         return joined((q @ k.transpose(-1, -2) * 0.25).softmax(-1) @ v)
 
     def hidden(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return joined((q @ k.mT).masked_fill(causal(), -math.inf).softmax(-1) @ v)
+        return joined((q @ k.mT).mul(0.25).masked_fill(causal(), -math.inf).softmax(-1) @ v)
 
     assert_same([plain, hidden], "train", operands(), "assay,dynamic")
     assert counts == [2]
