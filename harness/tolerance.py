@@ -7,8 +7,8 @@ made when they are needed, more runs `r` of eager's, each on neighbouring number
 2. *Equal bits* are the same, but a zero has eager's sign where all else is equal. An element within 4 units in the last
    place of eager's is the same, whatever else is known.
 3. *Elements.* |o - t| <= 4 E + 4 units in the last place of t. E is the largest of |r - t| that eager itself shows at
-   elements of like magnitude: those beside it in the order of |t|, as many as hold 64 such errors. So a large element's
-   error never excuses a small one's.
+   elements of like magnitude: the 64 that are beside it in the order of |t|. So a large element's error never excuses a
+   small one's.
 4. *Tensors* of 64 elements or more: rms(o - t) <= 3 rms(r - t) + 2 units in the last place of rms(t). Roundings have
    either sign and average out; a factor of 0.7 does not. Not of a `t` that is zero, next to what roundings leave.
 5. *Kinks* (relu, comparisons, sort, floor; harness/kinks.py). What fails 1, 3 or 4 is held against more float64 runs,
@@ -45,7 +45,7 @@ ULPS = 4.0
 RMS_FACTOR = 3.0
 RMS_ULPS = 2.0
 LIKE = 64
-"""So many errors of elements of like magnitude make an envelope; so many elements make a tensor that has an rms."""
+"""So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
 OWN_FACTOR = 4.0
 """In a small tensor elements of unlike magnitude are neighbours: there an element has its own errors, so many times."""
 MOST_EXCUSED = 0.01
@@ -74,8 +74,9 @@ class Evidence:
     """What the judgement of one tensor rests on.
 
     `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of eager's runs on
-    neighbouring numbers, `kept` those of such in which whole numbers stay, as labels do, `between` those in the dtype between its roundings, `kinks` those of float64 runs across
-    kinks; all are asked for only when needed. `fan_in` is how many input elements there are for each of this tensor.
+    neighbouring numbers, `kept` those of such in which whole numbers stay, as labels do, `between` those in the dtype
+    between its roundings, `kinks` those of float64 runs across kinks; all are asked for only when needed. `fan_in` is
+    how many input elements there are for each of this tensor.
     """
 
     truth: Tensor | None = None

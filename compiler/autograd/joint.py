@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.autograd.graph import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -107,19 +108,20 @@ def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None
 
 def _mark_held(trace: Trace, values: Sequence[object]) -> tuple[Freed, ...]:
     """Marks the inputs, and their views, that eager's autograd saves: gradients of gradients may read them, and to
-    write them before backward is an error, whatever our own backward reads. Whether anything is saved is an effect."""
-    frees: tuple[Freed, ...] = ()
-    for saved in _saved_by(values):
-        frees = (Freed(),)
-        node = trace.known_node_of(saved)
-        if node is not None and viewed(node).op == "placeholder":
-            node.meta[HELD] = True
-    return frees
+    write them before backward is an error, whatever our own backward reads. Whether anything is saved is an effect; so
+    is a write through a view, of which a backward frees the function."""
+    nodes = list(_nodes_behind(values))
+    frees = any(node.name().endswith("::CopySlices") for node in nodes)
+    for saved in _saved_by(nodes):
+        frees = True
+        source = trace.known_node_of(saved)
+        if source is not None and viewed(source).op == "placeholder":
+            source.meta[HELD] = True
+    return (Freed(),) if frees else ()
 
 
-def _saved_by(values: Sequence[object]) -> Iterator[torch.Tensor]:
-    """The tensors that the nodes behind some values have saved; not what a hook has packed, of which only the hook
-    knows what it stands for."""
+def _nodes_behind(values: Sequence[object]) -> Iterator[Node]:
+    """Autograd's nodes that backward goes through, each once."""
     seen: set[object] = set()
     pending = [value.grad_fn for value in values]  # type: ignore[attr-defined]
     while pending:
@@ -128,6 +130,13 @@ def _saved_by(values: Sequence[object]) -> Iterator[torch.Tensor]:
             continue
         seen.add(node)
         pending.extend(parent for parent, _ in node.next_functions)
+        yield node
+
+
+def _saved_by(nodes: Iterable[Node]) -> Iterator[torch.Tensor]:
+    """The tensors that nodes of autograd have saved; not what a hook has packed, of which only the hook knows what it
+    stands for."""
+    for node in nodes:
         for name in _saving_attributes(node.__class__):
             with suppress(RuntimeError):  # nothing is left of it
                 held = (getattr(saved, "data", None) for saved in pytree.tree_leaves(getattr(node, name)))
