@@ -38,7 +38,7 @@ from harness.memory import bits, number_bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle, of_kind
 from harness.outcome import Difference
-from harness.tolerance import DIFFERS, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
+from harness.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
 
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
@@ -97,7 +97,7 @@ def compare(
         for kind in (DIFFERS, UNSTABLE, UNANCHORED)
     )
     unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
-    return Comparison(different, tuple(unstable), (*unjudged, *unanchored), notes, untold)
+    return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,14 @@ def _unjudged(draws: bool, excused: Sequence[Difference]) -> tuple[Difference, .
 def _notes(eager: Sequence[Observation], ours: Sequence[Observation], with_hooks: bool) -> tuple[str, ...]:
     moved = any(ref.hooks != got.hooks and not got.error for ref, got in zip(eager, ours, strict=True))
     return ("gradients arrive at leaves in another order than eager's",) if moved and not with_hooks else ()
+
+
+def _crossed(found: Sequence[Difference]) -> Iterator[str]:
+    """What is the same but for elements across kinks: the first such tensor, and how many more there are."""
+    crossed = [difference for difference in found if difference.kind == EXCUSED]
+    if crossed:
+        others = f", and so in {len(crossed) - 1} more tensors" if crossed[1:] else ""
+        yield f"{crossed[0].path}: {crossed[0].detail}{others}"
 
 
 def _steps(eager: Sequence[Observation], ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
