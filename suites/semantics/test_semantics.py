@@ -120,9 +120,6 @@ EAGER = {
         "anomaly_mode_where_nothing_is_wrong",
     },
     "forward-mode differentiation": {"forward_mode_through_a_call"},
-    "the backward of one of its graphs fails, as eager's does": {
-        "result_of_one_graph_written_between_it_and_the_next",
-    },
     "nothing is computed": {"output_is_an_input_twice"},
     "eager copies a part of what is written with gaps": {"part_of_a_written_input_with_gaps_flattened"},
 }
