@@ -39,6 +39,9 @@ class Oracle:
     wide: Run | str
     nudged: Callable[[int, torch.dtype | None, bool], Run]
     narrowed: Callable[[int, bool], tuple[Run, Run]]
+    across: Callable[[], Sequence[Run]] = tuple
+    """Makes float64 runs on both sides of the program's kinks."""
+    _across_kinks: list[Run] | None = field(default=None, init=False)
     _made: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
     _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
     _pairs: dict[bool, list[tuple[Run, Run]]] = field(default_factory=dict, init=False)
@@ -54,11 +57,8 @@ class Oracle:
             samples=lambda: list(self._sampled(step, kind, path, None)),
             kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
-            elsewhere=lambda: list(self._elsewhere(step, kind, path)),
-            scale=self._scale(step, kind),
-            beyond=max(self._scale(step, other) for other in KINDS),
+            kinks=lambda: list(self._across(step, kind, path)),
             fan_in=self._fan_in(step, seen[path]),
-            precision=self._precision(step),
         )
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
@@ -82,12 +82,6 @@ class Oracle:
             each = (largest(one.value, one.device()) for one in seen if one is not None)
             self._scales[step, kind] = max(each, default=0.0)
         return self._scales[step, kind]
-
-    def _precision(self, step: int) -> float:
-        """That of the narrowest dtype among the numbers that the program takes and returns."""
-        seen = (*self.eager[step].state.values(), *self.eager[step].outputs.values())
-        dtypes = {one.value.dtype for one in seen if one.value.is_floating_point() or one.value.is_complex()}
-        return max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
 
     def _truth(self, step: int, kind: str, path: str) -> tuple[Tensor | None, str]:
         if isinstance(self.wide, str):
@@ -154,10 +148,12 @@ class Oracle:
             self._samples[key] = [run for run in self._all_runs(*key) if takes_path_of(run, self.eager)]
         return self._samples[key]
 
-    def _elsewhere(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
-        """The values of all perturbed runs, also of those that took another path, whole numbers kept."""
-        for run in self._all_runs(None, False):
-            seen = of_kind(run[step], kind).get(path) if step < len(run) else None
+    def _across(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
+        """The values of the float64 runs across kinks; made when first asked for."""
+        if self._across_kinks is None:
+            self._across_kinks = list(self.across())
+        for run in self._across_kinks:
+            seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
 
@@ -184,10 +180,18 @@ def takes_path_of(run: Run, eager: Run) -> bool:
     return all(_is_same_path(got, reference) for got, reference in zip(run, eager, strict=True))
 
 
+def is_alike(run: Run, eager: Run) -> bool:
+    """Whether a run draws the same numbers, and gives the same kinds of things, whatever their values."""
+    return all(
+        (got.error is None) == (reference.error is None)
+        and got.random == reference.random
+        and got.kinds.keys() == reference.kinds.keys()
+        for got, reference in zip(run, eager, strict=True)
+    )
+
+
 def _is_same_path(got: Observation, reference: Observation) -> bool:
-    if (got.error is None) != (reference.error is None) or got.random != reference.random:
-        return False
-    return got.kinds.keys() == reference.kinds.keys() and all(
+    return is_alike((got,), (reference,)) and all(
         torch.equal(got.outputs[path].value, seen.value)
         for path, seen in reference.outputs.items()
         if not (seen.value.is_floating_point() or seen.value.is_complex()) and path in got.outputs
