@@ -35,6 +35,7 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from harness import ambient, leaks
 from harness.clone import Call, is_plain
@@ -564,7 +565,16 @@ def _other(mode: str) -> str:
 
 
 def _in_thread(run: Callable[[], None]) -> None:
-    thread = threading.Thread(target=run)
+    """Runs in another thread, within the dispatch modes of this one: a run in float64 is so there too."""
+    modes = _get_current_dispatch_mode_stack()
+
+    def within() -> None:
+        with contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
+            run()
+
+    thread = threading.Thread(target=within)
     thread.start()
     thread.join()
 

@@ -42,8 +42,7 @@ class Oracle:
     across: Callable[[], Sequence[Run]] = tuple
     """Makes float64 runs on both sides of the program's kinks."""
     _across_kinks: list[Run] | None = field(default=None, init=False)
-    _made: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
-    _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
+    _samples: dict[tuple[torch.dtype | None, bool, int], list[Run]] = field(default_factory=dict, init=False)
     _pairs: dict[bool, list[tuple[Run, Run]]] = field(default_factory=dict, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
@@ -55,6 +54,7 @@ class Oracle:
             truth=truth,
             why_not=why_not,
             samples=lambda: list(self._sampled(step, kind, path, None)),
+            more=lambda: list(self._sampled(step, kind, path, None, first=SAMPLES)),
             kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
             kinks=lambda: list(self._across(step, kind, path)),
@@ -128,9 +128,9 @@ class Oracle:
                 return
 
     def _sampled(
-        self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True
+        self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True, first: int = 0
     ) -> Iterator[Tensor]:
-        for run in self._runs(wide, moves_whole):
+        for run in self._runs(wide, moves_whole, first):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -141,11 +141,11 @@ class Oracle:
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
-    def _runs(self, wide: torch.dtype | None = None, moves_whole: bool = True) -> Sequence[Run]:
-        """The perturbed runs that took eager's path, made when first asked for."""
-        key = (wide, moves_whole)
+    def _runs(self, wide: torch.dtype | None = None, moves_whole: bool = True, first: int = 0) -> Sequence[Run]:
+        """The perturbed runs from the first on that took eager's path, made when first asked for."""
+        key = (wide, moves_whole, first)
         if key not in self._samples:
-            self._samples[key] = [run for run in self._all_runs(*key) if takes_path_of(run, self.eager)]
+            self._samples[key] = [run for run in self._made_runs(*key) if takes_path_of(run, self.eager)]
         return self._samples[key]
 
     def _across(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
@@ -157,13 +157,8 @@ class Oracle:
             if seen is not None:
                 yield seen.value
 
-    def _all_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Sequence[Run]:
-        if (wide, moves_whole) not in self._made:
-            self._made[wide, moves_whole] = list(self._made_runs(wide, moves_whole))
-        return self._made[wide, moves_whole]
-
-    def _made_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Iterator[Run]:
-        for index in range(SAMPLES):
+    def _made_runs(self, wide: torch.dtype | None, moves_whole: bool, first: int) -> Iterator[Run]:
+        for index in range(first, 3 * first or SAMPLES):
             try:
                 yield self.nudged(index, wide, moves_whole)
             except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is

@@ -111,7 +111,7 @@ def run_case(
             def make(which: int) -> Call:
                 return made_call(case, size, seed + which, device)
 
-            acts = protocol or acts_for(case, mode, is_thorough)
+            acts = protocol or acts_for(case, mode, is_thorough, bytes_of_state(call))
             scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
             return _Trial(case, mode, resolved, call, seed, scripts, is_poked).result(timed, quick)
     except (CaseError, CloneError) as error:

@@ -18,13 +18,23 @@ Key = tuple[int, str]
 """Which numbers a call has, and of which sizes."""
 KEPT = 1 << 20
 """The numbers of a program's state are made once for all runs where there are no more of them."""
+MOST_BYTES = 1 << 30
+"""Of parameters and gradients that a run keeps. Above that, a case has few acts, unless all are asked for."""
 
 
-def acts_for(case: Case, mode: str, thorough: bool = False) -> Protocol:
-    """The acts that a case goes through where nothing else is said."""
+def acts_for(case: Case, mode: str, thorough: bool, state_bytes: int = 0) -> Protocol:
+    """What a case goes through; few acts where it brings a scenario, and where a run of all would keep too much, as
+    each act's parameters and gradients are kept until all runs are compared."""
     if case.numbers:
         return steps(mode, len(case.numbers))
-    return FEW[mode] if case.scenario is not None else chosen(case.name, mode, thorough)[1]
+    acts = chosen(case.name, mode, thorough)[1]
+    is_large = not thorough and 2 * state_bytes * len(acts) > MOST_BYTES
+    return FEW[mode] if case.scenario is not None or is_large else acts
+
+
+def bytes_of_state(call: Call) -> int:
+    """The memory of the parameters and buffers of a call."""
+    return sum(value.numel() * value.element_size() for value in state_of(call.function).values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,10 +123,12 @@ def test_tolerance_takes_the_position_that_float64_gives() -> None:
 
 def test_tolerance_excuses_one_position_in_a_hundred() -> None:
     eager = torch.arange(1000)
+    sides = Evidence(truth=eager, kinks=lambda: [eager + 1, eager - 1])
     for count, expected in ((10, EXCUSED), (11, UNSTABLE)):
         ours = eager.clone()
         ours[:count] += 1
-        assert kind(ours, eager, Evidence(truth=ours)) == expected
+        assert kind(ours, eager, sides) == expected
+    assert kind(eager + 1, eager, sides) == EXCUSED, "all of one run"
 
 
 def test_tolerance_takes_0d_and_empty_tensors() -> None:
@@ -210,6 +212,8 @@ def test_tolerance_takes_either_side_of_a_kink(truth: Tensor) -> None:
     assert kind(ours, eager, crossed) == DIFFERS, "a step where no operand is near one"
     everywhere = Evidence(truth, kinks=lambda: [truth + 1.0, truth - 1.0])
     assert kind(around(truth + 0.5, 2, 1), eager, everywhere) == UNSTABLE, "all elements, by more than a tenth"
+    assert kind(around(truth + 1.0, 2, 1), eager, everywhere) == EXCUSED, "one of the runs, whole"
+    assert kind(around((truth + 1.0) * (1 + 1e-5), 2, 1), eager, everywhere) != EXCUSED, "near one of them"
 
 
 def test_tolerance_takes_positions_of_either_side_of_a_kink() -> None:
