@@ -49,7 +49,7 @@ from harness.oracle import Oracle, Run, is_alike
 from harness.outcome import Difference, Result
 from harness.placed import PLACES, Placed
 from harness.protocol import FEW, Protocol
-from harness.scripts import Scripts, acts_for
+from harness.scripts import Scripts, acts_for, bytes_of_state
 from harness.tree import walk_call
 
 BOTH_RAISE = "both raise"
