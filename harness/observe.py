@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,7 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from harness import ambient, leaks
 from harness.clone import Call, is_plain
@@ -187,7 +187,8 @@ def observe(
     outputs are written to, to see what else changes. `moved` is what becomes of each cotangent.
 
     The random state is reset to `seed` before the first act. The objects of the calls are left as the program
-    leaves them. Raises: KeyboardInterrupt only; whatever else the program raises is observed.
+    leaves them. Dispatch modes that are on see the program alone, and not what looks at it.
+    Raises: KeyboardInterrupt only; whatever else the program raises is observed.
     """
     first = script.calls[0]
     assert first is not None, "a protocol begins with a call"
@@ -197,7 +198,7 @@ def observe(
     set_mode(first, mode)
     seed_all(seed)
     last = len(script.acts) - 1
-    with ambient.put_back():
+    with _disable_current_modes(), ambient.put_back():
         return tuple(run.observed(index, is_poked and index == last) for index in range(len(script.acts)))
 
 
@@ -396,6 +397,7 @@ class _Run:
         self._made: list[_Made] = []
         self._written: set[str] = set()
         self._moves = 0
+        self._modes = _get_current_dispatch_mode_stack()
         self._held: dict[str, Tensor] = {}
         """What acts gave, by `PATH of step N`."""
         self._news: set[str] = set()
@@ -490,7 +492,7 @@ class _Run:
             set_mode(call, mode)
 
         def run() -> None:
-            with ambient.put_back(), grad_mode(mode), _stopwatch(step) as timed:
+            with ambient.put_back(), grad_mode(mode), _within(self._modes), _stopwatch(step) as timed:
                 self._do(step, act, call, before, leaves, timed)
 
         with _recorded_warnings(step):
@@ -565,18 +567,18 @@ def _other(mode: str) -> str:
 
 
 def _in_thread(run: Callable[[], None]) -> None:
-    """Runs in another thread, within the dispatch modes of this one: a run in float64 is so there too."""
-    modes = _get_current_dispatch_mode_stack()
-
-    def within() -> None:
-        with contextlib.ExitStack() as stack:
-            for mode in modes:
-                stack.enter_context(mode)
-            run()
-
-    thread = threading.Thread(target=within)
+    thread = threading.Thread(target=run)
     thread.start()
     thread.join()
+
+
+@contextlib.contextmanager
+def _within(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    """Within dispatch modes, the outermost first."""
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
+        yield
 
 
 def _rewrite(before: Call, own: Call) -> bool:
