@@ -387,11 +387,15 @@ def _envelope(centre: Tensor, errors: Sequence[Tensor]) -> Tensor:
 
 
 def _envelope_of_few(magnitude: Tensor, worst: Tensor) -> Tensor:
-    """Of a small tensor: the largest relative error, of what did not cancel, or the element's own."""
+    """Of a small tensor: the largest relative error, of what did not cancel, or the element's own; for numbers that are
+    nothing but rounding, the largest of those."""
     relative = worst / magnitude
     whole = relative[relative < 0.5]
     rate = whole.max() if whole.numel() else relative.new_zeros(())
-    return torch.minimum(worst.max(), torch.maximum(rate * magnitude, OWN_FACTOR * worst))
+    cancelled = worst[(worst > 0) & (relative >= 0.5)]
+    rest = cancelled.max() if cancelled.numel() else relative.new_zeros(())
+    own = torch.maximum(rate * magnitude, OWN_FACTOR * worst)
+    return torch.minimum(worst.max(), torch.where(magnitude <= rest, torch.maximum(own, rest), own))
 
 
 def _nearest(run: Tensor, others: Sequence[Tensor]) -> Tensor:
