@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 30
 """Of parameters and gradients that a run keeps. Above that, a case has few acts, unless all are asked for."""
 
 
-def acts_for(case: Case, mode: str, thorough: bool, state_bytes: int = 0) -> Protocol:
+def acts_for(case: Case, mode: str, thorough: bool = False, state_bytes: int = 0) -> Protocol:
     """What a case goes through; few acts where it brings a scenario, and where a run of all would keep too much, as
     each act's parameters and gradients are kept until all runs are compared."""
     if case.numbers:
