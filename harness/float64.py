@@ -56,7 +56,8 @@ class Recast(TorchDispatchMode):
         return self._recast(result) if isinstance(result, Tensor) else tree_map_only(Tensor, self._recast, result)
 
     def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if not func._schema.is_mutable and any(isinstance(arg, Tensor) for arg in args):
+        own_generator = any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
+        if not (own_generator or func._schema.is_mutable) and any(isinstance(arg, Tensor) for arg in args):
             before = _generators()
             result = func(*args, **kwargs)
             if all(map(torch.equal, _generators(), before)):

@@ -97,7 +97,7 @@ class Moved(TorchDispatchMode):
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if _is_real(leaf)]
         if [leaf.shape for leaf in leaves] != [bound.shape for bound in bounds]:
             return func(*args, **kwargs)
-        moves = iter(self._moves(func, args, leaves, bounds))
+        moves = iter(self._moves(func, args, kwargs, leaves, bounds))
 
         def move(operand: Tensor) -> Tensor:
             return operand + next(moves) if _is_real(operand) else operand
@@ -108,11 +108,11 @@ class Moved(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _moves(
-        self, func: Any, args: Sequence[Any], leaves: Sequence[Tensor], bounds: Sequence[Tensor]
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], leaves: Sequence[Tensor], bounds: Sequence[Tensor]
     ) -> list[Tensor | float]:
         """How far each operand is moved. The first operand of a backward is a gradient, which has no kink."""
         own = [index for index in range(len(leaves)) if index > 0 or not func._schema.name.endswith("_backward")]
-        near = nearness(func, args, leaves, bounds)
+        near = nearness(func, (*args, *kwargs.values()), leaves, bounds)
         return [
             self._signs(leaf, is_first=index == own[0]) * torch.where(near[index], bound, 0.0) if index in own else 0.0
             for index, (leaf, bound) in enumerate(zip(leaves, bounds, strict=True))
@@ -138,7 +138,7 @@ class Moved(TorchDispatchMode):
 
 AT_ZERO = frozenset("relu leaky_relu prelu _prelu_kernel elu abs sgn sign signbit heaviside".split())
 AT_THREE = frozenset("hardswish hardsigmoid".split())
-AT_NUMBERS = frozenset("threshold clamp clamp_min clamp_max hardtanh relu6 lt le gt ge eq ne".split())
+AT_NUMBERS = frozenset("threshold clamp clamp_min clamp_max hardtanh lt le gt ge eq ne".split())
 """Kinks at the Python numbers among the arguments."""
 AT_LAMBDA = frozenset("hardshrink softshrink".split())
 AT_WHOLE = frozenset("floor ceil trunc frac".split())
@@ -163,7 +163,7 @@ def nearness(func: Any, args: Sequence[Any], leaves: Sequence[Tensor], bounds: S
     elif name in AT_LAMBDA:
         places = [sign * number for number in numbers or [0.5] for sign in (1, -1)]
     elif name in AT_NUMBERS and len(leaves) == 1 + is_backward:
-        places = numbers or (-1.0, 1.0)
+        places = numbers or ((-1.0, 1.0) if name == "hardtanh" else None)
     if places is not None:
         return [_is_near(leaf, bound, places) for leaf, bound in zip(leaves, bounds, strict=True)]
     if name in AT_WHOLE:
@@ -182,7 +182,7 @@ def _along(near: Tensor, operand: Tensor) -> Tensor:
     """Where an operand that was broadcast is near for one of the elements that it meets."""
     extra = near.dim() - operand.dim()
     if extra > 0:
-        near = near.flatten(0, extra - 1).any(0) if extra else near
+        near = near.flatten(0, extra - 1).any(0)
     spread = [dim for dim in range(operand.dim()) if operand.shape[dim] == 1 and near.shape[dim] != 1]
     return near.any(dim=tuple(spread), keepdim=True) if spread else near
 

@@ -21,7 +21,7 @@ LEAST_GROWTH = 1 << 16
 """Bytes a call: what Python itself leaves between two collections is far less."""
 
 ALL_CALLS = CALLS + 2
-"""How often the program is called in all."""
+"""How often the program is called in all, where no memory grows."""
 
 Invoke = Callable[[Call], Any]
 

@@ -14,7 +14,8 @@ made when they are needed, more runs `r` of eager's, each on neighbouring number
 5. *Kinks* (relu, comparisons, sort, floor; harness/kinks.py). What fails 1, 3 or 4 is held against more float64 runs,
    in which operands that lie within rounding of a kink are moved across it. It is the same if 3 and 4 hold around one
    of them. Or else an exact element may be that of any of these runs, and the numbers between them all take the place
-   of `t`: for 1 % of the elements (or for one), or as far as that moves the tensor by 10 %; beyond it is `unstable`.
+   of `t`. That may be so for 1 % of the elements (or for one). Where no kind is exact it may be so for more,
+   as far as it moves the tensor by 10 %. Beyond that it is `unstable`.
 6. *Eager is no oracle* where rms(e - t) is beyond an eighth of rms(t), or 32 roots of the precision (but not where it
    is 8 rms(t) or more: `t` is zero there, and `e` nothing but rounding). Then only rule 2 makes it the same. What
    breaks rule 3 differs; so does what leaves eager where its own neighbours stay together, and what is further from
@@ -64,8 +65,10 @@ DIFFERS, UNSTABLE, UNANCHORED, EXCUSED = "differs", "unstable", "no-oracle", "ex
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a tensor is but plainly the same: it differs, eager is too unstable to tell, there is no oracle, or elements
-    are excused as they lie across a kink: then it is the same, and the text says how many."""
+    """What there is to say of a tensor: it differs, eager is too unstable to tell, or there is no oracle.
+
+    With the kind `excused` it is the same, and the text says how many elements lie across a kink.
+    """
 
     kind: str
     text: str
@@ -80,10 +83,10 @@ def is_same(finding: Finding | None) -> bool:
 class Evidence:
     """What the judgement of one tensor rests on.
 
-    `truth` is the float64 value or None, `why_not` says why it is None. `samples` gives the values of eager's runs on
-    neighbouring numbers, `more` those of further ones, `kept` those of such in which whole numbers stay, as labels do,
-    `between` those in the dtype between its roundings, `kinks` those of float64 runs across kinks; all are asked for
-    only when needed. `fan_in` is how many input elements there are for each of this tensor.
+    `truth` is the float64 value or None, `why_not` says why it is None. The others give values of further runs, and are
+    asked for only when needed. `samples` and `more` are of eager on neighbouring numbers. `kept` is the same, but whole
+    numbers stay, as labels do. `between` is of eager in the dtype between its roundings, `kinks` of float64 runs across
+    kinks. `fan_in` is how many input elements there are for each of this tensor.
     """
 
     truth: Tensor | None = None
@@ -170,7 +173,7 @@ def _is_between(ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evi
     if not runs:
         return False
     samples = runs[1:]
-    apart = dataclasses.replace(evidence, samples=lambda: samples, kept=tuple, between=tuple)
+    apart = dataclasses.replace(evidence, samples=lambda: samples, more=tuple, kept=tuple, between=tuple)
     return is_same(explain_reals(real(ours), real(runs[0]), truth, apart, Precision.of(eager.dtype)))
 
 
@@ -224,10 +227,8 @@ class _Judge:
             return None
         found = self._across_kinks(self.truth, runs)
         if is_oracle and found is not None and found.kind == DIFFERS and self._is_barely_off(runs):
-            more = self._same_computations(self.truth, self.evidence.more)
-            return (
-                None if self._is_within(self.truth, [*runs, *more]) else self._across_kinks(self.truth, [*runs, *more])
-            )
+            runs = [*runs, *self._same_computations(self.truth, self.evidence.more)]
+            return None if self._is_within(self.truth, runs) else self._across_kinks(self.truth, runs)
         return found
 
     def _is_barely_off(self, runs: Sequence[Tensor]) -> bool:

@@ -49,6 +49,15 @@ def test_attention_that_draws_nothing_is_in_float64() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
 
 
+def test_draws_of_a_generator_of_the_programs_are_those_of_float32() -> None:
+    def drawn(chances: Tensor) -> Tensor:
+        return torch.bernoulli(chances, generator=torch.Generator().manual_seed(3))
+
+    with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
+        found = drawn(torch.full((1000,), 0.5).double())
+    assert found.dtype == torch.float64 and torch.equal(found.float(), drawn(torch.full((1000,), 0.5)))
+
+
 def test_attention_with_dropout_drops_what_float32_drops() -> None:
     q, k, v = (torch.randn(2, 4, 17, 16, generator=torch.Generator().manual_seed(n)) for n in range(3))
 
