@@ -25,6 +25,7 @@ from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from compiler.capture.module_state import call_with_state
 from compiler.capture.overlap import is_leaf
 from compiler.errors import ExportError, Unsupported
+from compiler.given_back import give_back
 from compiler.ir.roles import (
     Buffer,
     CallInput,
@@ -101,6 +102,7 @@ def aot_function(
     *,
     dynamic: bool = False,
     eager: Callable[..., Any] | None = None,
+    fallback: str = "eager",
 ) -> Callable[..., Any]:
     """`fn` compiled ahead of time: traced when first called, its forward and backward given to the compilers.
 
@@ -108,15 +110,17 @@ def aot_function(
     shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with `dynamic=True`
     sizes are symbols and are traced again only when a guard on them fails. `keep_inference_input_mutations` is taken
     for callers that pass it: writes of inputs are always made after the graph. `eager` runs a call that cannot be
-    compiled; by default `fn` does.
+    compiled; by default `fn` does. `fallback` is the option of that name.
     """
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    ahead = _AheadOfTime(fn, eager or fn, compilers, num_params_buffers, dynamic)
+    ahead = _AheadOfTime(
+        fn, eager or fn, compilers, num_params_buffers, dynamic, Options.of({"fallback": fallback}, None)
+    )
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         if in_forward_mode() or in_batch():
-            count_eager("a transform of torch.func is on")
+            count_eager("a transform of torch.func is on", 1)
             return ahead.eager(*args, **kwargs)
         for straight in ahead.straight:
             result = straight(args, kwargs)
@@ -222,6 +226,7 @@ class _AheadOfTime:
     compilers: Compilers
     num_params_buffers: int
     dynamic: bool
+    options: Options
     entries: dict[object, list[_Entry]] = field(default_factory=dict)
     straight: tuple[StraightCall, ...] = ()
     refused: set[object] = field(default_factory=set)
@@ -241,9 +246,10 @@ class _AheadOfTime:
         try:
             entry = self._compile(flat, spec)
         except Unsupported as reason:
-            count_eager(str(reason))
-            self.refused.add(alike)
-            return self.eager(*args, **kwargs)
+            run = give_back(self.eager, reason, self.options.fallback, lambda said: count_eager(said, 1))
+            if run is self.eager:
+                self.refused.add(alike)
+            return run(*args, **kwargs)
         self.entries[key].append(entry)
         return self._run(entry, flat)
 
@@ -268,11 +274,13 @@ class _AheadOfTime:
         for position in tensors:
             first.setdefault(id(flat[position]), position)
         unique = tuple(first.values())
+        place = {position: first[id(flat[position])] for position in tensors}
+        others = [None if position in place else value for position, value in enumerate(flat)]  # holds no tensor
         out_spec: list[pytree.TreeSpec] = []
 
         def function(leaves: list[object]) -> Sequence[object]:
             given = dict(zip(unique, leaves, strict=True))
-            filled = [given[first[id(v)]] if isinstance(v, torch.Tensor) else v for v in flat]
+            filled = [given[place[n]] if n in place else value for n, value in enumerate(others)]
             args, kwargs = pytree.tree_unflatten(filled, spec)
             results, result_spec = pytree.tree_flatten(self.fn(*args, **kwargs))
             out_spec[:] = [result_spec]
@@ -284,8 +292,8 @@ class _AheadOfTime:
         values = [flat[position] for position in unique]
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
-        call = Call(function, leaves, fake_mode, constants=tuple(flat))
-        compiled = compile(call, self.compilers, Journal.open(Options.of(None, None)))
+        call = Call(function, leaves, fake_mode, constants=tuple(others))
+        compiled = compile(call, self.compilers, Journal.open(self.options))
         return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
 
     def _role(self, index: int, value: object) -> CallInput:

@@ -3,7 +3,8 @@
 AssayError
 ├── OptionError (also ValueError)        an option that does not exist or a value that it does not take
 ├── Unsupported (also NotImplementedError)   a program that the compiler cannot take; the message says what and why
-│   └── ExportError                      a program that an exported graph cannot say; each ban has its message in BANS
+│   ├── ExportError                      a program that an exported graph cannot say; each ban has its message in BANS
+│   └── Unexpected                       no limit declares it: the program's own error, or a bug of the compiler
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
 ├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
 ├── HookError (also RuntimeError)        a hook on saved tensors that is a graph and does what no such hook may
@@ -25,6 +26,15 @@ class OptionError(AssayError, ValueError):
 
 class Unsupported(AssayError, NotImplementedError):
     """A program that the compiler cannot take."""
+
+
+class Unexpected(Unsupported):
+    """An error that no limit of the compiler declares. It is the program's own where eager raises too, and else a bug
+    of the compiler. `__cause__` is what was raised; `in_backward` says that it was while gradients were recorded."""
+
+    def __init__(self, message: str, in_backward: bool = False) -> None:
+        super().__init__(message)
+        self.in_backward = in_backward
 
 
 class ExportError(Unsupported):

@@ -313,8 +313,14 @@ def _is_of_users(filename: str) -> bool:
 
 
 def _metadata(value: object) -> dict[str, object]:
+    """What an exported graph cannot change of a tensor. That it is asked here is not the program's doing."""
     if not isinstance(value, torch.Tensor):
         return {}
+    with torch._C.DisableTorchFunction():
+        return _metadata_of(value)
+
+
+def _metadata_of(value: torch.Tensor) -> dict[str, object]:
     layout = {"shape": tuple(value.shape), "strides": value.stride(), "offset": value.storage_offset()}
     replaced = torch._functionalize_was_storage_changed(value.elem)  # type: ignore[attr-defined]
     storage = (value.untyped_storage()._cdata, replaced)
@@ -371,14 +377,20 @@ def _check_flat(returned: object) -> None:
             raise ExportError.because("nested_results", found=f"a {type(value).__name__} as output {index}")
 
 
+def _storage_of(value: torch.Tensor) -> int:
+    """The storage of a tensor, asked for by us and not by the program."""
+    with torch._C.DisableTorchFunction():
+        return value.untyped_storage()._cdata
+
+
 def _check_aliases(inputs: _Inputs, leaves: Sequence[object], returned: Sequence[object]) -> None:
     owners = {
-        leaf.untyped_storage()._cdata: label
+        _storage_of(leaf): label
         for leaf, label in zip(leaves, inputs.labels, strict=True)
         if isinstance(leaf, torch.Tensor)
     }
     for index, value in enumerate(returned):
-        if isinstance(value, torch.Tensor) and (owner := owners.get(value.untyped_storage()._cdata)):
+        if isinstance(value, torch.Tensor) and (owner := owners.get(_storage_of(value))):
             raise ExportError.because("aliased_result", index=index, input=owner)
 
 

@@ -21,7 +21,7 @@ from compiler.autograd.rematerialize import cheapest_split
 from compiler.autograd.saved_hooks import GraphHooks
 from compiler.capture.checkpoints import is_plain, run_region
 from compiler.capture.decompositions import DECOMPOSITIONS, EXACT
-from compiler.capture.examples import program_of, read_numbers, why_not_same
+from compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from compiler.capture.grad_switches import in_its_callers_mode, mark_reads
 from compiler.capture.inputs import (
     Call,
@@ -35,6 +35,7 @@ from compiler.capture.inputs import (
 from compiler.capture.lists import has_lists, without_lists
 from compiler.capture.masks import ATTENTION, has_true_mask, laid_out, with_mask
 from compiler.errors import Unsupported
+from compiler.given_back import GivenBack, give_back, nodes_of
 from compiler.ir.devices import current_if_asked
 from compiler.ir.roles import Buffer, CallInput, GraphCall, Parameter, Program, UserInput
 from compiler.ir.trace import with_text
@@ -119,14 +120,15 @@ def compile_fx_inner(
     program = program_of(gm, example_inputs)
     run = build(program, options, Journal.open(options)).load()
     fakes = [node.meta["val"] for node in program.placeholders]
-    numbers = read_numbers(program)
+    numbers, offsets = read_numbers(program), read_offsets(program)
+    given_back = GivenBack(nodes_of(gm))
 
     def checked(args: list[object]) -> Sequence[object]:
         check_inputs(fakes, args)
-        reason = why_not_read(args) or why_not_same(fakes, args, numbers)
+        reason = why_not_read(args) or why_not_same(fakes, args, numbers, offsets)
         if not reason:
             return run(args if isinstance(args, list) else list(args))
-        count_eager(reason)
+        given_back.count(reason)
         return _by_nodes(gm, args)
 
     checked._boxed_call = True  # type: ignore[attr-defined]
@@ -145,7 +147,7 @@ def _by_nodes(gm: fx.GraphModule, args: Sequence[object]) -> Sequence[object]:
 def compile_graph(
     gm: fx.GraphModule, example_inputs: Sequence[object], options: Options, load_kernels: LoadKernels = load_kernels
 ) -> Compiled:
-    """Compiles a Dynamo graph. What the compiler cannot take runs in eager, counted and said once."""
+    """Compiles a Dynamo graph. What the compiler cannot take is given back, as the option `fallback` says."""
     journal = Journal.open(options)
     try:
         if has_lists(example_inputs):
@@ -161,10 +163,7 @@ def compile_graph(
             return _with_held(gm, lambda *args: restored(list(args)))
         return _with_held(gm, _unboxed(compile(call, compilers, journal), spec))
     except Unsupported as reason:
-        if options.fallback == "error":
-            raise
-        count_eager(str(reason))
-        return _eager(gm)
+        return give_back(_eager(gm), reason, options.fallback, lambda said: count_eager(said, nodes_of(gm)))
 
 
 def _copied(inputs: Sequence[object]) -> list[object]:
@@ -256,7 +255,14 @@ def _call(
         spec[:] = [structure]
         return results
 
-    return Call(run, leaves, fake_mode, frozen=tuple(_frozen(leaves, placeholders)), current=current_if_asked(gm)), spec
+    return Call(
+        run,
+        leaves,
+        fake_mode,
+        frozen=tuple(_frozen(leaves, placeholders)),
+        current=current_if_asked(gm),
+        nodes=nodes_of(gm),
+    ), spec
 
 
 def _frozen(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> Iterator[int]:

@@ -33,6 +33,7 @@ class Totals:
     nodes_generated: int = 0
     kernels: int = 0
     eager_graphs: int = 0
+    eager: Counter[str] = field(default_factory=Counter)
     restored: int = 0
     recorded: int = 0
     apart: int = 0
@@ -53,6 +54,8 @@ _listeners: list[Told] = []
 def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
+    `eager_graphs` are the graphs that ran in eager as a whole, `eager` their nodes by the reason.
+
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
     their reasons. `tuned` are the kernels whose tiles were chosen by measuring, `products` the products of matrices
     with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `failed_builds`
@@ -66,6 +69,7 @@ def totals() -> dict[str, object]:
         "nodes_generated": _totals.nodes_generated,
         "kernels": _totals.kernels,
         "eager_graphs": _totals.eager_graphs,
+        "eager": dict(_totals.eager),
         "restored": _totals.restored,
         "recorded": _totals.recorded,
         "apart": _totals.apart,
@@ -186,9 +190,10 @@ class Journal:
             print(text + (f"; called: {called}" if called else ""), flush=True)
 
 
-def count_eager(reason: str) -> None:
-    """A whole graph was given back to eager; said once for each reason."""
+def count_eager(reason: str, nodes: int) -> None:
+    """A whole graph of so many nodes was given back to eager; said once for each reason."""
     _totals.eager_graphs += 1
+    _totals.eager[reason] += nodes
     say_once(f"assay: a graph runs in eager: {reason}")
 
 

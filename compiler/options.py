@@ -25,6 +25,7 @@ from compiler.errors import OptionError
 
 TARGETS = ("cpp", "aten")
 NUMERICS = ("fast", "cast", "exact")
+FALLBACKS = ("eager", "limits", "error")
 PACKED = ("all", "no_static", "donated")
 MODES: dict[str, dict[str, object]] = {
     "default": {},
@@ -105,7 +106,8 @@ class Options:
     verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
     """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
     fallback: str = "eager"
-    """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `error`: it raises."""
+    """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `limits`: so does one that meets
+    a declared limit, and any other error while compiling is raised, unless eager raises too; `error`: it raises."""
 
     @staticmethod
     def of(options: Mapping[str, object] | None, mode: str | None) -> Options:
@@ -135,6 +137,8 @@ class Options:
         if self.saved_tensors_hooks not in PACKED:
             found, known = self.saved_tensors_hooks, ", ".join(PACKED)
             raise OptionError(f"assay: option saved_tensors_hooks is {found!r}; it takes one of {known}")
+        if self.fallback not in FALLBACKS:
+            raise OptionError(f"assay: option fallback is {self.fallback!r}; it takes one of {', '.join(FALLBACKS)}")
         if isinstance(self.memory_budget, bool) or not isinstance(self.memory_budget, int | float):
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not 0 <= self.memory_budget <= 1:

@@ -245,7 +245,8 @@ def _required(call: Call) -> Iterator[bool]:
 def specialized(call: Call, compilers: Compilers, versions: bool, options: Options) -> Specialized:
     """The call for inputs that overlap, compiled for each way in which they do."""
     own = replace(compilers, keep=None)
-    return Specialized(functools.partial(specialize, call, own, options, versions), call.eager, versions)
+    compile_for = functools.partial(specialize, call, own, options, versions)
+    return Specialized(compile_for, call.eager, versions, options.fallback, call.nodes)
 
 
 def specialize(

@@ -14,7 +14,9 @@
     SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,memory_budget=0.5
 
 A backend whose random streams cannot be eager's declares it: its callable has a true attribute
-`has_own_random_stream`. What follows from random draws is then `no-oracle`, and is stated.
+`has_own_random_stream`. What follows from random draws is then `no-oracle`, and is stated. One that returns Dynamo's
+graph as it is, because running operators in eager is what it is there for, has a true attribute `runs_in_eager`: any
+other backend that does so gave the program back (harness/fell_back.py).
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ import contextlib
 import difflib
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch._dynamo
 from torch import fx, nn
+
+from harness.fell_back import watched, watching
 
 FOR_GPU = "assay-sm90"
 OWN = {
@@ -48,6 +52,12 @@ WITHOUT_DYNAMO = "assay-aot"
 JOURNALLED = ("assay", "assay-loops", "assay-recorded", "assay-triton", FOR_GPU, WITHOUT_DYNAMO)
 """The backends whose compiles the compiler's journal counts."""
 
+STRICT = ("assay", "assay-loops", "assay-recorded", "assay-triton", FOR_GPU)
+"""Our backends with the option `fallback`. Here an error that is no declared limit is raised, not given back."""
+
+RUN_IN_EAGER = ("eager", "eager_debug", "eager_noexcept", "pre_dispatch_eager")
+"""Torch's backends that return Dynamo's graph as it is: rungs on which something is looked for."""
+
 FLAGS = ("dynamic", "fullgraph")
 """What torch.compile itself can be asked for behind a backend's name."""
 
@@ -63,22 +73,30 @@ class BackendError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A way to compile a callable. `wrap` gives the compiled callable; `ambient` holds while it is compiled and run.
-    One that `has_eagers_bits` is held to them."""
+    One that `has_eagers_bits` is held to them; one that `uses_dynamo` is given graphs by it."""
 
     name: str
     wrap: Wrap
     has_own_random_stream: bool = False
     ambient: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
     has_eagers_bits: bool = False
+    uses_dynamo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the compiler's own journal counted."""
+    """What the compiler's own journal counted, and what was seen of a backend that keeps none.
 
-    nodes: int
-    nodes_generated: int
-    fallbacks: dict[str, int]
+    `eager` are the nodes of graphs that ran in eager, by the reason, and are among the journal's `nodes`; `raised` are
+    those of graphs that the backend raised for, `given` all that Dynamo gave it.
+    """
+
+    nodes: int | None = None
+    nodes_generated: int | None = None
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    eager: dict[str, int] = field(default_factory=dict)
+    raised: dict[str, int] = field(default_factory=dict)
+    given: int = 0
 
 
 def resolve(name: str) -> Backend:
@@ -92,18 +110,18 @@ def resolve(name: str) -> Backend:
     if bare == WITHOUT_DYNAMO:
         ahead = functools.partial(_ahead_of_time, settings=_settings(name, settings))
         return Backend(name, ahead, has_eagers_bits=promises_bits(name))
-    target = _target(bare)
+    target = _watched(name, _target(bare))
     given = _settings(name, settings)
     is_whole = given.pop(WHOLE_BACKWARD, False)
     whole = functools.partial(_whole_backward, torch.compile(backend=target, **given)) if is_whole else None
-    ambient = _ambient(whole, _streams_of_eager if bare == "inductor" else None)
+    ambient = _ambient(_errors_shown, whole, _streams_of_eager if bare == "inductor" else None, _graphs_kept)
     asked = given.get("options", {}).get("functionalize_rng", False)
     own = bool(asked or getattr(target, "has_own_random_stream", False))
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(_compilable(function), backend=target, **given)  # type: ignore[no-any-return]
 
-    return Backend(name, wrap, own, ambient, promises_bits(name))
+    return Backend(name, wrap, own, ambient, promises_bits(name), uses_dynamo=True)
 
 
 def promises_bits(name: str) -> bool:
@@ -135,6 +153,8 @@ def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     for setting in settings:
         if setting not in flags and "=" not in setting:
             raise BackendError(f"backend {name!r}: {setting!r} is neither {' nor '.join(flags)} nor key=value")
+    if name.split(",")[0] in STRICT:
+        options = {"fallback": "limits"} | options
     return given | ({"options": options} if options else {})
 
 
@@ -157,7 +177,8 @@ def is_given_shapes(name: str) -> bool:
 def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Callable[..., Any]:
     """The callable through `aot_function`, or `aot_module` for a module; the reference runs its graphs."""
     compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.aot:aot_{_kind(function)}")
-    return compile_ahead(function, _attribute(WITHOUT_DYNAMO, "harness.stages:as_recorded"), **settings)  # type: ignore[no-any-return]
+    as_recorded = _attribute(WITHOUT_DYNAMO, "harness.stages:as_recorded")
+    return compile_ahead(function, as_recorded, fallback="limits", **settings)  # type: ignore[no-any-return]
 
 
 def ahead_of_time(module: str) -> Wrap:
@@ -179,24 +200,46 @@ def backend_names() -> tuple[str, ...]:
     return tuple(sorted({"eager-none", WITHOUT_DYNAMO, *OWN, *torch._dynamo.list_backends(None)}))
 
 
-def statistics(backend: str) -> Statistics | None:
-    """The counts of the compiler's journal since the process began; None for a backend that keeps none."""
+def statistics(backend: str) -> Statistics:
+    """The counts since the process began; those of the compiler's journal only for a backend that keeps it."""
+    seen = watched(backend)
     if backend.split(",")[0] not in JOURNALLED:
-        return None
+        return Statistics(eager=dict(seen.eager), raised=dict(seen.raised), given=seen.nodes)
     totals = importlib.import_module("compiler.journal").totals()
-    return Statistics(totals["nodes"], totals["nodes_generated"], dict(totals["fallbacks"]))
+    eager = dict(totals["eager"])
+    nodes = totals["nodes"] + sum(eager.values())
+    return Statistics(nodes, totals["nodes_generated"], dict(totals["fallbacks"]), eager, dict(seen.raised), seen.nodes)
 
 
-def counted_since(before: Statistics | None, now: Statistics | None) -> Statistics | None:
-    """What was counted between two readings of the journal."""
-    if before is None or now is None:
-        return None
-    grown = {name: count - before.fallbacks.get(name, 0) for name, count in now.fallbacks.items()}
+def counted_since(before: Statistics, now: Statistics) -> Statistics:
+    """What was counted between two readings."""
     return Statistics(
-        now.nodes - before.nodes,
-        now.nodes_generated - before.nodes_generated,
-        {name: count for name, count in grown.items() if count},
+        _grown(before.nodes, now.nodes),
+        _grown(before.nodes_generated, now.nodes_generated),
+        _all_grown(before.fallbacks, now.fallbacks),
+        _all_grown(before.eager, now.eager),
+        _all_grown(before.raised, now.raised),
+        now.given - before.given,
     )
+
+
+def _grown(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else now - before
+
+
+def _all_grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    grown = {name: count - before.get(name, 0) for name, count in now.items()}
+    return {name: count for name, count in grown.items() if count}
+
+
+def _watched(name: str, target: Any) -> Any:
+    """A backend for torch.compile that is watched. Inductor is known by its name alone, and is not."""
+    if target == "inductor":
+        return target
+    bare = name.split(",")[0]
+    backend = torch._dynamo.lookup_backend(target)
+    by_design = getattr(backend, "runs_in_eager", False)
+    return watching(name, backend, may_give_back=bare in (*JOURNALLED, *RUN_IN_EAGER) or by_design)
 
 
 def _target(name: str) -> Any:
@@ -255,6 +298,21 @@ def _ambient(*contexts: Callable[[], AbstractContextManager[Any]] | None) -> Cal
 def _whole_backward(compiler: Callable[..., Any]) -> AbstractContextManager[Any]:
     """Every backward as one graph that `compiler` is given."""
     return importlib.import_module("torch._dynamo.compiled_autograd")._enable(compiler)  # type: ignore[no-any-return]
+
+
+def _errors_shown() -> AbstractContextManager[Any]:
+    """What a backend raises ends the call; what it sets of Dynamo's own limits ends with the run."""
+    config = torch._dynamo.config
+    return config.patch(suppress_errors=False, recompile_limit=config.recompile_limit)
+
+
+@contextlib.contextmanager
+def _graphs_kept() -> Iterator[None]:
+    """Backwards of torch's own that may be gone through twice. With donated buffers, as they are by default, they
+    refuse `retain_graph=True` with an error that asks for this setting."""
+    config = importlib.import_module("torch._functorch.config")
+    with config.patch(donated_buffer=False):
+        yield
 
 
 @contextlib.contextmanager

@@ -28,11 +28,14 @@ from harness.case import Case, Made
 from harness.direct import without_dynamo
 from harness.generated import kind_of
 from harness.outcome import Result
+from harness.protocol import steps
 from harness.run import BOTH_RAISE, run_case
 from harness.sample import Batch, Sample
 
 TOGETHER = 24
 """How many samples share a compile."""
+CALLS = 2
+"""How often each is called, with numbers of its own each time."""
 PLACE = re.compile(r"\b(?:input\[0\]|output|closure\.functions)\['([^']+)'\]")
 ENDS = ("error", "structure")
 """Fields whose difference tells of the whole program: it ended, or was given another form than its own."""
@@ -41,6 +44,8 @@ NOTHING = "eager-none"
 ALONE = "eager"
 AS_MUCH = "Dynamo alone, with eager behind it, fails in the same way"
 IN_EAGER = "(the whole graph in eager)"
+ENDED = ("crash", "unsupported", "fell-back")
+"""Verdicts that are about a program as a whole, and tell nothing of each of its samples."""
 STRICT = "fallback=error"
 """What makes our own compiler refuse a program that it would give back to eager."""
 STRICTLY = ("assay", "assay-recorded", "assay-triton", "assay-sm90")
@@ -50,8 +55,8 @@ STRICTLY = ("assay", "assay-recorded", "assay-triton", "assay-sm90")
 @dataclass(slots=True)
 class Tally:
     """What the samples of a batch came to. `failures` are the rows that are not `same`; `given_back`: samples that
-    the compiler gave back to eager; `nodes` and the rest are of the compiles whose verdicts count, where what ran in
-    eager is one node."""
+    the compiler gave back to eager; `nodes` and the rest are of the compiles whose verdicts count, those of
+    whole graphs in eager too."""
 
     samples: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -75,7 +80,6 @@ class Tally:
 
     def gave_back(self) -> None:
         self.given_back += 1
-        self.nodes += 1
         self.fallbacks[IN_EAGER] += 1
 
     def data(self) -> dict[str, Any]:
@@ -259,7 +263,10 @@ class _Trial:
 
 def _beside_eager(case: Case, backend: Backend, seed: int, device: str) -> Result:
     (mode,) = case.modes
-    return run_case(case, mode, backend, seed=seed, device=device, timed=False, steps=1, quick=True, is_poked=False)
+    acts = steps(mode, CALLS)
+    return run_case(
+        case, mode, backend, seed=seed, device=device, timed=False, protocol=acts, quick=True, is_poked=False
+    )
 
 
 def strictly(backend: str) -> str:
@@ -269,7 +276,7 @@ def strictly(backend: str) -> str:
 
 def is_conclusive(result: Result) -> bool:
     """Whether a run of several samples tells the verdict of each. An error ends it, and says nothing of the others."""
-    if result.detail.startswith(BOTH_RAISE) or result.verdict in ("crash", "unsupported"):
+    if result.detail.startswith(BOTH_RAISE) or result.verdict in ENDED:
         return False
     return all(one.field not in ENDS and places(one.path) for one in result.differences)
 

@@ -1,6 +1,7 @@
 """Benchmarks: one backend against others, a fresh process for each case, so that a crash never ends the run.
 
-Every ratio is theirs over ours, so above 1 is better for us. A row whose verdict is not `same` counts in no mean.
+Every ratio is theirs over ours, so above 1 is better for us. A row whose verdict is not `same` counts in no mean,
+and none whose quartiles are too far apart, which is marked `~`.
 The steady state of all pairs of a case shares a process and alternates; each cold compile has a process of its own
 with empty caches, where peak memory is measured too.
 
@@ -23,6 +24,7 @@ from harness import progress, worker
 from harness.bench_worker import AHEAD, EAGER, Request, rival
 from harness.case import Case
 from harness.measure import geometric_mean, memory_ratio, ratio
+from harness.outcome import is_noise
 from harness.report import SCHEMA, finite, milliseconds, percent, seconds, times
 
 
@@ -74,7 +76,11 @@ class BenchRow:
     @property
     def counts(self) -> bool:
         """Whether it is part of the means."""
-        return self.verdict == "same" and self.speed_ratio is not None
+        return self.verdict == "same" and self.speed_ratio is not None and not self.is_noise
+
+    @property
+    def is_noise(self) -> bool:
+        return self.speed_spread is not None and is_noise(self.speed_spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,8 @@ def assemble(
     said = steady.by_mode.get(mode, {})
     verdict, detail = (said["verdict"], said["detail"]) if said else steady.failure or ("crash", "no answer")
     pair = said.get("pairs", {}).get(against, {})
+    if verdict == "same" and pair.get("is_crash"):
+        verdict, detail = "crash", pair["error"]
     ours, theirs = (answered(cold.get((name, mode)), mode) for name in (settings.backend, rival(against)))
     compile_s, against_compile_s = ours.get("compile_s"), None if against == EAGER else theirs.get("compile_s")
     if against == AHEAD:
@@ -190,7 +198,10 @@ def assemble(
         compile_s, against_compile_s, ratio(against_compile_s, compile_s), memory, verdict, pair.get("copy_share"),
         pair.get("dynamo_ms"),
     )  # fmt: skip
-    return row, f"{verdict}: {detail}" if verdict != "same" else pair.get("error", "")
+    if verdict != "same":
+        return row, f"{verdict}: {detail}"
+    noise = f"noise: the quartiles of its speed are {spread(row.speed_spread)}" if row.is_noise else ""
+    return row, pair.get("error", "") or noise
 
 
 def answered(answer: Answer | None, mode: str) -> Mapping[str, Any]:
@@ -303,7 +314,8 @@ def show(console: Console, done: Bench) -> None:
 
 def numbers(row: BenchRow) -> tuple[str, ...]:
     return (
-        milliseconds(row.ms), milliseconds(row.against_ms), times(row.speed_ratio), spread(row.speed_spread),
+        milliseconds(row.ms), milliseconds(row.against_ms),
+        "~" * row.is_noise + times(row.speed_ratio), spread(row.speed_spread),
         seconds(row.compile_s), seconds(row.against_compile_s), times(row.compile_ratio), times(row.memory_ratio),
         percent(row.copy_share), milliseconds(row.dynamo_ms),
     )  # fmt: skip

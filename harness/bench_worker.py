@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Ours beside one other in one mode; all None but `error` where the other did not run.
+    """Ours beside one other in one mode; all None but `error` where one did not run. `is_crash`: that was ours.
 
     `copy_share`: the time of copying as many bytes as the program must move, over ours; of memory-bound cases.
     `dynamo_ms`: the same under Dynamo with eager operators; of cases about overhead.
@@ -72,6 +72,7 @@ class Pair:
     copy_share: float | None = None
     dynamo_ms: float | None = None
     error: str = ""
+    is_crash: bool = False
 
 
 def rival(name: str) -> str:
@@ -109,14 +110,16 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
     """Ours and one other, both compiled in this process and timed in alternating rounds."""
     torch._dynamo.reset()
     gc.collect()
+    steps: list[measure.Step] = []
     try:
-        ours, theirs = (stepped(request, case, mode, wrap) for wrap in wraps_of(request.backend, against))
+        steps += [stepped(request, case, mode, wrap) for wrap in wraps_of(request.backend, against)]
+        ours, theirs = steps
         rounds = measure.alternate(ours, theirs, rounds=request.rounds, device=request.device)
         share = copy_share(request, case, ours) if measure.MEMORY_BOUND in case.tags else None
         is_shown = OVERHEAD in case.tags and against != AHEAD
         dynamo_ms = median_under_dynamo(request, case, mode) if is_shown else None
     except Exception as error:
-        return Pair(error=said(error))
+        return Pair(error=said(error), is_crash=any(map(raises, steps[:1])))
     return Pair(
         ms=rounds.ours_ms,
         against_ms=rounds.theirs_ms,
@@ -125,6 +128,11 @@ def pair(request: Request, case: Case, mode: str, against: str) -> Pair:
         copy_share=share,
         dynamo_ms=dynamo_ms,
     )
+
+
+def raises(step: measure.Step) -> bool:
+    """Whether a step raises when it is called once more."""
+    return measure.CountedStep(step).raises_by(1)
 
 
 def stepped(request: Request, case: Case, mode: str, wrap: Wrap) -> measure.Step:

@@ -141,6 +141,8 @@ HUNT_STORE = Path(".assay/programs")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
+@click.option("--thorough", is_flag=True, help="Every sequence of calls on each case, not one by its name.")
+@click.option("--verbose", is_flag=True, help="All that differs, not the first of each row.")
 @click.option("--kernels", "kernels_path", type=click.Path(path_type=Path), metavar="PATH",
               help="assay-sm90: write what each kernel, in each variant, takes of a GPU, as JSON.")  # fmt: skip
 @HUNTING
@@ -149,8 +151,8 @@ HUNT_STORE = Path(".assay/programs")
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    html_directory: Path | None, kernels_path: Path | None, examples: int, first: int, oracles: str, shard: str,
-    resume: Path | None, summary: Path | None, **driving: Any,
+    html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None, examples: int,
+    first: int, oracles: str, shard: str, resume: Path | None, summary: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
@@ -189,14 +191,14 @@ def run(
     facts = environment(device) | {"size": size, "seed": seed}
     console, rows, interrupted = progress.terminal_beside(json_path), [], False
     try:
-        for row in run_pieces(console, pieces, known, seed=seed, device=device, limit_s=limit_s):
+        for row in run_pieces(console, pieces, known, limit_s, seed=seed, device=device, is_thorough=thorough):
             rows.append(row)
             if json_path != report.STDOUT:  # should a later case end this process, it holds these
                 write_reports(rows, facts, True, json_path, None)
     except KeyboardInterrupt:
         interrupted = True
     write_reports(rows, facts, interrupted, json_path, html_directory)
-    show_results(console, rows, interrupted)
+    show_results(console, rows, interrupted, verbose)
     sys.exit(INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1)
 
 
@@ -226,34 +228,36 @@ def show_kernels(console: Console, *files: Path) -> None:
 
 
 def run_pieces(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], *, seed: int, device: str,
-    limit_s: float | None,
-) -> Iterator[Row]:  # fmt: skip
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], limit_s: float | None, **run: Any
+) -> Iterator[Row]:
     """Runs each piece and gives its row as it ends; isolated where there is a limit."""
     today = datetime.date.today()
     with progress.progress(console, len(pieces)) as shown:
         for piece in pieces:
             shown.begin(piece.label)
-            result = run_piece(piece, seed=seed, device=device, limit_s=limit_s)
+            result = run_piece(piece, limit_s, **run)
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row
 
 
-def run_piece(piece: Piece, *, seed: int, device: str, limit_s: float | None) -> Result:
-    """The piece's result. What the harness itself trips over is a crash of that row, and the run goes on."""
+def run_piece(piece: Piece, limit_s: float | None, **run: Any) -> Result:
+    """The piece's result; `run` is what `run_case` takes beside.
+
+    What the harness itself trips over is a crash of that row, and the run goes on.
+    """
     case, mode, backend, size = piece.case, piece.mode, piece.backend, piece.size
     try:
         if limit_s is None:
-            return run_case(case, mode, backend, size=size, seed=seed, device=device)
-        return run_isolated(case, mode, backend, size=size, seed=seed, device=device, timeout_s=limit_s)
+            return run_case(case, mode, backend, size=size, **run)
+        return run_isolated(case, mode, backend, size=size, timeout_s=limit_s, **run)
     except Exception:
         return Result(case.name, mode, backend, "crash", detail=f"in the harness:\n{traceback.format_exc()}")
 
 
-def show_results(console: Console, rows: Sequence[Row], interrupted: bool) -> None:
+def show_results(console: Console, rows: Sequence[Row], interrupted: bool, is_verbose: bool = False) -> None:
     console.print(progress.results_table(rows))
-    for line in progress.difference_lines(rows):
+    for line in progress.difference_lines(rows, is_verbose):
         console.print(line, soft_wrap=True)
     console.print(progress.totals_line(report.total(rows)), soft_wrap=True)
     if interrupted:

@@ -155,7 +155,7 @@ class _Copier:
         return self.memo[id(tensor)]
 
     def _made(self, tensor: Tensor) -> Tensor:
-        if not _is_plain(tensor):
+        if not is_plain(tensor):
             return self._opaque(tensor)
         base = tensor._base
         if base is not None and base.dtype == tensor.dtype:
@@ -215,7 +215,7 @@ def _with_bits(made: Tensor, tensor: Tensor) -> Tensor:
     return made
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def is_plain(tensor: Tensor) -> bool:
     return (
         type(tensor) in PLAIN
         and tensor.layout == torch.strided

@@ -1,6 +1,6 @@
 """Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
 
-Seven comparisons are not equality, each for a reason:
+Nine comparisons are not equality, each for a reason:
 - *stride*: not along a dimension that has no two elements, where a stride addresses nothing.
 - *offset*: not of a tensor without elements, for it may follow from such a stride.
 - *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
@@ -10,8 +10,10 @@ Seven comparisons are not equality, each for a reason:
   holds are not compared, because no write can go through their base.
 - *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away; nor have
   those of complex numbers, whose products by a conjugate and by a copy of it differ in them.
-- *earlier*: the outputs of the step before, looked at again, unless they were wrong at the time: a backend that hands
-  out one buffer twice changes them.
+- *earlier*: what acts before gave, looked at again, unless it was wrong at the time: a backend that hands out one
+  buffer twice changes it.
+- *error*: a second backward through a graph that was freed may raise where eager has nothing saved in it.
+- *growth*: memory may grow with a call by what Python leaves, unless eager's does not and ours does by far more.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
 Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
@@ -31,11 +33,12 @@ import torch
 from torch import Tensor
 
 from harness.errors import is_same_error, name_of
+from harness.leaks import LEAST_GROWTH, grows
 from harness.memory import bits, number_bits
 from harness.observe import Facts, Observation, Seen
 from harness.oracle import Oracle, of_kind
 from harness.outcome import Difference
-from harness.tolerance import UNTOLD, explain, explain_reals
+from harness.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
 
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
@@ -67,7 +70,7 @@ class Comparison:
     unjudged: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     untold: tuple[Difference, ...] = ()
-    """What eager's own neighbours do not settle."""
+    """What eager is too far from its float64 run to settle."""
 
 
 def compare(
@@ -88,10 +91,13 @@ def compare(
     steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
     draws = own_random_stream and any(step.uses_random for step in oracle.eager)
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
-    untold = [difference for difference in steady if difference.detail.startswith(UNTOLD)]
-    different = [difference for difference in steady if difference not in (*excused, *untold)]
+    judged = [difference for difference in steady if difference not in excused]
+    different, untold, unanchored = (
+        tuple(difference for difference in judged if difference.kind == kind)
+        for kind in (DIFFERS, UNSTABLE, UNANCHORED)
+    )
     unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
-    return Comparison(tuple(different), tuple(unstable), unjudged, notes, tuple(untold))
+    return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +121,11 @@ def _is_identical_step(eager: Observation, ours: Observation) -> bool:
         _is_equal_error(eager, ours)
         and all(
             getattr(eager, name) == getattr(ours, name)
-            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient")
+            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient", "arrivals", "held")
         )
         and repr(eager.scalars) == repr(ours.scalars)
         and _grown(eager) == _grown(ours)
+        and not grows(ours.growth_bytes, eager.growth_bytes)
         and all(
             _is_identical_tensors(getattr(eager, name), getattr(ours, name))
             for name in ("outputs", "state", "gradients", "earlier")
@@ -171,14 +178,22 @@ def _notes(eager: Sequence[Observation], ours: Sequence[Observation], with_hooks
     return ("gradients arrive at leaves in another order than eager's",) if moved and not with_hooks else ()
 
 
+def _crossed(found: Sequence[Difference]) -> Iterator[str]:
+    """What is the same but for elements across kinks: the first such tensor, and how many more there are."""
+    crossed = [difference for difference in found if difference.kind == EXCUSED]
+    if crossed:
+        others = f", and so in {len(crossed) - 1} more tensors" if crossed[1:] else ""
+        yield f"{crossed[0].path}: {crossed[0].detail}{others}"
+
+
 def _steps(eager: Sequence[Observation], ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
-    wrong: set[str] = set()  # outputs whose numbers were wrong when they came out: no news when looked at again
+    wrong: set[str] = set()  # what was wrong when it came out: no news when looked at again
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True)):
         found = list(_Pair(reference, got, asked, index).differences())
         for difference in found:
             if difference.field != "earlier" or difference.path not in wrong:
-                yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}")
-        wrong = {difference.path for difference in found if difference.field == "values"}
+                yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}", act=reference.act)
+        wrong |= {f"{each.path} of step {index + 1}" for each in found if each.field in ("values", "gradient")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +210,11 @@ class _Pair:
         return self.asked.oracle
 
     def differences(self) -> Iterator[Difference]:
+        if self.is_refused_rightly():
+            return
         yield from self._error()
+        if self.eager.is_spent:
+            return  # how far a backward came before it found nothing is the engine's own order
         yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
         if (self.eager.error is None) != (self.ours.error is None):
             return  # what one of them did after the other stopped is no difference of its own
@@ -207,6 +226,13 @@ class _Pair:
         yield from self._aliases()
         yield from self._tensors(self.eager.earlier, self.ours.earlier, "earlier", facts=False)
         yield from self._ambient()
+        yield from self._hooks()
+        yield from self._leaks()
+
+    def is_refused_rightly(self) -> bool:
+        """Whether a graph that was freed is not gone through again, where eager had nothing to free."""
+        eager, ours = self.eager.error, self.ours.error
+        return self.eager.is_spent and eager is None and ours is not None and isinstance(ours.error, RuntimeError)
 
     def _error(self) -> Iterator[Difference]:
         eager, ours = self.eager.error, self.ours.error
@@ -217,7 +243,8 @@ class _Pair:
                 f"{name_of(raised.error)} in the {raised.during}" if raised else "no error" for raised in (ours, eager)
             ]
             said = f" ({ours.error})" if ours else ""
-            yield Difference("error", "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
+            field = "freed" if self.eager.is_spent and ours is None else "error"
+            yield Difference(field, "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
 
     def _structure(self) -> Iterator[Difference]:
         for path in _either(self.eager.kinds, self.ours.kinds):
@@ -228,21 +255,20 @@ class _Pair:
     def _scalars(self) -> Iterator[Difference]:
         for path in self.eager.scalars.keys() & self.ours.scalars.keys():
             eager, ours = self.eager.scalars[path], self.ours.scalars[path]
-            if type(eager) is float and type(ours) is float:
-                detail = self._explain_number(path, eager, ours)
-            else:
-                detail = None if type(eager) is type(ours) and eager == ours else f"ours is {ours!r}, eager's {eager!r}"
-            if detail is not None and type(eager) is type(ours):
-                yield Difference("values" if path.startswith("output") else "mutation", path, detail)
+            name = "values" if path.startswith("output") else "mutation"
+            if type(eager) is not type(ours):
+                continue
+            if type(eager) is float:
+                yield from _told(name, path, self._explain_number(path, eager, ours))
+            elif eager != ours:
+                yield Difference(name, path, f"ours is {ours!r}, eager's {eager!r}")
 
-    def _explain_number(self, path: str, eager: float, ours: float) -> str | None:
+    def _explain_number(self, path: str, eager: float, ours: float) -> Finding | None:
         """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
-        info = torch.finfo(torch.get_default_dtype())
         evidence = self.oracle.evidence_for_number(self.index, path)
         numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
-        return explain_reals(
-            numbers[0], numbers[1], evidence.truth, evidence, info.eps, info.smallest_normal * info.eps
-        )
+        precision = Precision.of(torch.get_default_dtype())
+        return explain_reals(numbers[0], numbers[1], evidence.truth, evidence, precision)
 
     def _tensors(
         self, eager: Mapping[str, Seen], ours: Mapping[str, Seen], name: str, facts: bool = True
@@ -250,8 +276,7 @@ class _Pair:
         for path in eager.keys() & ours.keys():
             if facts:
                 yield from self._facts(path, eager[path].facts, ours[path].facts)
-            if detail := self._explain(name, path, eager[path], ours[path]):
-                yield Difference(name, path, detail)
+            yield from _told(name, path, self._explain(name, path, eager[path], ours[path]))
 
     def _gradients(self) -> Iterator[Difference]:
         for path in _either(self.eager.gradients, self.ours.gradients):
@@ -265,8 +290,7 @@ class _Pair:
             # whether a gradient is conjugated now or when it is read tells nothing
             facts = [dataclasses.replace(seen.facts, conj=False, neg=False) for seen in (eager, ours)]
             yield from self._facts(where, facts[0], facts[1])
-            if detail := self._explain("gradient", path, eager, ours):
-                yield Difference("gradient", where, detail)
+            yield from _told("gradient", where, self._explain("gradient", path, eager, ours))
 
     def _facts(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
         for name in ("shape", "dtype"):
@@ -308,13 +332,14 @@ class _Pair:
     def _base_of(self, facts: Facts) -> str:
         return "" if facts.view == "(unobserved)" and not self.asked.with_bookkeeping else facts.view
 
-    def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> str | None:
+    def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
         if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         if self.asked.by_bits and self._is_steady(name, path, eager):
-            return _other_bits(ours.value, eager.value)
+            told = _other_bits(ours.value, eager.value)
+            return None if told is None else Finding(DIFFERS, told)
         evidence = self.oracle.evidence(self.index, name, path)
         return explain(ours.value, eager.value, evidence, eager.device())
 
@@ -352,19 +377,38 @@ class _Pair:
                 yield Difference("random", name, "the random state after the call is not eager's")
         for name, eager_on in self.eager.ambient.items():
             if self.ours.ambient.get(name) != eager_on:
-                yield Difference("ambient", name, f"after the call it is {'on' if eager_on else 'off'} in eager")
+                ours = self.ours.ambient.get(name)
+                yield Difference("ambient", name, f"after the act it is {ours} in ours, {eager_on} in eager")
         for category in sorted(self._missing_warnings()):
             said = _first_line(self.eager.warnings[category])
             yield Difference("warnings", category, f"eager warns, ours does not: {said}")
         for category in sorted(self.ours.warnings.keys() - self.oracle.any_warnings(self.index)):
             said = _first_line(self.ours.warnings[category])
             yield Difference("warnings", category, f"ours warns, eager does not: {said}")
+
+    def _hooks(self) -> Iterator[Difference]:
+        for path in _either(self.eager.arrivals, self.ours.arrivals):
+            eager, ours = self.eager.arrivals.get(path, "none"), self.ours.arrivals.get(path, "none")
+            if eager != ours:
+                yield Difference("hooks", path, f"hooks of this leaf saw {ours}; in eager {eager}")
         if self.asked.with_hooks and self.eager.hooks != self.ours.hooks:
             told = [", ".join(hooks) or "none" for hooks in (self.ours.hooks, self.eager.hooks)]
             yield Difference("hooks", "order", f"gradients arrive in the order {told[0]}; in eager {told[1]}")
 
+    def _leaks(self) -> Iterator[Difference]:
+        for path in sorted(set(self.ours.held) - set(self.eager.held)):
+            yield Difference("held", path, "it is alive after the call, though nobody holds it; in eager it is freed")
+        if grows(self.ours.growth_bytes, self.eager.growth_bytes):
+            told = f"each call leaves {self.ours.growth_bytes} bytes in ours, {self.eager.growth_bytes} in eager"
+            yield Difference("growth", "memory", f"{told}. Rule: at most twice eager's, and {LEAST_GROWTH} bytes")
+
     def _missing_warnings(self) -> frozenset[str]:
         return self.oracle.sure_warnings(self.index) - self.ours.warnings.keys()
+
+
+def _told(field: str, path: str, finding: Finding | None) -> Iterator[Difference]:
+    if finding is not None:
+        yield Difference(field, path, finding.text, kind=finding.kind)
 
 
 def _first_line(text: str) -> str:

@@ -50,10 +50,20 @@ class Recast(TorchDispatchMode):
             return self._drawn(func, args, kwargs)
         if func is aten._grouped_mm.default and args[0].dtype == torch.float64:
             return _grouped_product(*args[:2], *args[2:3], **kwargs)
-        args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._others.get(dtype, dtype), (args, kwargs))
-        return tree_map_only(Tensor, self._recast, func(*args, **kwargs))
+        if any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values())):
+            args, kwargs = tree_map_only(torch.dtype, lambda dtype: self._others.get(dtype, dtype), (args, kwargs))
+        result = func(*args, **kwargs)
+        return self._recast(result) if isinstance(result, Tensor) else tree_map_only(Tensor, self._recast, result)
 
     def _drawn(self, func: Any, args: Any, kwargs: Any) -> Any:
+        own_generator = any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
+        if not (own_generator or func._schema.is_mutable) and any(isinstance(arg, Tensor) for arg in args):
+            before = _generators()
+            result = func(*args, **kwargs)
+            if all(map(torch.equal, _generators(), before)):
+                return tree_map_only(Tensor, self._recast, result)  # an attention without dropout draws nothing
+            torch.set_rng_state(before[0])
+            torch.cuda.set_rng_state_all(before[1:])
         own_args, own_kwargs = tree_map(self._in_own, (args, kwargs))
         if "dtype" in kwargs and kwargs["dtype"] is None and not any(isinstance(arg, Tensor) for arg in args):
             own_kwargs["dtype"] = self._own
@@ -72,6 +82,11 @@ class Recast(TorchDispatchMode):
 
     def _recast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._others[tensor.dtype]) if tensor.dtype in self._others else tensor
+
+
+def _generators() -> list[Tensor]:
+    """The states of the CPU's random numbers and of those of each GPU."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
 
 
 def _grouped_product(

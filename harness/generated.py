@@ -57,6 +57,8 @@ class Kind:
 
 def kind_of(result: Result) -> Kind:
     """The kind of a result that is not `same`."""
+    if result.verdict == "fell-back":
+        return Kind(result.verdict, frozenset(), _message(": ".join(["", *sorted(result.eager)])))
     if result.verdict in ("crash", "unsupported"):
         return Kind(result.verdict, frozenset(), _message(result.detail))
     steady = [found for found in result.differences if not found.detail.startswith("reference-unstable")]

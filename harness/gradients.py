@@ -74,10 +74,11 @@ class Checks:
             backend.name,
             verdict,
             differences,
-            nodes=counted.nodes if counted else None,
-            nodes_generated=counted.nodes_generated if counted else None,
-            fallbacks=counted.fallbacks if counted else {},
+            nodes=counted.nodes,
+            nodes_generated=counted.nodes_generated,
+            fallbacks=counted.fallbacks,
             detail=detail,
+            eager=counted.eager,
         )
 
     def _verdict(self, eager: Call, ours: Call, backend: Backend, seed: int) -> tuple[str, str, tuple[Difference, ...]]:

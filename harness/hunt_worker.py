@@ -31,10 +31,10 @@ from torch._dynamo import guards
 from compiler import journal
 from harness.generated import Generator, Kind, Program, case_of, kind_of
 from harness.outcome import Result
+from harness.protocol import FEW
 from harness.run import run_case
 from harness.shrink import shrink
 
-CALLS = 3
 ALONE = "eager"
 """Dynamo with nothing behind it: what fails there too is no fault of a backend. Sizes are symbols where they are in
 the backend."""
@@ -96,6 +96,8 @@ class _Worker:
     def _fail(self, index: int, program: Program, result: Result, raises: bool) -> None:
         kind = kind_of(result)
         self.shrunk[kind] += 1
+        if result.verdict == "fell-back" and self.shrunk[kind] > 1:
+            return  # it is right: one of a kind tells what the limit is, and the verdict is counted
         smallest = None
         if self.shrunk[kind] <= self.request.shrinks:
             smallest = shrink(program, functools.partial(self._fails_so, result, kind), self.request.shrink_s)
@@ -150,7 +152,8 @@ def tried(program: Program, mode: str, backend: str, device: str = "cpu") -> Res
         case = case_of(program.source(), "program")
     except Exception as error:
         return Result("program", mode, backend, "no-oracle", detail=f"{type(error).__name__}: {error}")
-    return run_case(case, mode, backend, device=device, timed=False, steps=CALLS, quick=True)
+    acts = None if case.numbers else FEW[mode]
+    return run_case(case, mode, backend, device=device, timed=False, protocol=acts, quick=True)
 
 
 def read_request(text: str) -> Request:

@@ -36,6 +36,7 @@ def run_isolated(
     device: str = "cpu",
     timeout_s: float = 300.0,
     timed: bool = True,
+    is_thorough: bool = False,
 ) -> Result:
     """What `run_case` gives, from a process of its own; `timeout` or `crash` where that process gave nothing.
 
@@ -49,7 +50,15 @@ def run_isolated(
             "origin": case.origin,
             "case": case.name,
             "row": str(row),
-            "run": {"mode": mode, "backend": backend, "size": size, "seed": seed, "device": device, "timed": timed},
+            "run": {
+                "mode": mode,
+                "backend": backend,
+                "size": size,
+                "seed": seed,
+                "device": device,
+                "timed": timed,
+                "is_thorough": is_thorough,
+            },
         }
         said = Path(folder) / "stderr"
         status = _run_child(request, said, timeout_s)

@@ -1,7 +1,7 @@
 """The ledger: failures that are known, each with a reason, an owner and a day on which it stops being excused.
 
 [[known]]
-case = "zoo.bert"            # exactly, or "*" behind a prefix: "zoo.*"
+case = "zoo.bert"            # exactly, or "*" behind a prefix: "zoo.*"; a list of such for one reason of several
 mode = "train"               # infer | train | *
 backend = "inductor"         # a name; `*` stands for anything: "assay*,dynamic"
 field = "stride"             # the field of a difference; the verdict itself (crash, timeout, ...) where it has none
@@ -88,7 +88,7 @@ def read(path: Path = PATH, device: str = "cpu") -> tuple[Known, ...]:
     entries = content.get("known", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise LedgerError(f"{path}: known must be a list of tables, each written [[known]]")
-    known = [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
+    known = [one for number, entry in enumerate(entries, 1) for one in _entries(path, number, entry)]
     return tuple(entry for entry in known if entry.device in ("", device))
 
 
@@ -127,6 +127,16 @@ def is_among(version: str, bounds: str) -> bool:
 def _failing_fields(result: Result) -> tuple[str, ...]:
     """The fields that differ, each once; the verdict itself where there are none."""
     return tuple(dict.fromkeys(difference.field for difference in result.differences)) or (result.verdict,)
+
+
+def _entries(path: Path, number: int, entry: dict[str, Any]) -> list[Known]:
+    """An entry for each of its cases."""
+    cases = entry.get("case")
+    if not isinstance(cases, list):
+        return [_entry(path, number, entry)]
+    if not cases:
+        raise LedgerError(f"{path}: entry {number}: case is an empty list")
+    return [_entry(path, number, entry | {"case": case}) for case in cases]
 
 
 def _entry(path: Path, number: int, entry: dict[str, Any]) -> Known:

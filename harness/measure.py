@@ -23,6 +23,31 @@ from torch.utils import _pytree as pytree
 
 Step = Callable[[], object]
 
+
+@dataclass(slots=True)
+class CountedStep:
+    """A step that counts its calls, and keeps what it raised."""
+
+    step: Step
+    calls: int = 0
+    failed: Exception | None = None
+
+    def __call__(self) -> object:
+        self.calls += 1
+        try:
+            return self.step()
+        except Exception as error:
+            self.failed = error
+            raise
+
+    def raises_by(self, calls: int) -> bool:
+        """Whether the step has raised by the time that it has been called so often."""
+        with suppress(Exception):
+            while self.calls < calls and self.failed is None:
+                self()
+        return self.failed is not None
+
+
 SAMPLE_S = 0.02
 """The least that one sample lasts: short enough for many rounds, long enough to drown the clock and the loop."""
 BATCH_S = 0.001

@@ -1,12 +1,11 @@
-"""Everything that a program can observe of a call: one `Observation` a step, three steps a run.
+"""Everything that a program can observe of a run: one `Observation` for each act of a protocol (harness/protocol.py).
 
-A run calls the same objects three times, so that what an earlier call left behind is always seen. Training: the loss
-is `output.loss` where there is one, otherwise every differentiable output gets a cotangent that depends on the seed
-and its path alone; gradients are set to None between the steps. Inference: under `torch.no_grad`.
+Training: the loss is `output.loss` where there is one, otherwise every differentiable output gets a cotangent that
+depends on the seed and its path alone. Gradients are set to None before a backward, unless it accumulates. Inference:
+under `torch.no_grad`.
 
 Cotangents are odd multiples of 1/16 below 2, which every floating dtype represents, so that eager, compiled and
-float64 runs are given the same numbers. Inputs that are not leaves are made afresh for each later step, because a
-graph is freed by its backward; all other objects are the same ones.
+float64 runs are given the same numbers.
 
 Warnings: the categories of Python's `UserWarning` raised by the program count. Those raised from the files of
 torch's compiling packages (`COMPILING`) tell of compilation and are left out. A warning that eager gives in one run
@@ -18,10 +17,12 @@ A case's scenario is run in the place of its callable: what it returns and raise
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import pickle
 import random
+import threading
 import time
 import warnings
 import zlib
@@ -34,16 +35,21 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
-from harness.clone import Call
+from harness import ambient, leaks
+from harness.clone import Call, is_plain
 from harness.errors import let_go
-from harness.memory import Alias, aliases, bits, is_allocated, poke
+from harness.fresh_numbers import state_of
+from harness.memory import Alias, aliases, bits, is_allocated, number_bits, poke
+from harness.protocol import LARGEST, REWRITTEN, SAME, Act
 from harness.tree import Tree, modules_in, walk, walk_call
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
 TORCH = Path(torch.__file__).parent
 OURS = Path(__file__).parent.parent
-STEPS = 3
+HELD_NUMBERS = 1 << 24
+"""Results and gradients of earlier acts are kept, to be looked at again, while they have no more numbers than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One step. Paths begin with output, input, parameter, buffer, closure or self."""
+    """One act. Paths begin with output, input, parameter, buffer, closure or self."""
 
     kinds: dict[str, str]
     scalars: dict[str, Any]
@@ -113,18 +119,28 @@ class Observation:
     aliases: frozenset[Alias]
     pokes: dict[str, tuple[str, ...]]
     earlier: dict[str, Seen]
-    """The previous step's outputs, looked at again after this step."""
+    """Results and gradients of acts before, looked at again: `output.x of step 2`. After the last act, all."""
     error: Raised | None
     warnings: dict[str, str]
     """By category, what the first one says."""
     random: dict[str, str]
     """A digest of each random stream after the step: the global ones, and the generators that the call reaches."""
-    ambient: dict[str, bool]
-    """The modes of the thread after the call: gradients, autocast, inference."""
+    ambient: dict[str, Any]
+    """The global settings after the act (harness/ambient.py)."""
     uses_random: bool
     hooks: tuple[str, ...]
     """The order in which gradients arrived at leaves."""
+    arrivals: dict[str, str]
+    """What the hooks of each leaf saw: how many gradients, and whether those are what was added to `.grad`."""
     seconds: float
+    act: str = ""
+    """What the act was, in words."""
+    is_spent: bool = False
+    """A backward through a graph that was gone through and freed. Eager raises, if anything was saved in it."""
+    held: tuple[str, ...] = ()
+    """After the last act: inputs and results of one more call that are alive when nobody holds them."""
+    growth_bytes: int = 0
+    """After the last act: by how much memory grows with each further call."""
 
 
 @dataclass(slots=True)
@@ -137,13 +153,26 @@ class _Step:
     aliases: frozenset[Alias] = frozenset()
     error: Raised | None = None
     hooks: list[str] = field(default_factory=list)
+    arrivals: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
-    ambient: dict[str, bool] = field(default_factory=dict)
+    ambient: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The acts of a run, and what they are given: for each act the call with its arguments, or None where there is
+    none of its own; `state(k)`, the numbers by path that the state has from its `k`th move on."""
+
+    acts: tuple[Act, ...]
+    calls: tuple[Call | None, ...]
+    state: Callable[[int], Mapping[str, Tensor]]
+    another: Callable[[], Call] | None = None
+    """Makes one more call, of which nothing is kept: where leaks are looked for."""
+
+
 def observe(
-    calls: Sequence[Call],
+    script: Script,
     mode: str,
     seed: int,
     compiled: Callable[..., Any] | None = None,
@@ -151,26 +180,26 @@ def observe(
     is_poked: bool = True,
     moved: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Observation, ...]:
-    """Runs the steps, one for each call of `calls` (the same call, as a rule), and watches.
+    """Goes through the acts of the script, and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
-    watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last step's
+    watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last act's
     outputs are written to, to see what else changes. `moved` is what becomes of each cotangent.
 
-    The random state is reset to `seed` before the first step. The objects of the calls are left as the program
-    leaves them. Raises: KeyboardInterrupt only; whatever else the program raises is observed.
+    The random state is reset to `seed` before the first act. The objects of the calls are left as the program
+    leaves them. Dispatch modes that are on see the program alone, and not what looks at it.
+    Raises: KeyboardInterrupt only; whatever else the program raises is observed.
     """
-    set_mode(calls[0], mode)
+    first = script.calls[0]
+    assert first is not None, "a protocol begins with a call"
+    function = first.function if compiled is None else compiled
+    function = function if scenario is None else functools.partial(scenario, function)
+    run = _Run(script, function, mode, seed, moved)
+    set_mode(first, mode)
     seed_all(seed)
-    earlier: Tree = Tree()
-    seen = []
-    for index, call in enumerate(calls):
-        pokes = is_poked and index == len(calls) - 1
-        function = call.function if compiled is None else compiled
-        function = function if scenario is None else functools.partial(scenario, function)
-        observation, earlier = _observed_step(call, function, mode, seed, earlier, pokes, moved)
-        seen.append(observation)
-    return tuple(seen)
+    last = len(script.acts) - 1
+    with _disable_current_modes(), ambient.put_back():
+        return tuple(run.observed(index, is_poked and index == last) for index in range(len(script.acts)))
 
 
 def seed_all(seed: int) -> None:
@@ -193,15 +222,6 @@ def random_state(generators: Mapping[str, torch.Generator] | None = None) -> dic
     return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}
 
 
-def ambient_modes() -> dict[str, bool]:
-    """The modes that a program may leave changed for what runs after it."""
-    return {
-        "grad": torch.is_grad_enabled(),
-        "autocast": torch.is_autocast_enabled("cpu"),
-        "inference": torch.is_inference_mode_enabled(),
-    }
-
-
 def set_mode(call: Call, mode: str) -> None:
     """Puts the call's modules into training or evaluation."""
     for module in modules_in(call.function, call.args, call.kwargs):
@@ -221,16 +241,29 @@ def grad_mode(mode: str) -> contextlib.AbstractContextManager[Any]:
     return torch.enable_grad() if mode == "train" else torch.no_grad()
 
 
-def backward(output: Tree, seed: int, moved: Callable[[Tensor], Tensor] | None = None) -> None:
-    """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it."""
+def backward(
+    output: Tree,
+    seed: int,
+    moved: Callable[[Tensor], Tensor] | None = None,
+    ends_at: str = "all",
+    retains: bool = False,
+) -> None:
+    """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it.
+
+    `ends_at` LARGEST: from the largest output alone, though there be a loss.
+    """
     loss = output.tensors.get("output.loss")
-    if loss is not None and loss.requires_grad and loss.numel() == 1:
-        loss.backward()
+    if ends_at != LARGEST and loss is not None and loss.requires_grad and loss.numel() == 1:
+        loss.backward(retain_graph=retains)
         return
     ends = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
+    if ends and ends_at == LARGEST:
+        largest = max(ends, key=lambda path: ends[path].numel())
+        ends = {largest: ends[largest]}
     if ends:
         cotangents = [cotangent(path, end, seed) for path, end in ends.items()]
-        torch.autograd.backward(list(ends.values()), [moved(one) if moved else one for one in cotangents])
+        given = [moved(one) if moved else one for one in cotangents]
+        torch.autograd.backward(list(ends.values()), given, retain_graph=retains)
 
 
 def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
@@ -339,77 +372,233 @@ def _has_bits(one: Tensor, other: Tensor) -> bool:
     return torch.equal(bits(one).reshape(-1), bits(other).reshape(-1))  # a GPU takes 64 dimensions at most
 
 
-def _observed_step(
-    call: Call,
-    function: Callable[..., Any],
-    mode: str,
-    seed: int,
-    earlier: Tree,
-    pokes: bool,
-    moved: Callable[[Tensor], Tensor] | None,
-) -> tuple[Observation, Tree]:
-    before = walk_call(call.function, call.args, call.kwargs)
-    leaves = leaves_of(call, before) if mode == "train" else {}
-    for leaf in leaves.values():
-        leaf.grad = None
-    versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
-    numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
-    random_before = random_state(before.generators)
-    step = _run_step(call, function, functools.partial(backward, seed=seed, moved=moved), mode, before, leaves)
-    if step.error is not None:
-        let_go(step.error.error)
-    random_after = random_state(before.generators)
-    after = walk_call(call.function, call.args, call.kwargs)
-    names = _names(before.tensors)
-    watched = after.tensors | step.tree.tensors
-    state = {path: look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
-    unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
-    observation = Observation(
-        kinds=after.kinds | step.tree.kinds,
-        scalars=after.scalars | step.tree.scalars,
-        outputs=step.outputs,
-        state=state,
-        gradients={path: None if leaf.grad is None else look(leaf.grad, {}) for path, leaf in leaves.items()},
-        versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
-        written=frozenset(numbers.keys() - unchanged),
-        aliases=step.aliases,
-        earlier={path: look(tensor, {}) for path, tensor in earlier.tensors.items()},
-        error=step.error,
-        warnings=step.warnings,
-        random=random_after,
-        ambient=step.ambient,
-        uses_random=random_before != random_after,
-        hooks=tuple(step.hooks),
-        pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if pokes else {},
-        seconds=step.seconds,
-    )
-    return observation, step.tree
+@dataclass(slots=True)
+class _Made:
+    """A call that was made: what it was given, and what it gave."""
+
+    call: Call
+    output: Tree
+    is_poor: bool
+    """It raised, so that there is nothing to go back from."""
 
 
-def _run_step(
-    call: Call,
-    function: Callable[..., Any],
-    go_back: Callable[[Tree], None],
-    mode: str,
-    before: Tree,
-    leaves: dict[str, Tensor],
-) -> _Step:
-    step = _Step()
-    during = "call"
-    with _recorded_warnings(step), grad_mode(mode), _recorded_modes(step) as noted, _stopwatch(step) as timed:
+class _Run:
+    """A run of a script on one callable: what its acts have made so far."""
+
+    def __init__(
+        self,
+        script: Script,
+        function: Callable[..., Any],
+        mode: str,
+        seed: int,
+        moved: Callable[[Tensor], Tensor] | None,
+    ) -> None:
+        self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, moved
+        self._made: list[_Made] = []
+        self._written: set[str] = set()
+        self._moves = 0
+        self._modes = _get_current_dispatch_mode_stack()
+        self._held: dict[str, Tensor] = {}
+        """What acts gave, by `PATH of step N`."""
+        self._news: set[str] = set()
+        """Which of these the act before gave."""
+
+    def observed(self, index: int, is_poked: bool) -> Observation:
+        """One act, and all that can be seen of it."""
+        act = self._script.acts[index]
+        if index and self._script.acts[index - 1].is_spent:
+            seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
+        if act.moves_state:
+            self._move_state()
+        call = self._call_of(index) if act.calls else self._made[-act.back].call
+        is_last = index == len(self._script.acts) - 1
+        before = walk_call(call.function, call.args, call.kwargs)
+        leaves = leaves_of(call, before) if self._mode == "train" else {}
+        if act.back and not act.accumulates:
+            self._drop_gradients(leaves)
+        versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
+        numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
+        random_before = random_state(before.generators)
+        step = self._enact(act, call, before, leaves)
+        if step.error is not None:
+            let_go(step.error.error)
+        random_after = random_state(before.generators)
+        after = walk_call(call.function, call.args, call.kwargs)
+        names = _names(before.tensors)
+        watched = after.tensors | step.tree.tensors
+        state = {path: look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
+        unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
+        written = frozenset(numbers.keys() - unchanged)
+        self._written |= written
+        gradients = {path: leaf.grad for path, leaf in leaves.items()} if act.back else {}
+        seen_again = self._held if is_last else {path: self._held[path] for path in self._news if path in self._held}
+        observation = Observation(
+            kinds=after.kinds | step.tree.kinds,
+            scalars=after.scalars | step.tree.scalars,
+            outputs=step.outputs,
+            state=state,
+            gradients={path: None if grad is None else look(grad, {}) for path, grad in gradients.items()},
+            versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
+            written=written,
+            aliases=step.aliases | (aliases(watched | _gradients(leaves)) if act.back else frozenset()),
+            earlier={path: look(tensor, {}) for path, tensor in seen_again.items()},
+            error=step.error,
+            warnings=step.warnings,
+            random=random_after,
+            ambient=step.ambient,
+            uses_random=random_before != random_after,
+            hooks=tuple(step.hooks),
+            arrivals=step.arrivals,
+            pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_poked else {},
+            seconds=step.seconds,
+            act=str(act),
+            is_spent=act.is_spent,
+        )
+        self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
+        return observation if not is_last else self._with_leaks(observation)
+
+    def _drop_gradients(self, leaves: Mapping[str, Tensor]) -> None:
+        """Sets gradients to None; those of inputs of calls before stay with them."""
+        for leaf in leaves.values():
+            leaf.grad = None
+
+    def _move_state(self) -> None:
+        """Gives the state that the program itself has not written other numbers."""
+        self._moves += 1
+        first = self._script.calls[0]
+        assert first is not None
+        current = state_of(first.function)
+        for path, value in self._script.state(self._moves).items():
+            tensor = current.get(path)
+            if tensor is not None and path not in self._written and tensor.shape == value.shape:
+                with torch.no_grad():
+                    tensor.copy_(value)
+
+    def _call_of(self, index: int) -> Call:
+        """What the act's call is given; it may be the objects of the call before, with the numbers of this one."""
+        act, own = self._script.acts[index], self._script.calls[index]
+        before = self._made[-1].call if self._made else None
+        if before is None or act.given not in (SAME, REWRITTEN):
+            assert own is not None
+            return own
+        if act.given == REWRITTEN and own is not None and not _rewrite(before, own):
+            return own
+        return before
+
+    def _enact(self, act: Act, call: Call, before: Tree, leaves: Mapping[str, Tensor]) -> _Step:
+        step = _Step()
+        mode = _other(self._mode) if act.in_other_mode else self._mode
+        if act.in_other_mode:
+            set_mode(call, mode)
+
+        def run() -> None:
+            with ambient.put_back(), grad_mode(mode), _within(self._modes), _stopwatch(step) as timed:
+                self._do(step, act, call, before, leaves, timed)
+
+        with _recorded_warnings(step):
+            _in_thread(run) if act.in_thread else run()
+        if act.in_other_mode:
+            set_mode(call, self._mode)
+        return step
+
+    def _do(
+        self,
+        step: _Step,
+        act: Act,
+        call: Call,
+        before: Tree,
+        leaves: Mapping[str, Tensor],
+        timed: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        during = "call"
         try:
-            with timed(), noted():
-                step.output = function(*call.args, **call.kwargs)
-            _note_outputs(step, before, call)
+            if act.calls:
+                self._made.append(_Made(call, step.tree, is_poor=True))
+                with timed():
+                    step.output = self._function(*call.args, **call.kwargs)
+                _note_outputs(step, before, call)
+                self._made[-1] = _Made(call, step.tree, is_poor=False)
             during = "backward"
-            if mode == "train":
-                with _recorded_arrivals(leaves, step.hooks), timed():
-                    go_back(step.tree)
+            if act.back and not self._made[-act.back].is_poor:
+                with _recorded_arrivals(leaves, step), timed():
+                    backward(self._made[-act.back].output, self._seed, self._moved, act.ends, act.retains)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit too: whatever the program does, it does not end the run
             step.error = Raised(error, during)
-    return step
+        finally:
+            step.ambient = ambient.read()
+
+    def _keep(self, number: int, given: Mapping[str, Tensor]) -> None:
+        """Keeps what the act gave, to be looked at again, as far as there is room: at least until the next act."""
+        news = {f"{path} of step {number}": tensor for path, tensor in given.items()}
+        kept = self._held if _count(self._held) + _count(news) <= HELD_NUMBERS else {}
+        self._held = kept | news
+        self._news = set(news)
+
+    def _with_leaks(self, observation: Observation) -> Observation:
+        if self._script.another is None or observation.error is not None:
+            return observation
+        self._made.clear()
+        self._held.clear()
+        with _recorded_warnings(_Step()), ambient.put_back(), grad_mode(self._mode):
+            try:
+                held = leaks.held_after(self._once, self._script.another)
+                grown = leaks.growth_bytes(self._once, self._script.another)
+            except Exception:
+                return dataclasses.replace(observation, held=("(further calls raise)",))
+        return dataclasses.replace(observation, held=held, growth_bytes=grown)
+
+    def _once(self, call: Call) -> Any:
+        """One more call, in training with its backward, of which nothing is kept."""
+        output = self._function(*call.args, **call.kwargs)
+        if self._mode == "train":
+            backward(walk(output, "output"), self._seed)
+            self._drop_gradients(leaves_of(call, walk_call(call.function, call.args, call.kwargs)))
+        return output
+
+
+def _count(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _other(mode: str) -> str:
+    return "infer" if mode == "train" else "train"
+
+
+def _in_thread(run: Callable[[], None]) -> None:
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+@contextlib.contextmanager
+def _within(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    """Within dispatch modes, the outermost first."""
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
+        yield
+
+
+def _rewrite(before: Call, own: Call) -> bool:
+    """Writes the arguments of one call into the tensors of another; False, with nothing written, where it cannot."""
+    old, new = (walk((call.args, call.kwargs), "input") for call in (before, own))
+    if old.kinds != new.kinds or repr(old.scalars) != repr(new.scalars):
+        return False
+    pairs = [(tensor, new.tensors[path]) for path, tensor in old.tensors.items()]
+    if not all(_is_rewritable(one, other) for one, other in pairs):
+        return False
+    with torch.no_grad():
+        for tensor, value in pairs:
+            tensor.copy_(value)
+    return True
+
+
+def _is_rewritable(tensor: Tensor, value: Tensor) -> bool:
+    is_alike = (tensor.shape, tensor.dtype, tensor.stride()) == (value.shape, value.dtype, value.stride())
+    is_own = is_plain(tensor) and tensor.is_leaf and tensor._base is None and not tensor.is_inference()
+    return is_alike and is_own and is_allocated(tensor) and 0 not in tensor.stride()
 
 
 def _note_outputs(step: _Step, before: Tree, call: Call) -> None:
@@ -435,24 +624,6 @@ def _version(tensor: Tensor) -> int:
 
 
 @contextlib.contextmanager
-def _recorded_modes(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
-    """Gives a context at whose end the modes are noted; puts autocast back, as `grad_mode` does gradients."""
-    autocast = torch.is_autocast_enabled("cpu")
-
-    @contextlib.contextmanager
-    def noted() -> Iterator[None]:
-        try:
-            yield
-        finally:
-            step.ambient = ambient_modes()
-
-    try:
-        yield noted
-    finally:
-        torch.set_autocast_enabled("cpu", autocast)
-
-
-@contextlib.contextmanager
 def _stopwatch(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
     """Gives a context that adds the time spent in it to the step's."""
 
@@ -469,15 +640,49 @@ def _stopwatch(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextM
     yield timed
 
 
+class _Arrivals:
+    """What the hooks of one leaf see in one backward."""
+
+    def __init__(self, path: str, step: _Step) -> None:
+        self._path, self._step = path, step
+        self._count, self._is_sum = 0, True
+        self._seen: Tensor | None = None
+
+    def before(self, gradient: Tensor | None) -> None:
+        """A hook of the leaf: a gradient is about to be accumulated. One that is None accumulates nothing."""
+        self._seen = None if gradient is None else gradient.detach().clone()
+        if gradient is not None:
+            self._count += 1
+            self._note()
+
+    def after(self, leaf: Tensor, had: Tensor | None) -> None:
+        """A hook that is called after accumulation."""
+        self._step.hooks.append(self._path)
+        if self._seen is None or leaf.grad is None or self._seen.layout != torch.strided:
+            return
+        expected = self._seen if had is None else had + self._seen
+        self._is_sum &= expected.shape == leaf.grad.shape and _has_numbers(expected, leaf.grad.detach())
+        self._note()
+
+    def _note(self) -> None:
+        told = "what was accumulated" if self._is_sum else "other numbers than were accumulated"
+        self._step.arrivals[self._path] = f"{self._count} of {told}"
+
+
+def _has_numbers(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(number_bits(one), number_bits(other))
+
+
 @contextlib.contextmanager
-def _recorded_arrivals(leaves: Mapping[str, Tensor], arrived: list[str]) -> Iterator[None]:
-    """Notes the path of each leaf when its gradient has been accumulated."""
+def _recorded_arrivals(leaves: Mapping[str, Tensor], step: _Step) -> Iterator[None]:
+    """Notes what hooks of each leaf see, and the order in which gradients have been accumulated."""
     unique = {id(leaf): (path, leaf) for path, leaf in reversed(list(leaves.items()))}
-    handles = [
-        leaf.register_post_accumulate_grad_hook(lambda _, path=path: arrived.append(path))
-        for path, leaf in reversed(unique.values())
-        if leaf.requires_grad  # it still does: the call may have turned it off
-    ]
+    handles = []
+    for path, leaf in reversed(unique.values()):
+        if leaf.requires_grad:  # it still does: the call may have turned it off
+            watch, had = _Arrivals(path, step), None if leaf.grad is None else leaf.grad.detach().clone()
+            handles.append(leaf.register_hook(watch.before))
+            handles.append(leaf.register_post_accumulate_grad_hook(functools.partial(watch.after, had=had)))
     try:
         yield
     finally:

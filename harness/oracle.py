@@ -39,8 +39,10 @@ class Oracle:
     wide: Run | str
     nudged: Callable[[int, torch.dtype | None, bool], Run]
     narrowed: Callable[[int, bool], tuple[Run, Run]]
-    _made: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
-    _samples: dict[tuple[torch.dtype | None, bool], list[Run]] = field(default_factory=dict, init=False)
+    across: Callable[[], Sequence[Run]] = tuple
+    """Makes float64 runs on both sides of the program's kinks."""
+    _across_kinks: list[Run] | None = field(default=None, init=False)
+    _samples: dict[tuple[torch.dtype | None, bool, int], list[Run]] = field(default_factory=dict, init=False)
     _pairs: dict[bool, list[tuple[Run, Run]]] = field(default_factory=dict, init=False)
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
@@ -52,13 +54,11 @@ class Oracle:
             truth=truth,
             why_not=why_not,
             samples=lambda: list(self._sampled(step, kind, path, None)),
+            more=lambda: list(self._sampled(step, kind, path, None, first=SAMPLES)),
             kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
-            elsewhere=lambda: list(self._elsewhere(step, kind, path)),
-            scale=self._scale(step, kind),
-            beyond=max(self._scale(step, other) for other in KINDS),
+            kinks=lambda: list(self._across(step, kind, path)),
             fan_in=self._fan_in(step, seen[path]),
-            precision=self._precision(step),
         )
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
@@ -82,12 +82,6 @@ class Oracle:
             each = (largest(one.value, one.device()) for one in seen if one is not None)
             self._scales[step, kind] = max(each, default=0.0)
         return self._scales[step, kind]
-
-    def _precision(self, step: int) -> float:
-        """That of the narrowest dtype among the numbers that the program takes and returns."""
-        seen = (*self.eager[step].state.values(), *self.eager[step].outputs.values())
-        dtypes = {one.value.dtype for one in seen if one.value.is_floating_point() or one.value.is_complex()}
-        return max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
 
     def _truth(self, step: int, kind: str, path: str) -> tuple[Tensor | None, str]:
         if isinstance(self.wide, str):
@@ -134,9 +128,9 @@ class Oracle:
                 return
 
     def _sampled(
-        self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True
+        self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True, first: int = 0
     ) -> Iterator[Tensor]:
-        for run in self._runs(wide, moves_whole):
+        for run in self._runs(wide, moves_whole, first):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -147,27 +141,24 @@ class Oracle:
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
-    def _runs(self, wide: torch.dtype | None = None, moves_whole: bool = True) -> Sequence[Run]:
-        """The perturbed runs that took eager's path, made when first asked for."""
-        key = (wide, moves_whole)
+    def _runs(self, wide: torch.dtype | None = None, moves_whole: bool = True, first: int = 0) -> Sequence[Run]:
+        """The perturbed runs from the first on that took eager's path, made when first asked for."""
+        key = (wide, moves_whole, first)
         if key not in self._samples:
-            self._samples[key] = [run for run in self._all_runs(*key) if takes_path_of(run, self.eager)]
+            self._samples[key] = [run for run in self._made_runs(*key) if takes_path_of(run, self.eager)]
         return self._samples[key]
 
-    def _elsewhere(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
-        """The values of all perturbed runs, also of those that took another path, whole numbers kept."""
-        for run in self._all_runs(None, False):
-            seen = of_kind(run[step], kind).get(path) if step < len(run) else None
+    def _across(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
+        """The values of the float64 runs across kinks; made when first asked for."""
+        if self._across_kinks is None:
+            self._across_kinks = list(self.across())
+        for run in self._across_kinks:
+            seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
 
-    def _all_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Sequence[Run]:
-        if (wide, moves_whole) not in self._made:
-            self._made[wide, moves_whole] = list(self._made_runs(wide, moves_whole))
-        return self._made[wide, moves_whole]
-
-    def _made_runs(self, wide: torch.dtype | None, moves_whole: bool) -> Iterator[Run]:
-        for index in range(SAMPLES):
+    def _made_runs(self, wide: torch.dtype | None, moves_whole: bool, first: int) -> Iterator[Run]:
+        for index in range(first, 3 * first or SAMPLES):
             try:
                 yield self.nudged(index, wide, moves_whole)
             except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is
@@ -184,10 +175,18 @@ def takes_path_of(run: Run, eager: Run) -> bool:
     return all(_is_same_path(got, reference) for got, reference in zip(run, eager, strict=True))
 
 
+def is_alike(run: Run, eager: Run) -> bool:
+    """Whether a run draws the same numbers, and gives the same kinds of things, whatever their values."""
+    return all(
+        (got.error is None) == (reference.error is None)
+        and got.random == reference.random
+        and got.kinds.keys() == reference.kinds.keys()
+        for got, reference in zip(run, eager, strict=True)
+    )
+
+
 def _is_same_path(got: Observation, reference: Observation) -> bool:
-    if (got.error is None) != (reference.error is None) or got.random != reference.random:
-        return False
-    return got.kinds.keys() == reference.kinds.keys() and all(
+    return is_alike((got,), (reference,)) and all(
         torch.equal(got.outputs[path].value, seen.value)
         for path, seen in reference.outputs.items()
         if not (seen.value.is_floating_point() or seen.value.is_complex()) and path in got.outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-VERDICTS = ("same", "diverged", "reference-unstable", "no-oracle", "unsupported", "timeout", "crash")
+VERDICTS = ("same", "fell-back", "diverged", "reference-unstable", "no-oracle", "unsupported", "timeout", "crash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,19 @@ class Difference:
     field: str
     path: str
     detail: str
+    act: str = ""
+    """What the act was in which it differs (harness/protocol.py)."""
+    kind: str = "differs"
+    """`unstable` where eager itself does not settle the field, `no-oracle` where nothing anchors it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case in one mode on one backend. Times are medians; `None` where the run did not get that far."""
+    """One case in one mode on one backend. Times are medians; `None` where the run did not get that far.
+
+    `ms_spread`, `eager_ms_spread` and `speed_spread` are the quartiles of a call's time and of eager's time over it.
+    `nodes` counts those that ran in eager too; `eager` is how many of them did, by the backend's reason.
+    """
 
     case: str
     mode: str
@@ -36,9 +44,30 @@ class Result:
     fallbacks: dict[str, int] = field(default_factory=dict)
     graph_breaks: int | None = None
     detail: str = ""
+    eager: dict[str, int] = field(default_factory=dict)
+    eager_ms_spread: tuple[float, float] | None = None
+    ms_spread: tuple[float, float] | None = None
+    speed_spread: tuple[float, float] | None = None
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether its times differ so much between rounds that they are in no mean."""
+        return self.speed_spread is not None and is_noise(self.speed_spread)
+
+
+SPREADS = ("eager_ms_spread", "ms_spread", "speed_spread")
+MOST_SPREAD = 1.5
+"""How far apart the quartiles of a measurement may be, as a ratio."""
+
+
+def is_noise(spread: tuple[float, float]) -> bool:
+    """Whether quartiles are too far apart for a measurement."""
+    first, third = spread
+    return third > MOST_SPREAD * first
 
 
 def read(row: dict[str, Any]) -> Result:
     """The result of which `row` is the JSON form."""
     differences = tuple(Difference(**difference) for difference in row["differences"])
-    return Result(**{**row, "differences": differences})
+    spreads = {name: tuple(value) for name in SPREADS if (value := row.get(name)) is not None}
+    return Result(**{**row, **spreads, "differences": differences})

@@ -7,7 +7,8 @@ plain line when it ends. Every line that ends a case stays in both.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -143,7 +144,7 @@ def result_line(row: Row) -> Text:
     line = Text(f"{label(result.case, result.mode, result.backend)}  ")
     line += verdict_text(result.verdict, row.is_known)
     if row.speed is not None:
-        line += Text(f"  {times(row.speed)} eager, compile {seconds(result.compile_s)} s")
+        line += Text(f"  {row.shown_speed} eager, compile {seconds(result.compile_s)} s")
     if not row.judgement.passes:
         line += Text(f"  {first_reason(result)}")
     return line
@@ -182,7 +183,7 @@ def results_table(rows: Sequence[Row]) -> Table:
             verdict_text(result.verdict, row.is_known),
             milliseconds(result.eager_ms),
             milliseconds(result.ms),
-            times(row.speed),
+            row.shown_speed,
             seconds(result.compile_s),
             fraction(result.nodes_generated, result.nodes),
             count(result.graph_breaks),
@@ -196,23 +197,40 @@ def totals_line(totals: Totals) -> Text:
     line = Text(f"{totals.passed} of {totals.rows} as eager", style="bold")
     line += Text(f" ({verdicts})" if verdicts else "", style="")
     if totals.speed is not None:
-        line += Text(f"; speed {times(totals.speed)} eager's (geometric mean over same)", style="")
+        noise = f", {totals.noise} left out as noise" if totals.noise else ""
+        line += Text(f"; speed {times(totals.speed)} eager's (geometric mean over same{noise})", style="")
     line += Text(f"; compile {seconds(totals.compile_s)} s", style="")
     if totals.nodes:
         line += Text(f"; {percent(totals.generated)} of {totals.nodes} nodes generated", style="")
     return line
 
 
-def difference_lines(rows: Sequence[Row]) -> list[Text]:
-    """For each row that is not `same`: its name, its differences, its detail, what the ledger says."""
-    lines: list[Text] = []
-    for row in rows:
-        result = row.result
-        if result.verdict == "same":
-            continue
-        heading = Text(f"{label(result.case, result.mode, result.backend)}: ", style="bold")
-        lines.append(heading + verdict_text(result.verdict, row.is_known))
-        lines += [Text(f"  {d.field} at {d.path}: {d.detail}") for d in result.differences]
-        lines += [Text(f"  {line}") for line in result.detail.strip().splitlines()]
-        lines += [Text(f"  {note}") for note in row.judgement.notes]
-    return lines
+MOST_LINES = 3
+"""Of what a row says beside its first difference, where not everything is asked for."""
+
+
+def difference_lines(rows: Sequence[Row], is_verbose: bool = False) -> list[Text]:
+    """For each row that is not `same`: its name, where it differs first and by how much, its detail, what the ledger
+    says, and the command that runs it again: at most 12 lines, unless `is_verbose`."""
+    return [line for row in rows if row.result.verdict != "same" for line in _lines_of(row, is_verbose)]
+
+
+def _lines_of(row: Row, is_verbose: bool) -> Iterator[Text]:
+    result = row.result
+    name = label(result.case, result.mode, result.backend)
+    yield Text(f"{name}: ", style="bold") + verdict_text(result.verdict, row.is_known)
+    shown = result.differences if is_verbose else result.differences[:1]
+    for difference in shown:
+        yield Text(f"  {difference.field} at {difference.path}: {difference.detail}")
+        if difference.act and not is_verbose:
+            yield Text(f"    {difference.path.partition(':')[0]} is: {difference.act}")
+    if more := Counter(difference.field for difference in result.differences[len(shown) :]):
+        told = ", ".join(f"{count} {field}" for field, count in more.most_common())
+        yield Text(f"  and {sum(more.values())} more ({told}): --verbose shows them")
+    yield from _first_of(result.detail.strip().splitlines(), is_verbose)
+    yield from _first_of(row.judgement.notes, is_verbose)
+    yield Text(f"  again: assay run {result.case} --mode {result.mode} --backend {result.backend}", style="dim")
+
+
+def _first_of(lines: Sequence[str], is_verbose: bool) -> Iterator[Text]:
+    yield from (Text(f"  {line}") for line in (lines if is_verbose else lines[:MOST_LINES]))

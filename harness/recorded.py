@@ -16,7 +16,9 @@ from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
 from compiler.fx import compile_fx
+from compiler.given_back import give_back, nodes_of
 from compiler.ir.strides import hints, is_known
+from compiler.journal import count_eager
 from compiler.options import Options
 from compiler.pipeline import GraphCall
 
@@ -32,10 +34,8 @@ def assay_recorded(
     asked = Options.of(options, mode)
     try:
         return compile_fx(gm, example_inputs, _laid_out, options)
-    except Unsupported:
-        if asked.fallback == "error":
-            raise
-        return gm.forward
+    except Unsupported as reason:
+        return give_back(gm.forward, reason, asked.fallback, lambda said: count_eager(said, nodes_of(gm)))
 
 
 def _laid_out(graph: fx.GraphModule, _: Sequence[object]) -> GraphCall:

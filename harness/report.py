@@ -3,7 +3,11 @@
     {"schema": 1, "environment": {...}, "interrupted": false, "totals": {...},
      "results": [{"case", "mode", "backend", "verdict", "differences": [{"field", "path", "detail"}],
                   "eager_ms", "ms", "compile_s", "nodes", "nodes_generated", "fallbacks": {"aten.x": n},
-                  "graph_breaks", "detail", "passes", "notes"}]}
+                  "graph_breaks", "detail", "passes", "notes",
+                  "eager": {reason: nodes}, "eager_ms_spread", "ms_spread", "speed_spread"}]}
+
+A spread is the two quartiles. A measurement whose speed has quartiles too far apart is noise: it is marked `~`, and in
+no mean.
 
 JSON has no NaN and no infinity: a number that is neither measured nor finite is null.
 """
@@ -46,13 +50,19 @@ class Row:
 
     @property
     def speed(self) -> float | None:
-        """eager_ms / ms; above 1 the backend is faster."""
-        return ratio(self.result.eager_ms, self.result.ms)
+        """eager_ms / ms, above 1 where the backend is faster; None for a result that is not `same`."""
+        return ratio(self.result.eager_ms, self.result.ms) if self.result.verdict == "same" else None
+
+    @property
+    def shown_speed(self) -> str:
+        """The speed, marked where it is noise."""
+        return ("~" if self.speed is not None and self.result.is_noise else "") + times(self.speed)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a run came to. Means and sums are over the rows whose verdict is `same`, all others are in `verdicts`."""
+    """What a run came to. Means and sums are over the rows whose verdict is `same`, all others are in `verdicts`; nodes
+    are those of `fell-back` rows too. `noise` is how many rows have times that are in no mean."""
 
     rows: int
     passed: int
@@ -62,6 +72,7 @@ class Totals:
     nodes: int
     nodes_generated: int
     graph_breaks: int
+    noise: int = 0
 
     @property
     def generated(self) -> float | None:
@@ -70,16 +81,18 @@ class Totals:
 
 def total(rows: Sequence[Row]) -> Totals:
     same = [row.result for row in rows if row.result.verdict == "same"]
+    right = [row.result for row in rows if row.result.verdict in ("same", "fell-back")]
     counts = Counter(row.result.verdict for row in rows)
     return Totals(
         rows=len(rows),
         passed=sum(row.judgement.passes for row in rows),
         verdicts={verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
-        speed=geometric_mean(ratio(result.eager_ms, result.ms) for result in same),
+        speed=geometric_mean(row.speed for row in rows if not row.result.is_noise),
         compile_s=sum(result.compile_s or 0.0 for result in same),
-        nodes=sum(result.nodes or 0 for result in same),
-        nodes_generated=sum(result.nodes_generated or 0 for result in same),
+        nodes=sum(result.nodes or 0 for result in right),
+        nodes_generated=sum(result.nodes_generated or 0 for result in right),
         graph_breaks=sum(result.graph_breaks or 0 for result in same),
+        noise=sum(row.speed is not None and row.result.is_noise for row in rows),
     )
 
 

@@ -6,11 +6,13 @@ What follows from the comparison is one verdict, the first of these that applies
     no-oracle            the case could not be made or copied: there is nothing to compare with
     unsupported          the backend declined the program, by Unsupported, or NotImplementedError while compiling
     crash                the backend raised where eager did not
-    diverged             a field differs; `differences` names it; not where a step of the gradient lies between two
-                         right programs (harness/beside.py), and a neighbouring call is judged instead
+    diverged             a field differs; `differences` names it
     reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/placed.py) does
-                         what the backend did, or goes as far on neighbouring numbers; the rest is the same
-    no-oracle            a field cannot be judged because the backend draws its own random numbers; the rest is the same
+                         what the backend did, or is far from its own float64 run; the rest is the same
+    no-oracle            a field cannot be judged: the backend draws its own random numbers, or nothing anchors eager's
+    crash                the backend raised in a call that was timed
+    fell-back            the values are right, but some of the program ran in eager for the backend's own reasons
+                         (harness/fell_back.py)
     same
 
 `timeout`, and `crash` by a signal, come from `harness.isolate`. Eager that raises is no obstacle: a backend that
@@ -34,18 +36,20 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends, beside, resources
+from harness import backends, fell_back, kinks, leaks, resources
 from harness.backends import Backend
 from harness.case import Case
 from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
 from harness.compare import Comparison, compare, is_identical
 from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
-from harness.measure import alternate
-from harness.observe import STEPS, Raised, observe, one_step, seed_all, set_mode
-from harness.oracle import Oracle, Run, takes_path_of
+from harness.measure import CountedStep, alternate, quartiles
+from harness.observe import Observation, Raised, Script, observe, one_step, seed_all, set_mode
+from harness.oracle import Oracle, Run, is_alike
 from harness.outcome import Difference, Result
 from harness.placed import PLACES, Placed
+from harness.protocol import FEW, Protocol
+from harness.scripts import Scripts, acts_for, bytes_of_state
 from harness.tree import walk_call
 
 BOTH_RAISE = "both raise"
@@ -60,8 +64,14 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
+    """Medians and quartiles; nothing where no more calls were made. `failed`: what the backend raised in one."""
+
     eager_ms: float | None = None
     ms: float | None = None
+    eager_ms_spread: tuple[float, float] | None = None
+    ms_spread: tuple[float, float] | None = None
+    speed_spread: tuple[float, float] | None = None
+    failed: Raised | None = None
 
 
 def run_case(
@@ -73,19 +83,19 @@ def run_case(
     seed: int = 0,
     device: str = "cpu",
     timed: bool = True,
-    steps: int = STEPS,
+    protocol: Protocol | None = None,
+    is_thorough: bool = False,
     quick: bool = False,
     is_poked: bool = True,
-    looks_beside: bool | None = None,
 ) -> Result:
-    """One case in one mode on one backend, observed over `steps` steps and held against eager; over as many as it has
-    `numbers`, if it has any.
+    """One case in one mode on one backend, observed over the acts of a protocol and held against eager.
+
+    The protocol is that of harness/protocol.py, with all of the further acts if `is_thorough`. A case that has
+    `numbers` is called as many times as it has any; one that brings a scenario, a few times.
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
     only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
-    step, which takes time by the square of their number. `looks_beside`: where only gradients differ, neighbouring
-    numbers may be judged (harness/beside.py), which takes as long again; unless `quick`, if not said.
-
+    step, which takes time by the square of their number.
     Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
     Whatever the case or the backend raises is a verdict.
     """
@@ -97,14 +107,29 @@ def run_case(
     try:
         call = made_call(case, size, seed, device)
         with resources.of_case(f"{case.name} {mode} {resolved.name}"):
-            looks_beside = not quick if looks_beside is None else looks_beside
-            steps = len(case.numbers) or steps
-            trial = _Trial(case, mode, resolved, call, seed, steps, is_poked, looks_beside)
-            return trial.result(timed, quick)
+
+            def make(which: int) -> Call:
+                return made_call(case, size, seed + which, device)
+
+            acts = protocol or acts_for(case, mode, is_thorough, bytes_of_state(call))
+            scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
+            if device != "cpu" and len(acts) > len(FEW[mode]):
+                scripts = scripts.without(_on_the_host(scripts, size, seed))
+            return _Trial(case, mode, resolved, call, seed, scripts, is_poked).result(timed, quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:
         torch._dynamo.reset()
+
+
+def _on_the_host(scripts: Scripts, size: str, seed: int) -> Run:
+    """An eager run on the CPU: an index out of range, which raises there, ends a process that uses a GPU."""
+
+    def make(which: int) -> Call:
+        return made_call(scripts.case, size, seed + which, "cpu")
+
+    on_host = dataclasses.replace(scripts, own=make(0), make=make, watches_leaks=False, _pristine={}, _moved={})
+    return observe(on_host.script(), scripts.mode, seed, scenario=scripts.case.scenario, is_poked=False)
 
 
 def made_call(case: Case, size: str, seed: int, device: str) -> Call:
@@ -153,21 +178,22 @@ class _Trial:
     backend: Backend
     call: Call
     seed: int
-    steps: int
+    scripts: Scripts
     is_poked: bool
-    looks_beside: bool = True
 
     def result(self, timed: bool, quick: bool) -> Result:
-        eager = self._observed(self._copies())
+        eager = self._observed(self.scripts.script(watches_leaks=True))
+        if (scripts := self.scripts.without(eager)) is not self.scripts:
+            return dataclasses.replace(self, scripts=scripts).result(timed, quick)
         oracle = None if quick else self._oracle(eager)
         before = backends.statistics(self.backend.name)
         with self.backend.ambient():
-            calls = self._copies()
-            compiled = compiled_by(self.backend, calls[0].function)
-            ours = observe(calls, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
-            timed = timed and not self._is_about_meaning() and _is_timable(eager, ours, calls)
-            timing = self._timing(calls[-1], compiled) if timed else _Timing()
-        del calls, compiled
+            script = self.scripts.script(watches_leaks=True)
+            compiled = compiled_by(self.backend, first_call(script).function)
+            ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
+            timed = timed and self._is_timable(eager, ours, first_call(script))
+            timing = self._timing(first_call(script), compiled) if timed else _Timing()
+        del script, compiled
         if quick and is_identical(eager, ours):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         if oracle is None:
@@ -178,9 +204,6 @@ class _Trial:
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
             verdict, detail = "reference-unstable", f"eager does the same where it computes {place}"
         row = self._row(verdict, detail, comparison, ours, timing, before)
-        if verdict == "diverged" and self.looks_beside and not self.backend.has_eagers_bits:
-            if self._is_same_beside(oracle, ours, comparison):
-                return dataclasses.replace(row, verdict="same", detail=beside.NOTE, differences=())
         return row
 
     def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
@@ -200,7 +223,7 @@ class _Trial:
             return None
         for name, place in PLACES.items():
             with Placed(place):
-                eager = self._observed(self._copies())
+                eager = self._observed(self.scripts.script())
             elsewhere = Oracle(eager, eager, oracle.wide, oracle.nudged, oracle.narrowed)
             if not is_identical(oracle.eager, eager) and not self._comparison(elsewhere, ours).different:
                 return name
@@ -210,23 +233,6 @@ class _Trial:
         """Whether any tensor of the call is."""
         tensors = walk_call(self.call.function, self.call.args, self.call.kwargs).tensors.values()
         return any(tensor.device.type == "cpu" for tensor in tensors)
-
-    def _is_same_beside(self, oracle: Oracle, ours: Run, comparison: Comparison) -> bool:
-        """Whether the backend does what eager does on neighbouring numbers, where only a step of the gradient is
-        between them: each gradient that differs on some of those where eager's stays."""
-        left = {difference.path for difference in comparison.different}
-        for index, steady in beside.steady_neighbours(oracle, ours, comparison.different):
-            if left.isdisjoint(steady):
-                continue
-            torch._dynamo.reset()
-            call = copy_call(self.call, nudged(self.seed + index + 1))
-            trial = dataclasses.replace(self, call=call, is_poked=False, looks_beside=False)
-            found = trial.result(timed=False, quick=False)
-            if found.verdict == "same" or (found.verdict == "diverged" and beside.are_gradients(found.differences)):
-                left -= steady - {difference.path for difference in found.differences}
-            if not left:
-                return True
-        return False
 
     def _is_about_meaning(self) -> bool:
         """Whether the case is there for what it does, so that its speed would tell nothing."""
@@ -239,9 +245,16 @@ class _Trial:
         comparison: Comparison,
         ours: Run,
         timing: _Timing,
-        before: backends.Statistics | None,
+        before: backends.Statistics,
     ) -> Result:
         counted = backends.counted_since(before, backends.statistics(self.backend.name))
+        graph_breaks = sum(counters["graph_break"].values())
+        if timing.failed is not None and verdict not in ("crash", "diverged"):
+            verdict, detail = verdict_of_error(len(ours) + 1, timing.failed)
+        in_eager = fell_back.seen(counted, ours)
+        if verdict == "same" and in_eager.is_given_nothing and self.backend.uses_dynamo:
+            in_eager = fell_back.without_graphs(self.case, first_call(self.scripts.script()), self.mode, self.seed)
+        verdict, detail = in_eager.judged(verdict, detail)
         return Result(
             case=self.case.name,
             mode=self.mode,
@@ -251,17 +264,40 @@ class _Trial:
             eager_ms=timing.eager_ms,
             ms=timing.ms,
             compile_s=ours[0].seconds if ours[0].error is None else None,
-            nodes=counted.nodes if counted else None,
-            nodes_generated=counted.nodes_generated if counted else None,
-            fallbacks=counted.fallbacks if counted else {},
-            graph_breaks=sum(counters["graph_break"].values()),
+            nodes=counted.nodes,
+            nodes_generated=counted.nodes_generated,
+            fallbacks=counted.fallbacks,
+            graph_breaks=graph_breaks,
             detail="; ".join(part for part in (detail, *comparison.notes) if part),
+            eager=in_eager.nodes_by_reason,
+            eager_ms_spread=timing.eager_ms_spread,
+            ms_spread=timing.ms_spread,
+            speed_spread=timing.speed_spread,
         )
 
     def _oracle(self, eager: Run) -> Oracle:
-        again = self._observed(self._copies())
+        again = self._observed(self.scripts.script())
         draws = any(observation.uses_random for observation in eager)
-        return Oracle(eager, again, self._wide(eager), functools.partial(self._nudged, draws), self._narrowed)
+        wide = self._wide(eager)
+        return Oracle(
+            eager, again, wide, functools.partial(self._nudged, draws), self._narrowed,
+            tuple if isinstance(wide, str) else functools.partial(self._across_kinks, eager),
+        )  # fmt: skip
+
+    def _across_kinks(self, eager: Run) -> Sequence[Run]:
+        """Float64 runs with operands at kinks moved to either side; none where eager's kinks are not those of float64,
+        or are too many."""
+        narrow, wide = kinks.Recorded(), kinks.Recorded()
+        try:
+            with narrow:
+                again = self._observed(self.scripts.script(), is_poked=False)
+            self._widened(torch.float64, inside=wide)
+        except kinks.TooMany:
+            return ()
+        bounds = kinks.bounds_of(narrow.operands, wide.operands)
+        if bounds is None or len(again) != len(eager):
+            return ()
+        return [self._widened(torch.float64, inside=kinks.Moved(bounds, n)) for n in range(kinks.RUNS)]
 
     def _wide(self, eager: Run) -> Run | str:
         """The float64 run, or why it is no anchor."""
@@ -272,24 +308,29 @@ class _Trial:
         for got, reference in zip(wide, eager, strict=True):
             if got.error is not None and reference.error is None:
                 return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
-        return wide if takes_path_of(wide, eager) else "the float64 run took another path: exact values differ"
+        return wide if is_alike(wide, eager) else "the float64 run took another path"
 
     def _nudged(self, draws: bool, index: int, wide: torch.dtype | None, moves_whole: bool) -> Run:
         move = nudged(self.seed + index + 1, moves_whole)
         if wide is not None:
             return self._widened(wide, move)
         with Drawn(nudged(self.seed + index + 1, moves_whole=False)) if draws else contextlib.nullcontext():
-            return self._observed(self._copies(move), is_poked=False, moved=move)
+            return self._observed(self.scripts.script(move), is_poked=False, moved=move)
 
-    def _widened(self, wide: torch.dtype, move: Convert | None = None) -> Run:
-        """An eager run in a wider dtype. Raises: CloneError for a call that cannot be copied into it."""
+    def _widened(
+        self,
+        wide: torch.dtype,
+        move: Convert | None = None,
+        inside: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Run:
+        """An eager run in a wider dtype, within a mode. Raises: CloneError for a call that cannot be copied into it."""
 
         def convert(flat: Tensor) -> Tensor:
             made = widened(flat, wide)
             return move(made) if move is not None else made
 
         mode = Recast(_own_dtype(self.call, NARROW), wide, WIDER[wide])
-        return self._recast(self._copies(convert), mode, wide, move)
+        return self._recast(self.scripts.script(convert), mode, wide, move, inside)
 
     def _narrowed(self, index: int, is_held: bool) -> tuple[Run, Run]:
         """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds. Where
@@ -298,10 +339,10 @@ class _Trial:
         Raises: CloneError for a call that cannot be copied into float32.
         """
         if not is_held:
-            calls = [self._copies(nearby(self.seed + index + 1)) for _ in range(2)]
+            scripts = [self.scripts.script(nearby(self.seed + index + 1)) for _ in range(2)]
             with Coarse():
-                coarse = self._observed(calls[0], is_poked=False)
-            return coarse, self._observed(calls[1], is_poked=False)
+                coarse = self._observed(scripts[0], is_poked=False)
+            return coarse, self._observed(scripts[1], is_poked=False)
         mode = Recast(torch.float64, torch.float32, SINGLE)
         seed = self.seed + index + 1
         single, exact = narrowed(seed), narrowed(seed)  # each draws the same moves in the same order
@@ -310,61 +351,56 @@ class _Trial:
             return exact(flat).to(flat.dtype)
 
         return (
-            self._recast(self._copies(single), mode, torch.float32),
-            self._observed(self._copies(widen), is_poked=False),
+            self._recast(self.scripts.script(single), mode, torch.float32),
+            self._observed(self.scripts.script(widen), is_poked=False),
         )
 
-    def _recast(self, calls: tuple[Call, ...], mode: Recast, dtype: torch.dtype, move: Convert | None = None) -> Run:
+    def _recast(
+        self, script: Script, mode: Recast, dtype: torch.dtype, move: Convert | None = None,
+        inside: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Run:  # fmt: skip
         """An eager run under the mode, with the dtype as the default one."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
-            with mode:
-                return self._observed(calls, is_poked=False, moved=move)
+            with mode, inside or contextlib.nullcontext():
+                return self._observed(script, is_poked=False, moved=move)
         finally:
             torch.set_default_dtype(default)
 
-    def _observed(self, calls: tuple[Call, ...], is_poked: bool = True, moved: Convert | None = None) -> Run:
+    def _observed(self, script: Script, is_poked: bool = True, moved: Convert | None = None) -> Run:
         """An eager run."""
         is_poked = is_poked and self.is_poked
-        return observe(calls, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
+        return observe(script, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
 
-    def _copies(self, convert: Convert | None = None) -> tuple[Call, ...]:
-        """The call for each step: the same one, but for inputs that are not leaves, which each step gets afresh.
+    def _is_timable(self, eager: Run, ours: Run, first: Call) -> bool:
+        """Whether more calls on the same objects tell something: no call raised, no input's graph is used up."""
+        if self._is_about_meaning() or first.leaves or "fresh" in self.case.tags or self.case.numbers:
+            return False
+        triples = zip(self.scripts.acts, eager, ours, strict=True)
+        return all(one.error is None and other.error is None for act, one, other in triples if act.calls)
 
-        In training, a case with the tag `fresh` gets all of them so: an input that a step writes may gain a history
-        that the backward of that step uses up.
-        """
-        first = copy_call(self.call, convert)
-        if self.mode == "infer" or not (first.leaves or "fresh" in self.case.tags):
-            return self._numbered([first] * self.steps)
-        later = [copy_call(self.call, convert) for _ in range(self.steps - 1)]
-        return self._numbered(
-            [first, *(Call(first.function, call.args, call.kwargs, first.leaves | call.leaves) for call in later)]
-        )
-
-    def _numbered(self, calls: list[Call]) -> tuple[Call, ...]:
-        """The calls, each with the numbers that the case has for it."""
-        if not self.case.numbers:
-            return tuple(calls)
-        pairs = zip(calls, self.case.numbers, strict=True)
-        return tuple(dataclasses.replace(call, args=(*call.args, *numbers)) for call, numbers in pairs)
+    def _calls_made(self) -> int:
+        """How often the backend's program has been called when it is timed."""
+        return sum(act.calls for act in self.scripts.acts) + leaks.ALL_CALLS * self.scripts.watches_leaks
 
     def _timing(self, ours: Call, compiled: Callable[..., Any]) -> _Timing:
-        """Medians of alternating calls; nothing where a further call fails, which the observed steps did not."""
-        (eager, *_) = self._copies()
+        """Alternating calls; nothing where eager raises in a further call too."""
+        eager = first_call(self.scripts.script())
         set_mode(eager, self.mode)
+        made = CountedStep(
+            functools.partial(one_step, ours, compiled, self.mode, self.seed),
+            self._calls_made(),
+        )
+        reference = CountedStep(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
         try:
-            one_step(eager, eager.function, self.mode, self.seed)
-            times = alternate(
-                lambda: one_step(ours, compiled, self.mode, self.seed),
-                lambda: one_step(eager, eager.function, self.mode, self.seed),
-                rounds=ROUNDS,
-                sample_s=SAMPLE_S,
-            )
-        except Exception:
-            return _Timing()
-        return _Timing(times.theirs_ms, times.ours_ms)
+            reference()
+            times = alternate(made, reference, rounds=ROUNDS, sample_s=SAMPLE_S)
+        except Exception as error:
+            is_ours = made.failed is error and not reference.raises_by(made.calls)
+            return _Timing(failed=Raised(error, "call to be timed")) if is_ours else _Timing()
+        spreads = (quartiles(times.theirs), quartiles(times.ours), times.spread)
+        return _Timing(times.theirs_ms, times.ours_ms, *spreads)
 
 
 def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -380,9 +416,11 @@ def compiled_by(backend: Backend, function: Callable[..., Any]) -> Callable[...,
         return fail
 
 
-def _is_timable(eager: Run, ours: Run, calls: Sequence[Call]) -> bool:
-    """Whether more calls on the same objects make sense: nothing raised, and no input's graph is used up."""
-    return all(step.error is None for step in (*eager, *ours)) and all(call is calls[0] for call in calls)
+def first_call(script: Script) -> Call:
+    """The call that a protocol begins with."""
+    (first, *_) = script.calls
+    assert first is not None, "a protocol begins with a call"
+    return first
 
 
 def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:
@@ -394,20 +432,20 @@ def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:
 
 def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:
     for index, (reference, got) in enumerate(zip(eager, ours, strict=True), 1):
-        if got.error is not None and (reference.error is None or _is_refused(got.error, reference.error)):
+        if got.error is not None and not reference.is_spent and _is_own(got.error, reference.error):
             return verdict_of_error(index, got.error)
     if comparison.different:
         return "diverged", _said_by_eager(eager)
     if comparison.unstable:
         return "reference-unstable", "eager differs from itself"
     if comparison.untold:
-        return "reference-unstable", "eager on neighbouring numbers is as far from itself"
+        return "reference-unstable", "eager is too far from its float64 run to tell"
     return ("no-oracle", "") if comparison.unjudged else ("same", _said_by_eager(eager))
 
 
-def _is_refused(ours: Raised, eager: Raised) -> bool:
-    """Whether the backend declined a program that eager rejects, so that it could not reject it alike."""
-    return is_refusal(ours.error) and not is_same_error(eager.error, ours.error)
+def _is_own(ours: Raised, eager: Raised | None) -> bool:
+    """Whether an error is the backend's own: eager has none, or rejects what the backend declined to take."""
+    return eager is None or (is_refusal(ours.error) and not is_same_error(eager.error, ours.error))
 
 
 def verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
@@ -420,8 +458,13 @@ def verdict_of_error(step: int, raised: Raised) -> tuple[str, str]:
 
 
 def _said_by_eager(eager: Run) -> str:
-    raised = next((step.error for step in eager if step.error is not None), None)
+    raised = next((step.error for step in eager if step.error is not None and _is_of_program(step)), None)
     return f"{BOTH_RAISE} {name_of(raised.error)}" if raised else ""
+
+
+def _is_of_program(step: Observation) -> bool:
+    """Whether an error says something of the program: not one of a backward alone, which may be asked for in vain."""
+    return step.act.startswith("call")
 
 
 def first_lines(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 Each program is compiled at several sizes, each in a fresh process with empty caches, without Dynamo: only the backend
 is measured. The exponent is the slope of log(time) over log(size): 1 is linear, 2 quadratic. Its time is that of the
 processors (the backend's own process and the compilers that it waited for), which no other process lengthens.
+Each backend is measured with numbers for sizes, and as NAME,dynamic with symbols, on smaller programs.
 
     JSON: {"schema": 1, "environment", "interrupted", "rows", "growths"}
 """
@@ -23,11 +24,16 @@ from rich.text import Text
 from torch import fx
 
 from harness import progress, worker
+from harness.backends import is_given_shapes
 from harness.report import SCHEMA, finite, seconds
 
 PROGRAMS = "suites.benchmarks.scaling"
 MOST = 1.2
 """The largest exponent that still counts as linear."""
+DYNAMIC = ",dynamic"
+"""What a backend's name ends with where sizes are symbols."""
+SMALLER = 8
+"""By how much programs with symbolic sizes are smaller."""
 LEAST_SHARE = 0.05
 """The share of the largest compile from which on a stage's own growth is told."""
 
@@ -93,6 +99,20 @@ class Plan:
     timeout_s: float
     shrink: int = 1
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The backend with numbers and with symbols for sizes."""
+        return in_both(self.backend)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        return *self.own, *(name for rival in self.against for name in in_both(rival))
+
+    def sizes(self, program: Growing, backend: str) -> tuple[int, ...]:
+        """The sizes at which a program is compiled."""
+        divisor = self.shrink * (SMALLER if is_given_shapes(backend) else 1)
+        return tuple(max(size // divisor, 8) for size in program.sizes)
+
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
@@ -109,7 +129,12 @@ class Scaling:
 
     @property
     def passes(self) -> bool:
-        return all(is_linear(growth) for growth in self.growths if growth.backend == self.plan.backend)
+        return all(is_linear(growth) for growth in self.growths if growth.backend in self.plan.own)
+
+
+def in_both(backend: str) -> tuple[str, ...]:
+    """A backend with numbers and with symbols for sizes; as it is where its name says which."""
+    return (backend,) if is_given_shapes(backend) else (backend, backend + DYNAMIC)
 
 
 def programs() -> dict[str, Growing]:
@@ -145,14 +170,13 @@ def run_scaling(console: Console, plan: Plan) -> Scaling:
     """Measures every program; what has ended when the user interrupts is kept."""
     rows: list[Row] = []
     chosen = [program for program in programs().values() if plan.text in program.name]
-    backends = (plan.backend, *plan.against)
-    pieces = sum(len(program.sizes) for program in chosen) * len(plan.modes) * len(backends)
+    pieces = sum(len(program.sizes) for program in chosen) * len(plan.modes) * len(plan.backends)
     interrupted = False
     with progress.progress(console, pieces) as shown:
         try:
             for program in chosen:
                 for mode in plan.modes:
-                    for backend in backends:
+                    for backend in plan.backends:
                         rows.extend(_grow(shown, program, mode, backend, plan))
         except KeyboardInterrupt:
             interrupted = True
@@ -162,7 +186,7 @@ def run_scaling(console: Console, plan: Plan) -> Scaling:
 def _grow(shown: progress.Progress, program: Growing, mode: str, backend: str, plan: Plan) -> Iterator[Row]:
     """The sizes of one program in order; those above one that did not end are not tried."""
     failed = ""
-    for size in (max(size // plan.shrink, 8) for size in program.sizes):
+    for size in plan.sizes(program, backend):
         request = Request(program.name, size, mode, backend)
         if failed:
             shown.skip()

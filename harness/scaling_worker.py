@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from compiler import journal
 from harness.backends import graph_compiler
 from harness.measure import cpu_s
-from harness.scaling import Growing, Request, programs
+from harness.scaling import Growing, Inputs, Request, programs
 
 TINY = 8
 
@@ -29,12 +34,34 @@ def compiled(program: Growing, size: int, mode: str, backend: str) -> dict[str, 
         for value in inputs:
             value.requires_grad_()
     start, start_cpu = time.perf_counter(), cpu_s()
-    compiler, _ = graph_compiler(backend)
-    (result,) = compiler(module, list(inputs))(*inputs)
+    compiler, is_dynamic = graph_compiler(backend)
+    given = symbolic(inputs) if is_dynamic else list(inputs)
+    with tracing(given):
+        run = compiler(module, given)
+    (result,) = run(*inputs)
     if mode == "train":
         result.sum().backward()
     spent, spent_cpu = time.perf_counter() - start, cpu_s() - start_cpu
     return {"nodes": len(module.graph.nodes), "compile_s": spent, "cpu_s": spent_cpu}
+
+
+def symbolic(inputs: Inputs) -> list[FakeTensor]:
+    """Fake inputs whose sizes are symbols."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    return [_with_symbols(mode, place, value) for place, value in enumerate(inputs)]
+
+
+def _with_symbols(mode: FakeTensorMode, place: int, value: torch.Tensor) -> FakeTensor:
+    context: Any = StatelessSymbolicContext(
+        dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim(), constraint_sizes=[None] * value.dim()
+    )
+    return mode.from_tensor(value, source=ConstantSource(f"input_{place}"), symbolic_context=context)
+
+
+def tracing(inputs: Sequence[torch.Tensor]) -> AbstractContextManager[Any]:
+    """What says to a backend of which mode its fake inputs are, as around Dynamo's calls of it."""
+    modes = [value.fake_mode for value in inputs if isinstance(value, FakeTensor)]
+    return torch._guards.tracing(torch._guards.TracingContext(modes[0])) if modes else nullcontext()
 
 
 def answer(request: Request) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from harness.float64 import WIDER, Drawn, Recast
 from harness.memory import aliases, bits
 from harness.observe import Facts, facts_of
 from harness.outcome import Difference
-from harness.tolerance import Evidence, explain, explain_reals, largest
+from harness.tolerance import DIFFERS, Evidence, Finding, Precision, explain, explain_reals, is_same
 from harness.tree import Tree, walk
 
 SAMPLES = 4
@@ -444,28 +444,27 @@ class Comparison:
         is_gradient = name == "gradient" or path.startswith("g")
         if is_gradient and torch.equal(eager, ours):
             return
-        if not torch.equal(bits(eager), bits(ours)) and (detail := self._explain(path, eager, ours)):
-            yield Difference(name, path, detail)
+        found = None if torch.equal(bits(eager), bits(ours)) else self._explain(path, eager, ours)
+        if found is not None and found.kind == DIFFERS:
+            yield Difference(name, path, found.text)
 
-    def _explain(self, path: str, eager: Tensor, ours: Tensor) -> str | None:
+    def _explain(self, path: str, eager: Tensor, ours: Tensor) -> Finding | None:
         tensors = self.eager.tree.tensors.values()
         total = sum(tensor.numel() for tensor in tensors)
         evidence = Evidence(
             why_not="autocast rounds to bfloat16" if self.is_coarse else "held to eager alone",
             samples=lambda: [_plain(sample) for sample in self.samples(path)],
-            scale=max((largest(_plain(tensor)) for tensor in tensors), default=0.0),
             fan_in=max(1.0, total / max(1, eager.numel())),
         )
         if self.is_coarse and eager.dtype == torch.float32:
-            info = torch.finfo(torch.bfloat16)
             numbers = _plain(ours).double(), _plain(eager).double()
-            return explain_reals(*numbers, None, evidence, info.eps, info.smallest_normal * info.eps)
+            return explain_reals(*numbers, None, evidence, Precision.of(torch.bfloat16))
         found = explain(_plain(ours), _plain(eager), evidence)
-        if found is None or self.is_coarse or eager.dtype not in WIDER[torch.float64]:
+        if found is None or is_same(found) or self.is_coarse or eager.dtype not in WIDER[torch.float64]:
             return found
         truth = self.truth(path)  # the steps once more, for the few that need it
         if isinstance(truth, str):
-            return f"{found} ({truth})"
+            return dataclasses.replace(found, text=f"{found.text} ({truth})")
         if truth.shape == eager.shape and _is_nearer(_plain(ours), _plain(eager), truth):
             return None  # nearer than eager everywhere, though the three may be far apart
         return explain(_plain(ours), _plain(eager), dataclasses.replace(evidence, truth=_plain(truth)))

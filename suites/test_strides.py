@@ -29,6 +29,7 @@ MENDED = {
     "any.float32.forward infer static assay-recorded": "transposed",
     "index_add.float32.forward infer static assay-recorded": "channels_last",
     "index_put.float32.forward infer static assay-recorded": "cut_out",
+    "index_put.float32.backward train dynamic assay-recorded,dynamic": "whole-0=1 cut_out",
     "normal.float32.forward infer static assay-recorded": "channels_last",
 }
 """Layouts in which samples of a batch once lay otherwise than eager's, by that batch."""

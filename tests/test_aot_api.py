@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -232,3 +234,16 @@ def test_aot_function_returns_no_fake_of_an_operator_on_numbers(number: complex)
         assert not any(isinstance(value, FakeTensor) for value in got), operator
         seen += 1
     assert seen > 10
+
+
+def test_aot_function_holds_no_input_of_the_call_that_it_was_compiled_for() -> None:
+    """Other sizes compile another entry; each held the tensors that it was recorded with."""
+    compiled = aot_function(lambda x, y: (x + y).sin(), lambda graph, inputs: make_boxed_func(graph.forward))
+    held = []
+    for size in (2, 3):
+        x, y = torch.ones(size, requires_grad=True), torch.ones(size)
+        compiled(x, y).sum().backward()
+        held += [weakref.ref(x), weakref.ref(y)]
+        del x, y
+    gc.collect()
+    assert [each() for each in held] == [None] * 4

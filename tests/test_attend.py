@@ -20,6 +20,7 @@ from compiler.passes import CHOICES, PASSES
 from compiler.passes.attend import attend
 from compiler.runtime import attention
 from harness.case import case
+from harness.protocol import steps
 from harness.run import run_case
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
@@ -99,7 +100,7 @@ def vit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def hidden_by_infinity(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return ((q * 0.25) @ k.transpose(-2, -1)).masked_fill(causal(), -math.inf).softmax(-1) @ v
+    return ((q * 0.25) @ k.transpose(-2, -1)).mul(0.25).masked_fill(causal(), -math.inf).softmax(-1) @ v
 
 
 def in_three_dimensions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -147,7 +148,7 @@ def assert_same(patterns: list[Attention], mode: str, inputs: list[Tensor], back
         leaves = (x.clone().requires_grad_(mode == "train") for x in inputs)
         return All(patterns), tuple(leaves), {}
 
-    result = run_case(case()(made), mode, backend, timed=False, quick=True)
+    result = run_case(case()(made), mode, backend, timed=False, protocol=steps(mode, 2), quick=True)
     assert result.verdict == "same", (result.detail, result.differences)
 
 
@@ -162,7 +163,7 @@ def test_attend_computes_for_symbolic_sizes(counts: list[int]) -> None:
         return joined((q @ k.transpose(-1, -2) * 0.25).softmax(-1) @ v)
 
     def hidden(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return joined((q @ k.mT).masked_fill(causal(), -math.inf).softmax(-1) @ v)
+        return joined((q @ k.mT).mul(0.25).masked_fill(causal(), -math.inf).softmax(-1) @ v)
 
     assert_same([plain, hidden], "train", operands(), "assay,dynamic")
     assert counts == [2]

@@ -35,6 +35,7 @@ def test_scaling_exponent_is_the_slope(seconds: tuple[float, ...], exponent: flo
         (rows(1, 2, None), False),
         (rows(1), False),
         ((*rows(1, 2, 4), *rows(1, 9, None, backend="inductor")), True),
+        ((*rows(1, 2, 4), *rows(1, 4, 16, backend="assay,dynamic")), False),
     ],
 )
 def test_scaling_passes_where_every_compile_of_ours_is_linear(measured: tuple[Row, ...], passes: bool) -> None:
@@ -53,6 +54,14 @@ def test_scaling_measures_a_compile_in_a_process_of_its_own() -> None:
         and row.cpu_s
         and {"capture", "differentiate", "partition", "lower", "fuse", "plan"} <= row.stages.keys()
     )
+
+
+def test_scaling_measures_symbolic_sizes_on_smaller_programs() -> None:
+    assert PLAN.backends == ("assay", "assay,dynamic")
+    program = scaling.programs()["recurrence"]
+    assert max(PLAN.sizes(program, "assay,dynamic")) * 8 <= max(PLAN.sizes(program, "assay"))
+    row = scaling.measured(Request("fibonacci", 8, "train", "assay,dynamic"), 100)
+    assert row.error == "" and row.compile_s
 
 
 def test_scaling_says_what_did_not_end() -> None:

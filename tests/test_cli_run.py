@@ -161,7 +161,7 @@ def test_run_filter_and_mode_choose_what_runs(monkeypatch: pytest.MonkeyPatch, c
 def test_run_passes_its_settings_on(monkeypatch: pytest.MonkeyPatch, cases: str) -> None:
     fake = FakeRun()
     run(monkeypatch, fake, cases, "--backend", "eager", "--seed", "3", "--size", "small")
-    assert fake.settings[0] == {"size": "tiny", "seed": 3, "device": "cpu"}, (
+    assert fake.settings[0] == {"size": "tiny", "seed": 3, "device": "cpu", "is_thorough": False}, (
         "a case without that size runs a smaller one"
     )
     assert fake.settings[2]["size"] == "small"

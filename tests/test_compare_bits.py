@@ -14,6 +14,7 @@ from harness.case import Case
 from harness.compare import _plus_zero
 from harness.direct import without_dynamo
 from harness.memory import bits
+from harness.protocol import steps
 from harness.run import run_case
 
 
@@ -22,7 +23,8 @@ def judged(
 ) -> tuple[str, list[str]]:
     """The verdict on `ours` in the place of a function, and the fields that differ."""
     case = Case("mine", lambda: (function, args, {}), ("infer",), (), ("tiny",))
-    found = run_case(case, "infer", Backend("mine", lambda _: ours, has_eagers_bits=by_bits), timed=False, steps=1)
+    backend = Backend("mine", lambda _: ours, has_eagers_bits=by_bits)
+    found = run_case(case, "infer", backend, timed=False, protocol=steps("infer", 1))
     return found.verdict, [difference.detail for difference in found.differences]
 
 

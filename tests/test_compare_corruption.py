@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from harness.backends import Backend
 from harness.case import Case
 from harness.case import case as declare
+from harness.protocol import FEW, steps
 from harness.run import run_case
 
 Function = Callable[..., Any]
@@ -39,6 +40,10 @@ def on_output(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
 
 def table(*rows: tuple[str, Corruption]) -> Any:
     return pytest.mark.parametrize("corruption", [pytest.param(row, id=name) for name, row in rows])
+
+
+FOLLOWS = frozenset({"hooks", "earlier"})
+"""Fields that a corruption of another may move as well: who accumulates, and what is seen when looked at again."""
 
 
 def fields(*names: str) -> frozenset[str]:
@@ -309,11 +314,13 @@ def warns(function: Function) -> Function:
     ("warning", Corruption(warned, warns, fields("warnings"), "UserWarning")),
 )
 def test_compare_finds_corruption(corruption: Corruption) -> None:
-    result = run_case(_case(corruption), corruption.mode, Backend("corrupting", corruption.wrap), timed=False)
+    backend, mode = Backend("corrupting", corruption.wrap), corruption.mode
+    result = run_case(_case(corruption), mode, backend, timed=False, protocol=FEW[mode])
     told = "\n".join(f"{found.field} {found.path}: {found.detail}" for found in result.differences)
     assert result.verdict == "diverged", f"{result.verdict}: {result.detail}"
-    assert {found.field for found in result.differences} == corruption.found, told
-    assert all(corruption.at in found.path for found in result.differences), told
+    assert {found.field for found in result.differences} - FOLLOWS <= corruption.found, told
+    assert corruption.found <= {found.field for found in result.differences}, told
+    assert all(corruption.at in found.path for found in result.differences if found.field in corruption.found), told
     assert {int(found.path.split(":")[0].removeprefix("step ")) for found in result.differences} == set(
         corruption.steps
     ), told
@@ -373,6 +380,7 @@ def test_compare_takes_the_number_where_halves_overflow_on_the_way() -> None:
     """Eager's powers are infinite and their ratio is not a number; what float32 holds between is 15.5."""
     case = declare(name="program")(far_powers)
     kept = on_output(lambda out: torch.full_like(out, 15.564))
-    assert run_case(case, "infer", Backend("honest", kept), timed=False).verdict == "same"
+    once = steps("infer", 1)
+    assert run_case(case, "infer", Backend("honest", kept), timed=False, protocol=once).verdict == "same"
     wrong = on_output(lambda out: torch.full_like(out, 16.0))
     assert run_case(case, "infer", Backend("corrupting", wrong), timed=False).verdict == "diverged"

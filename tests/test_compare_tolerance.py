@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 from harness import tolerance
-from harness.tolerance import UNTOLD, Evidence, explain
+from harness.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Evidence, explain
+
+
+def kind(ours: Tensor, eager: Tensor, evidence: Evidence) -> str:
+    """What is found: `same`, or the kind of the finding."""
+    found = explain(ours, eager, evidence)
+    return "same" if found is None else found.kind
+
+
+def text(ours: Tensor, eager: Tensor, evidence: Evidence) -> str:
+    found = explain(ours, eager, evidence)
+    return "" if found is None else found.text
 
 
 def around(truth: Tensor, ulps: float, seed: int = 0) -> Tensor:
@@ -33,8 +44,8 @@ def test_tolerance_refuses_ten_times_the_error(truth: Tensor) -> None:
 def test_tolerance_finds_one_element_and_says_which(truth: Tensor) -> None:
     eager, ours = around(truth, 2), around(truth, 2)
     ours[137] += 1e-4
-    told = explain(ours, eager, Evidence(truth))
-    assert told is not None and "1 of 1000" in told and "[137]" in told and "anchored on float64" in told
+    told = text(ours, eager, Evidence(truth))
+    assert "1 of 1000" in told and "[137]" in told and "anchored on float64" in told
 
 
 def test_tolerance_takes_what_float32_leaves_of_halves_that_cancel() -> None:
@@ -82,20 +93,20 @@ def test_tolerance_takes_equal_bits_with_anything_in_them(dtype: torch.dtype) ->
     ],
 )
 def test_tolerance_refuses_non_finite_numbers_elsewhere(eager: float, ours: float) -> None:
-    told = explain(torch.tensor([2.0, ours]), torch.tensor([2.0, eager]), Evidence())
-    assert told is not None and "[1]" in told and "stand where eager's stand" in told
+    told = text(torch.tensor([2.0, ours]), torch.tensor([2.0, eager]), Evidence())
+    assert "[1]" in told and "stand where eager's stand" in told
 
 
 def test_tolerance_refuses_a_flipped_sign_of_zero_where_float64_agrees() -> None:
     eager, ours = torch.tensor([0.0, -0.0, 1.0]), torch.tensor([-0.0, -0.0, 1.0])
-    assert "sign of zero" in (explain(ours, eager, Evidence()) or "")
-    assert "sign of zero" in (explain(ours, eager, Evidence(eager.double())) or "")
+    assert "sign of zero" in text(ours, eager, Evidence())
+    assert "sign of zero" in text(ours, eager, Evidence(eager.double()))
     assert explain(ours, eager, Evidence(ours.double())) is None
 
 
 def test_tolerance_refuses_any_other_integer() -> None:
-    told = explain(torch.tensor([1, 2, 4]), torch.tensor([1, 2, 3]), Evidence())
-    assert told is not None and "[2]" in told and "exact" in told
+    told = text(torch.tensor([1, 2, 4]), torch.tensor([1, 2, 3]), Evidence())
+    assert "[2]" in told and "exact" in told
     assert explain(torch.tensor([True]), torch.tensor([False]), Evidence()) is not None
 
 
@@ -105,41 +116,19 @@ OTHER = torch.tensor([4, 6, 1])
 
 def test_tolerance_takes_the_position_that_float64_gives() -> None:
     """Where eager's own rounding decided which of two is the greatest."""
-    assert explain(OTHER, POSITIONS, Evidence(truth=OTHER)) is None
-    assert explain(OTHER, POSITIONS, Evidence(truth=POSITIONS)) is not None
-    assert explain(torch.tensor([3, 6, 1]), POSITIONS, Evidence(truth=OTHER)) is not None
+    assert kind(OTHER, POSITIONS, Evidence(truth=OTHER)) == EXCUSED
+    assert kind(OTHER, POSITIONS, Evidence(truth=POSITIONS)) == DIFFERS
+    assert kind(torch.tensor([3, 6, 1]), POSITIONS, Evidence(truth=OTHER)) == DIFFERS
 
 
-@pytest.mark.parametrize(("inputs", "is_taken"), [(100_000, True), (12, False)])
-def test_tolerance_takes_positions_of_neighbours_where_inputs_are_many(inputs: int, is_taken: bool) -> None:
-    """In a small program a tie may be what it is about."""
-    near = Evidence(truth=POSITIONS, elsewhere=lambda: [POSITIONS, OTHER], fan_in=inputs / 3)
-    assert (explain(OTHER, POSITIONS, near) is None) == is_taken
-    told = explain(torch.tensor([4, 5, 1]), POSITIONS, near)
-    assert told is not None and "at [1] ours is 5, eager's 7" in told
-
-
-def test_tolerance_drops_an_anchor_that_took_another_path(truth: Tensor) -> None:
-    eager = around(truth, 2)
-    eager[3] += 1.0
-    assert explain(around(truth, 2), eager, Evidence(truth)) is not None
-    told = explain(eager + 0.1, eager, Evidence(truth))
-    assert told is not None and "unanchored" in told and "another path" in told
-
-
-def test_tolerance_keeps_the_anchor_of_numbers_that_are_only_rounding() -> None:
-    """A gradient that is zero in exact arithmetic, beside gradients of size one."""
-    truth, scale = torch.full((64,), 1e-17, dtype=torch.float64), 1.0
-    eager, ours = (1e-8 * torch.randn(64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    assert explain(ours, eager, Evidence(truth, scale=scale)) is None
-    assert explain(ours + 1e-4, eager, Evidence(truth, scale=scale)) is not None
-
-
-def test_tolerance_without_an_anchor_scales_with_the_sum() -> None:
-    eager = torch.ones(4)
-    ours = eager + 20 * torch.finfo(torch.float32).eps
-    assert explain(ours, eager, Evidence(why_not="none was made")) is not None
-    assert explain(ours, eager, Evidence(why_not="none was made", fan_in=100.0)) is None
+def test_tolerance_excuses_one_position_in_a_hundred() -> None:
+    eager = torch.arange(1000)
+    sides = Evidence(truth=eager, kinks=lambda: [eager + 1, eager - 1])
+    for count, expected in ((10, EXCUSED), (11, UNSTABLE)):
+        ours = eager.clone()
+        ours[:count] += 1
+        assert kind(ours, eager, sides) == expected
+    assert kind(eager + 1, eager, sides) == EXCUSED, "all of one run"
 
 
 def test_tolerance_takes_0d_and_empty_tensors() -> None:
@@ -148,80 +137,125 @@ def test_tolerance_takes_0d_and_empty_tensors() -> None:
     assert explain(torch.empty(0, 3), torch.empty(0, 3), Evidence(torch.empty(0, 3).double())) is None
 
 
-def test_explain_judges_what_is_ill_conditioned_by_its_own_spread_and_no_further() -> None:
-    """Eager and every neighbour of it are past the anchor's reach: their spread is the measure, up to a limit."""
-    eager = torch.linspace(1.0, 2.0, 50)
-    truth = eager.double() + 0.01
-    neighbours = [eager + step for step in (0.004, -0.005)]
-    evidence = Evidence(truth, samples=lambda: neighbours)
-    assert explain(eager + 0.008, eager, evidence) is None
-    assert explain(eager + 0.1, eager, evidence) is not None
-    far = Evidence(truth, samples=lambda: [eager + 0.5, eager - 0.5])
-    assert explain(eager + 0.008, eager, far) is not None, "half of the scale is another result, not rounding"
-
-
-def test_tolerance_takes_the_rest_of_what_cancelled_as_rounding_of_what_did() -> None:
-    """A gradient that is nothing but rounding, with no other gradient beside it that would tell its scale."""
-    truth = torch.full((8,), 1e-17, dtype=torch.float64)
-    eager, ours = torch.tensor([0.0, 1e-6] * 4), torch.tensor([3e-6, 0.0] * 4)
-    assert explain(ours, eager, Evidence(truth, scale=1e-6)) is not None
-    assert explain(ours, eager, Evidence(truth, scale=1e-6, beyond=5.0)) is None
-    assert explain(ours * 10, eager, Evidence(truth, scale=1e-6, beyond=5.0)) is not None
-    assert explain(ours, eager, Evidence(truth + 1e-5, scale=1e-6, beyond=5.0)) is not None, "that is a number"
-
-
-def test_tolerance_draws_neighbours_that_keep_labels_where_the_others_stray() -> None:
-    truth = torch.tensor([0.1241], dtype=torch.float64)
-    eager, strayed = truth.float(), [torch.tensor([9.0])]
-    ours, near = eager + 2e-7, [eager + 1e-7]
-    assert explain(ours, eager, Evidence(truth, samples=lambda: strayed)) is not None
-    assert explain(ours, eager, Evidence(truth, samples=lambda: strayed, kept=lambda: near)) is None
-    assert explain(ours, eager, Evidence(truth, samples=lambda: strayed, kept=lambda: strayed)) is not None
-
-
-@pytest.mark.parametrize(("off", "fan_in", "is_untold"), [(0.3, 1e7, True), (0.5, 1e7, False), (0.3, 1.0, False)])
-def test_tolerance_says_where_eager_goes_as_far_itself(off: float, fan_in: float, is_untold: bool) -> None:
-    """Of few numbers somebody chose them, so that a step between them is what the program is about."""
-    eager = around(torch.linspace(-1, 1, 1000, dtype=torch.float64), 0)
-    strays = [eager + 0.4 * eager.roll(1), eager + 0.2]
-    evidence = Evidence(samples=lambda: strays, scale=1.0, fan_in=fan_in)
-    told = explain(eager + off, eager, evidence)
-    assert told is not None and told.startswith(UNTOLD) == is_untold
-    near = Evidence(samples=lambda: [*strays, eager + 1e-6], scale=1.0, fan_in=fan_in)
-    told = explain(eager + off, eager, near)
-    assert told is not None and not told.startswith(UNTOLD)
-
-
 def test_tolerance_judges_what_is_large_in_pieces(monkeypatch: pytest.MonkeyPatch, truth: Tensor) -> None:
     monkeypatch.setattr(tolerance, "PIECE", 64)
     shaped = truth.view(50, 20)
     eager, ours = around(shaped, 50, 2), around(shaped, 50, 1)
     assert explain(ours, eager, Evidence(shaped)) is None
     ours[40, 7] *= 1.0003
-    assert "of elements 768 to 831: 1 of 64 elements; the worst at [39]" in (
-        explain(ours, eager, Evidence(shaped)) or ""
-    )
+    assert "of elements 768 to 831: 1 of 64 elements; the worst at [39]" in text(ours, eager, Evidence(shaped))
     spread = Evidence(shaped, samples=lambda: [ours, eager[:3]])
     assert explain(ours, eager, spread) is None
     assert tolerance.largest(ours) == ours.abs().max()
 
 
-def test_tolerance_takes_the_median_of_some_of_many(monkeypatch: pytest.MonkeyPatch, truth: Tensor) -> None:
-    expected = tolerance._typical(truth)
-    monkeypatch.setattr(tolerance, "TYPICAL", 100)
-    assert tolerance._typical(truth) == pytest.approx(expected, rel=0.3)
-    assert tolerance._typical(truth) == tolerance._typical(truth[::11]) != expected
+def test_tolerance_refuses_an_element_that_only_eager_missed(truth: Tensor) -> None:
+    """One element of eager's is off by a step: that excuses neither it nor another in ours."""
+    eager = around(truth, 2)
+    eager[3] += 1.0
+    assert kind(around(truth, 2, 1), eager, Evidence(truth)) == UNSTABLE
+    assert kind(eager + 0.1, eager, Evidence(truth)) == DIFFERS
+    far = around(truth, 2, 1)
+    far[(truth.abs() - truth[3].abs()).abs().argmax()] += 1.0
+    assert kind(far, eager, Evidence(truth)) == DIFFERS
 
 
-def test_tolerance_tells_what_differs_behind_what_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tolerance, "PIECE", 100)
-    eager = around(torch.linspace(-1, 1, 200, dtype=torch.float64), 0)
-    strays = torch.cat([torch.full((100,), 0.4), torch.full((100,), 0.2)])
-    evidence = Evidence(samples=lambda: [eager + strays], scale=1.0, fan_in=1e7)
-    told = explain(eager + strays / 2, eager, evidence)
-    assert told is not None and told.startswith(UNTOLD)
-    told = explain(eager + 0.3, eager, evidence)
-    assert told is not None and told.startswith("of elements 100 to 199")
+def test_tolerance_keeps_the_anchor_of_numbers_that_are_only_rounding() -> None:
+    """A gradient that is zero in exact arithmetic."""
+    truth = torch.full((64,), 1e-17, dtype=torch.float64)
+    eager, ours = (1e-8 * torch.randn(64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert kind(ours, eager, Evidence(truth)) == "same"
+    assert kind(ours + 1e-6, eager, Evidence(truth)) == DIFFERS
+
+
+def test_tolerance_takes_small_rests_of_what_cancelled_by_what_neighbours_leave() -> None:
+    truth = torch.full((8,), 1e-17, dtype=torch.float64)
+    eager, ours = torch.tensor([0.0, 1e-6] * 4), torch.tensor([3e-6, 0.0] * 4)
+    near = Evidence(truth, samples=lambda: [torch.tensor([1e-6, 0.0] * 4)])
+    assert kind(ours, eager, Evidence(truth)) == "same", "half of the elements show it already"
+    assert kind(ours, eager, near) == "same"
+    assert kind(ours * 10, eager, Evidence(truth)) == kind(ours * 10, eager, near) == DIFFERS
+
+
+def test_tolerance_takes_zeros_of_a_small_tensor_alike() -> None:
+    """Each is nothing but rounding, which falls on other elements in another order; a number beside them is no zero."""
+    truth = torch.tensor([0.0, 0.0, 0.0, 1.0, 1e-3], dtype=torch.float64)
+    eager = torch.tensor([0.0, 1e-7, 0.0, 1.0, 1e-3])
+    ours = eager.clone()
+    ours[0], ours[1] = 3e-7, 0.0
+    assert kind(ours, eager, Evidence(truth)) == "same"
+    ours[0] = 5e-7
+    assert kind(ours, eager, Evidence(truth)) == DIFFERS
+    ours[0], ours[4] = 0.0, 1e-3 + 3e-7
+    assert kind(ours, eager, Evidence(truth)) == DIFFERS
+
+
+def test_tolerance_sees_a_factor_that_each_element_may_have(truth: Tensor) -> None:
+    """Halves are off by some hundredths each; all of them by a seventh in one direction are no roundings."""
+    generator = torch.Generator().manual_seed(3)
+    noise = 1 + 0.03 * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
+    eager, ours = (truth * noise).bfloat16(), (truth * noise.roll(1)).bfloat16()
+    assert kind(ours, eager, Evidence(truth)) == "same"
+    assert kind((ours.double() * 0.7).bfloat16(), eager, Evidence(truth)) == DIFFERS
+    assert kind((ours.double() * 0.85).bfloat16(), eager, Evidence(truth)) == DIFFERS
+
+
+def test_tolerance_has_no_oracle_where_eager_is_as_far_from_float64_as_it_is_large(truth: Tensor) -> None:
+    """The sine of large times: neither its negative nor zero is the same, nor can be told to be wrong."""
+    eager = truth.roll(1).float()
+    wild = Evidence(truth, samples=lambda: [truth.roll(n).float() for n in (2, 3)])
+    assert kind(torch.nextafter(eager, eager + 1), eager, wild) == "same"
+    assert kind(-eager, eager, wild) == UNSTABLE
+    assert kind(torch.zeros_like(eager), eager, wild) == UNSTABLE
+    assert kind(10 * eager, eager, wild) == DIFFERS, "another order of magnitude"
+    steady = Evidence(truth, samples=lambda: [eager * (1 + 1e-6)])
+    assert kind(-eager, eager, steady) == DIFFERS, "eager's own neighbours stay together"
+
+
+def test_tolerance_takes_either_side_of_a_kink(truth: Tensor) -> None:
+    """Three elements of a thousand lie across a step, as further float64 runs show."""
+    eager, other = around(truth, 2), truth.clone()
+    other[:3] += 1.0
+    ours = around(other, 2, 1)
+    crossed = Evidence(truth, kinks=lambda: [truth, other])
+    assert kind(ours, eager, Evidence(truth)) == DIFFERS
+    assert text(ours, eager, crossed) == "3 of 1000 elements lie across a kink"
+    assert kind(ours, eager, crossed) == EXCUSED
+    ours[500] += 1.0
+    assert kind(ours, eager, crossed) == DIFFERS, "a step where no operand is near one"
+    everywhere = Evidence(truth, kinks=lambda: [truth + 1.0, truth - 1.0])
+    assert kind(around(truth + 0.5, 2, 1), eager, everywhere) == UNSTABLE, "all elements, by more than a tenth"
+    assert kind(around(truth + 1.0, 2, 1), eager, everywhere) == EXCUSED, "one of the runs, whole"
+    assert kind(around((truth + 1.0) * (1 + 1e-5), 2, 1), eager, everywhere) != EXCUSED, "near one of them"
+
+
+def test_tolerance_takes_positions_of_either_side_of_a_kink() -> None:
+    near = Evidence(truth=POSITIONS, kinks=lambda: [POSITIONS, OTHER])
+    assert kind(OTHER, POSITIONS, near) == EXCUSED
+    assert "at [1] ours is 5, eager's 7" in text(torch.tensor([4, 5, 1]), POSITIONS, near)
+
+
+def test_tolerance_without_an_anchor_scales_with_the_sum() -> None:
+    eager = torch.ones(4)
+    ours = eager + 20 * torch.finfo(torch.float32).eps
+    assert kind(ours, eager, Evidence(why_not="none was made")) == DIFFERS
+    assert kind(ours, eager, Evidence(why_not="none was made", fan_in=100.0)) == "same"
+
+
+def test_tolerance_without_an_anchor_is_no_oracle_as_far_as_neighbours_go() -> None:
+    eager = torch.linspace(1.0, 2.0, 50)
+    near = Evidence(samples=lambda: [eager + 1e-4, eager - 1e-4])
+    assert kind(eager + 2e-4, eager, near) == UNANCHORED
+    assert kind(eager + 1e-2, eager, near) == DIFFERS
+
+
+def test_tolerance_tells_what_differs_behind_what_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch, truth: Tensor
+) -> None:
+    monkeypatch.setattr(tolerance, "PIECE", 500)
+    eager = torch.cat([truth[:500].roll(1), truth[500:]]).float()
+    assert kind(torch.cat([-eager[:500], eager[500:]]), eager, Evidence(truth)) == UNSTABLE
+    assert text(-eager, eager, Evidence(truth)).startswith("of elements 500 to 999")
 
 
 @pytest.mark.gpu
@@ -238,7 +272,7 @@ def test_tolerance_judges_on_the_device_what_is_kept_on_the_host(
     ours[40, 7] *= 1.0003
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    told = explain(ours, eager, Evidence(shaped, samples=lambda: [eager]), device)
+    told = text(ours, eager, Evidence(shaped, samples=lambda: [eager]), device)
     assert torch.cuda.max_memory_allocated() > before
-    assert told is not None and told == explain(ours, eager, Evidence(shaped, samples=lambda: [eager]))
+    assert told == explain(ours, eager, Evidence(shaped, samples=lambda: [eager]))
     assert tolerance.largest(ours, device) == ours.abs().max()

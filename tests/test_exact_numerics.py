@@ -36,8 +36,10 @@ from harness.generated import case_of
 from harness.memory import number_bits
 from harness.observe import Seen, observe
 from harness.oracle import Run
-from harness.run import _Trial, compiled_by, made_call
+from harness.protocol import steps
+from harness.run import _Trial, compiled_by, first_call, made_call
 from harness.sample import Sample, key_of
+from harness.scripts import Scripts
 from suites import ops
 from suites.programs import draw
 
@@ -242,13 +244,15 @@ def test_drawn_programs_have_eagers_bits(mode: str) -> None:
             program = draw(f"exact:{seed}")
             case = case_of(program.source(), "program")
             torch._dynamo.reset()
-            steps = len(case.numbers) or 2
-            trial = _Trial(case, mode, resolve(BACKEND), made_call(case, "tiny", 0, "cpu"), 0, steps, False)
-            eager, again = trial._observed(trial._copies()), trial._observed(trial._copies())
+            call, acts = made_call(case, "tiny", 0, "cpu"), steps(mode, len(case.numbers) or 2)
+            scripts = Scripts(case, mode, acts, call, lambda which, call=call: call)
+            trial = _Trial(case, mode, resolve(BACKEND), call, 0, scripts, False)
+            eager, again = trial._observed(scripts.script()), trial._observed(scripts.script())
             if differences(eager, again):
                 continue  # eager is not deterministic
-            calls = trial._copies()
-            ours = observe(calls, mode, 0, compiled_by(trial.backend, calls[0].function), case.scenario, False)
+            script = scripts.script()
+            compiled = compiled_by(trial.backend, first_call(script).function)
+            ours = observe(script, mode, 0, compiled, case.scenario, False)
             assert not differences(eager, ours), f"{program.source()}\n{differences(eager, ours)}"
             checked += 1
     finally:

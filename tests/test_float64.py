@@ -1,4 +1,4 @@
-"""Products of groups of rows in float64, which ATen has not: beside its own in float32."""
+"""What a program in another dtype computes: products of groups, which ATen has not, and what might draw numbers."""
 
 from __future__ import annotations
 
@@ -39,3 +39,32 @@ def test_products_of_groups_are_those_of_float32(form: str) -> None:
     expected.backward(torch.ones(expected.shape))
     for got, reference in zip(wide, narrow, strict=True):
         torch.testing.assert_close(got.grad, reference.grad.double(), atol=1e-4, rtol=1e-4)
+
+
+def test_attention_that_draws_nothing_is_in_float64() -> None:
+    q, k, v = (torch.randn(2, 4, 17, 16, generator=torch.Generator().manual_seed(n)).double() for n in range(3))
+    with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
+        found = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    expected = (q @ k.mT / 4).softmax(-1) @ v
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_draws_of_a_generator_of_the_programs_are_those_of_float32() -> None:
+    def drawn(chances: Tensor) -> Tensor:
+        return torch.bernoulli(chances, generator=torch.Generator().manual_seed(3))
+
+    with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
+        found = drawn(torch.full((1000,), 0.5).double())
+    assert found.dtype == torch.float64 and torch.equal(found.float(), drawn(torch.full((1000,), 0.5)))
+
+
+def test_attention_with_dropout_drops_what_float32_drops() -> None:
+    q, k, v = (torch.randn(2, 4, 17, 16, generator=torch.Generator().manual_seed(n)) for n in range(3))
+
+    def dropped(*given: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return torch.nn.functional.scaled_dot_product_attention(*given, dropout_p=0.5)
+
+    with Recast(torch.float32, torch.float64, WIDER[torch.float64]):
+        found = dropped(q.double(), k.double(), v.double())
+    torch.testing.assert_close(found.float(), dropped(q, k, v), rtol=1e-4, atol=1e-5)

@@ -16,7 +16,8 @@ from harness.case import Made
 from harness.case import case as declare
 from harness.clone import Call, nudged
 from harness.errors import place_of
-from harness.observe import observe
+from harness.observe import Script, observe
+from harness.protocol import Act
 from harness.run import run_case
 
 Make = Callable[[], Made]
@@ -211,7 +212,12 @@ PROGRAMS: tuple[Make, ...] = (
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
 def test_observe_honest_backend_is_same(make: Make, mode: str, backend: str) -> None:
     result = run_case(declare()(make), mode, backend, timed=False)
-    assert (result.verdict, result.differences) == ("same", ()), result.detail
+    if (make, mode, backend) == (sizes_zero_and_one, "train", "aot_eager"):
+        # It gives zeros to what the one result that has a tangent does not reach; eager gives None.
+        assert {found.field for found in result.differences} == {"gradient", "hooks"}
+        assert {found.path for found in result.differences} == {"step 6: input[2].grad", "step 6: input[2]"}
+    else:
+        assert (result.verdict, result.differences) == ("same", ()), result.detail
 
 
 def view_made_without_grad() -> Made:
@@ -225,14 +231,18 @@ def view_made_without_grad() -> Made:
 def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
     """Eager's view is a leaf that requires a gradient, with no history; aot_eager (torch 2.13) replays it with one."""
     result = run_case(declare()(view_made_without_grad), "train", "aot_eager", timed=False)
-    assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error"}
+    assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error", "freed"}
     assert run_case(declare()(view_made_without_grad), "train", "eager", timed=False).verdict == "same"
+
+
+def alone(call: Call, back: int = 0) -> Script:
+    return Script((Act(1, back=back),), (call,), lambda which: {})
 
 
 def test_observe_moved_cotangents_reach_the_gradients() -> None:
     def gradient(moved: Callable[[Tensor], Tensor] | None) -> Tensor:
         leaf = torch.ones(64, requires_grad=True)
-        (step,) = observe((Call(torch.neg, (leaf,), {}),), "train", 0, moved=moved)
+        (step,) = observe(alone(Call(torch.neg, (leaf,), {}), back=1), "train", 0, moved=moved)
         seen = step.gradients["input[0]"]
         assert seen is not None
         return seen.value
@@ -254,7 +264,7 @@ def test_observe_keeps_no_tensor_of_a_program_that_raised() -> None:
 
     gc.disable()
     try:
-        (seen,) = observe((Call(program, (torch.ones(3, 4),), {}),), "infer", 0)
+        (seen,) = observe(alone(Call(program, (torch.ones(3, 4),), {})), "infer", 0)
         assert held[0]() is None
     finally:
         gc.enable()

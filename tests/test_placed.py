@@ -13,7 +13,9 @@ from harness.backends import Backend, resolve
 from harness.case import case
 from harness.oracle import Oracle
 from harness.placed import PLACES, Placed
+from harness.protocol import steps
 from harness.run import _Trial, made_call, run_case
+from harness.scripts import Scripts
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))
@@ -121,8 +123,10 @@ def test_places_are_tried_where_a_tensor_is_on_a_cpu(device: str, runs: int, mon
     def doubled(size: str) -> Any:
         return torch.mul, (torch.zeros(4), 2), {}
 
-    trial = _Trial(doubled, "infer", resolve("eager"), made_call(doubled, "tiny", 0, device), 0, 1, False)
-    made = trial._observed(trial._copies()) if device == "cpu" else ()
+    call = made_call(doubled, "tiny", 0, device)
+    scripts = Scripts(doubled, "infer", steps("infer", 1), call, lambda which: call)
+    trial = _Trial(doubled, "infer", resolve("eager"), call, 0, scripts, False)
+    made = trial._observed(scripts.script()) if device == "cpu" else ()
     counted: list[int] = []
     monkeypatch.setattr(_Trial, "_observed", lambda self, calls: counted.append(1) or made)
     assert trial._place_of(Oracle(made, made, "none", lambda *_: made, lambda *_: (made, made)), made) is None

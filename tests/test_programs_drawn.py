@@ -91,7 +91,7 @@ def test_drawing_leaves_the_random_state() -> None:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_printed_programs_run_to_the_same_result(drawn: list[Generated], mode: str) -> None:
     for program in drawn[:40]:
-        result = run_case(case_of(program.source(), "program"), mode, "eager-none", timed=False, steps=3, quick=True)
+        result = run_case(case_of(program.source(), "program"), mode, "eager-none", timed=False, quick=True)
         assert result.verdict == "same", f"{program.source()}\n{result}"
 
 

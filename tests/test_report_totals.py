@@ -57,7 +57,9 @@ def test_json_has_every_key_of_the_schema(tmp_path: Path) -> None:
         "case", "mode", "backend", "verdict", "differences", "eager_ms", "ms", "compile_s", "nodes",
         "nodes_generated", "fallbacks",
     } <= result.keys()  # fmt: skip
-    assert result["differences"] == [{"field": "stride", "path": "output.0", "detail": "(1, 4) is not (4, 1)"}]
+    assert result["differences"] == [
+        {"field": "stride", "path": "output.0", "detail": "(1, 4) is not (4, 1)", "act": "", "kind": "differs"}
+    ]
     assert (result["fallbacks"], result["nodes"], result["nodes_generated"]) == ({"aten.mm": 2}, 3, 1)
     assert (result["eager_ms"], result["ms"], result["compile_s"]) == (None, None, None)
 

@@ -131,6 +131,9 @@ def honest(graph: Any, inputs: Any) -> Any:
     return graph.forward
 
 
+honest.runs_in_eager = True  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("backend", "verdict", "said"),
     [

@@ -209,7 +209,7 @@ def test_a_call_that_was_compiled_with_another_device_current_is_eagers(
 ) -> None:
     monkeypatch.setattr("compiler.fx.current_if_asked", lambda module: 0)
     reasons: list[str] = []
-    monkeypatch.setattr("compiler.runtime.specialize.count_eager", reasons.append)
+    monkeypatch.setattr("compiler.given_back.count_eager", lambda reason, nodes: reasons.append(reason))
     now = [0]
     stand_in_devices(monkeypatch, now)
     model, x = nn.Linear(4, 4).requires_grad_(needs_gradient), torch.randn(2, 4)

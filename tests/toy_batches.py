@@ -57,6 +57,13 @@ def batches() -> Iterator[Batch]:
     yield Batch("more.float32.forward", "more.float32", "infer", samples(plus, shifted), shapes=("static",))
 
 
+def in_eager_by_design(backend: Callable[..., Any]) -> Callable[..., Any]:
+    """A backend that is eager but for one fault."""
+    backend.runs_in_eager = True  # type: ignore[attr-defined]
+    return backend
+
+
+@in_eager_by_design
 def wrong_in_difference(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """Every subtraction is off by a hundredth."""
     for node in gm.graph.nodes:
@@ -66,6 +73,7 @@ def wrong_in_difference(gm: fx.GraphModule, example_inputs: Sequence[object]) ->
     return gm.forward
 
 
+@in_eager_by_design
 def refuses_sort(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """A backend that declines what it cannot sort."""
     if "sort" in gm.code:

@@ -13,13 +13,14 @@ from dataclasses import replace
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.autograd.graph import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.autograd.partition import viewed
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected, Unsupported
 from compiler.ir.captured import Captured, as_node
-from compiler.ir.roles import CallInput, Gradient, OutputRole, Program, Shared, Tangent
+from compiler.ir.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from compiler.ir.strides import has_symbols
 from compiler.ir.trace import HELD, Trace
 from compiler.torch_compat import holders_of
@@ -35,7 +36,7 @@ def differentiate(captured: Captured) -> Program:
         values = [captured.returned[role] for role in roles]
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
         through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
-        _mark_held(trace, values)
+        frees = _mark_held(trace, values)
         as_given = [trace.node_of(tangent) for tangent in tangents]
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
         after = {role: as_node(trace, value) for role, value in captured.returned.items()}
@@ -47,6 +48,7 @@ def differentiate(captured: Captured) -> Program:
         signature,
         inputs=(*signature.inputs, *(Tangent(role) for role in roles)),
         outputs=(*signature.outputs, *gradients),
+        effects=(*signature.effects, *frees),
     )
     return Program(trace.finish([*forward.values(), *gradients.values()]), joint)
 
@@ -104,18 +106,22 @@ def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None
             pending.extend((parent, False) for parent in parents if parent not in masks)
 
 
-def _mark_held(trace: Trace, values: Sequence[object]) -> None:
+def _mark_held(trace: Trace, values: Sequence[object]) -> tuple[Freed, ...]:
     """Marks the inputs, and their views, that eager's autograd saves: gradients of gradients may read them, and to
-    write them before backward is an error, whatever our own backward reads."""
-    for saved in _saved_by(values):
-        node = trace.known_node_of(saved)
-        if node is not None and viewed(node).op == "placeholder":
-            node.meta[HELD] = True
+    write them before backward is an error, whatever our own backward reads. Whether anything is saved is an effect; so
+    is a write through a view, of which a backward frees the function."""
+    nodes = list(_nodes_behind(values))
+    frees = any(node.name().endswith("::CopySlices") for node in nodes)
+    for saved in _saved_by(nodes):
+        frees = True
+        source = trace.known_node_of(saved)
+        if source is not None and viewed(source).op == "placeholder":
+            source.meta[HELD] = True
+    return (Freed(),) if frees else ()
 
 
-def _saved_by(values: Sequence[object]) -> Iterator[torch.Tensor]:
-    """The tensors that the nodes behind some values have saved; not what a hook has packed, of which only the hook
-    knows what it stands for."""
+def _nodes_behind(values: Sequence[object]) -> Iterator[Node]:
+    """Autograd's nodes that backward goes through, each once."""
     seen: set[object] = set()
     pending = [value.grad_fn for value in values]  # type: ignore[attr-defined]
     while pending:
@@ -124,6 +130,13 @@ def _saved_by(values: Sequence[object]) -> Iterator[torch.Tensor]:
             continue
         seen.add(node)
         pending.extend(parent for parent, _ in node.next_functions)
+        yield node
+
+
+def _saved_by(nodes: Iterable[Node]) -> Iterator[torch.Tensor]:
+    """The tensors that nodes of autograd have saved; not what a hook has packed, of which only the hook knows what it
+    stands for."""
+    for node in nodes:
         for name in _saving_attributes(node.__class__):
             with suppress(RuntimeError):  # nothing is left of it
                 held = (getattr(saved, "data", None) for saved in pytree.tree_leaves(getattr(node, name)))
@@ -142,6 +155,8 @@ def _gradients(
     tangents: list[torch.Tensor],
     through: dict[CallInput | Shared, frozenset[OutputRole]],
 ) -> dict[OutputRole, fx.Node]:
+    if not leaves:
+        raise Unsupported("the program makes a result that requires a gradient of nothing that it is given")
     try:
         with by_itself(), _copied_where_others_receive(leaves.values()):
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
@@ -150,7 +165,8 @@ def _gradients(
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
-        raise Unsupported(f"its backward fails, as eager's will when it is asked for: {error}") from error
+        said = f"its backward fails, as eager's will when it is asked for: {error}"
+        raise Unexpected(said, in_backward=True) from error
     pairs = [(role, grad) for role, grad in zip(leaves, grads, strict=True) if grad is not None]
     return {Gradient(role, through[role]): trace.node_of(grad) for role, grad in pairs}
 

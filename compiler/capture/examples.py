@@ -7,6 +7,7 @@ program_of(gm, [x, 3])                          the same graph, and that `n` is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import getitem
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler.capture.inputs import fake_mode_of, has_same_bits
 from compiler.errors import Unsupported
-from compiler.ir.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.offsets import begins, divisor_of
+from compiler.ir.roles import Begins, Program, Signature, UserInput, UserOutput
 from compiler.ir.strides import SYMBOLIC
+from compiler.ir.trace import is_view
 
 
 def program_of(gm: fx.GraphModule, examples: Sequence[object]) -> Program:
@@ -92,11 +95,35 @@ def _numbers(program: Program) -> Iterator[tuple[int, object]]:
             yield position, node.meta["val"]
 
 
-def why_not_same(fakes: Sequence[object], args: Sequence[object], numbers: Mapping[int, object]) -> str:
-    """Why a graph that was built for these fakes and numbers is not for some arguments; "" if it is."""
+def read_offsets(program: Program) -> tuple[Begins, ...]:
+    """What the graph relies on of where its inputs begin in their storages."""
+    divisors: dict[fx.Node, set[int]] = {}
+    for node in (node for node in program.module.graph.nodes if node.op == "call_function"):
+        divisor = divisor_of(node.target, *fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"]))
+        if divisor is not None:
+            divisors.setdefault(_viewed(node.args[0]), set()).add(divisor)
+    pairs = list(zip(program.signature.inputs, program.placeholders, strict=True))
+    given: Any = ((role, node.meta["val"].storage_offset(), divisors[node]) for role, node in pairs if node in divisors)
+    return tuple(each for role, offset, relied in given for each in begins(role, offset, relied))
+
+
+def _viewed(node: Any) -> fx.Node:
+    """What a chain of views begins with."""
+    while isinstance(node.args[0] if node.args else None, fx.Node) and (node.target is getitem or is_view(node)):
+        node = node.args[0]
+    return node  # type: ignore[no-any-return]
+
+
+def why_not_same(
+    fakes: Sequence[object], args: Sequence[object], numbers: Mapping[int, object], offsets: Sequence[Begins] = ()
+) -> str:
+    """Why a graph that was built for these fakes, numbers and offsets is not for some arguments; "" if it is."""
     for position, number in numbers.items():
         if args[position] != number:
             return f"input {position} is {args[position]} where the graph was compiled for {number}"
     if not has_same_bits(fakes, args):
         return "an input is lazily conjugated or negated as none was that the graph was compiled for"
+    for each in offsets:
+        if not each.holds(args[each.of.index]):  # type: ignore[arg-type]
+            return f"input {each.of.index} begins elsewhere in its storage than the graph was compiled for"
     return ""

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
@@ -19,10 +26,12 @@ from compiler.capture.user_kernels import record_launch as record_launch  # whic
 from compiler.capture.warned import warned
 from compiler.capture.whole import interpolation_whole
 from compiler.capture.written_out import WrittenOut
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected, Unsupported
 from compiler.ir.captured import Captured
 from compiler.ir.in_place import version
+from compiler.ir.offsets import begins
 from compiler.ir.roles import (
+    Begins,
     Bump,
     CallInput,
     Detach,
@@ -42,13 +51,28 @@ from compiler.ir.strides import extent, overlaps_itself
 from compiler.ir.trace import Trace
 from compiler.torch_compat import Decompositions
 
+ONLY_DATA_TELLS = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+"""What torch raises for a program that cannot be run on tensors without data."""
+
+LIMITS_OF_RECORDING = {
+    "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
+    "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
+}
+"""Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """An input on the tape: `leaf` is what gradients are taken of, `argument` what the program was given.
 
-    `version`, `storage` and `required_grad` are what the argument had before the program ran; `history` is what `root`
-    had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
+    `version`, `storage`, `offset` and `required_grad` are what the argument had before the program ran; `history` is
+    what `root` had: the argument itself, or the memory that it shares with other inputs, of which it is a view.
     """
 
     role: CallInput
@@ -56,6 +80,7 @@ class Bound:
     argument: torch.Tensor
     version: int
     storage: int
+    offset: int | torch.SymInt
     required_grad: bool
     history: object
     root: torch.Tensor
@@ -63,9 +88,9 @@ class Bound:
 
     @staticmethod
     def of(role: CallInput, leaf: torch.Tensor, argument: torch.Tensor, root: torch.Tensor, is_shared: bool) -> Bound:
-        storage = argument.untyped_storage()._cdata
-        grad = argument.requires_grad
-        return Bound(role, leaf, argument, version(argument), storage, grad, history_of(root), root, is_shared)
+        storage, offset = argument.untyped_storage()._cdata, argument.storage_offset()
+        grad, history = argument.requires_grad, history_of(root)
+        return Bound(role, leaf, argument, version(argument), storage, offset, grad, history, root, is_shared)
 
 
 def capture(call: Call, decompositions: Decompositions) -> Captured:
@@ -89,7 +114,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
                 trace.take(one.argument)
         grad_mode = torch.is_grad_enabled()
         with warned() as warnings:
-            results = _run(call, flat)
+            results = _run(trace, call, flat)
         trace.mark_refusals()
         _check_gradients(bound, results)
         for node in trace.graph.nodes:
@@ -105,15 +130,25 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         return captured
 
 
-def _run(call: Call, arguments: list[object]) -> list[object]:
-    """Raises: Unsupported with the program's own error, which eager will raise if it is one of the program."""
+def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
+    """Raises: Unexpected with the program's own error, which eager will raise if it is one of the program; Unsupported
+    for a program that no fake tensors can run."""
     try:
-        with UserCalls(), WrittenOut():
+        with UserCalls(), WrittenOut(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise
+    except ONLY_DATA_TELLS as error:
+        raise Unsupported(f"recording it needs its data: {type(error).__name__}: {error}") from error
     except Exception as error:
-        raise Unsupported(f"recording it failed with {type(error).__name__}: {error}") from error
+        if (limit := _limit_of(error)) is not None:
+            raise Unsupported(f"{limit}: {error}") from error
+        raise Unexpected(f"recording it failed with {type(error).__name__}: {error}") from error
+
+
+def _limit_of(error: Exception) -> str | None:
+    """The limit that torch's own recording tells of by an error, if it is one."""
+    return next((limit for part, limit in LIMITS_OF_RECORDING.items() if part in str(error)), None)
 
 
 def _check_gradients(bound: Sequence[object], results: Sequence[object]) -> None:
@@ -252,6 +287,7 @@ def _sign(
         *aliases.restrides({one.role: one.argument for one in bound}),
         *_detached(bound),
         *(bump for bump in bumps if bump.by),
+        *_relied_on(trace, bound),
         *ambient,
     ]
     made = aliases.results(results)
@@ -266,6 +302,12 @@ def _sign(
     own = [one for one in bound if one.required_grad and not one.is_shared]
     leaves |= {one.role: one.leaf for one in own if one.leaf.requires_grad}
     return Captured(trace, signature, leaves, returned, tuple(one.argument for one in bound))
+
+
+def _relied_on(trace: Trace, bound: Sequence[Bound]) -> Iterator[Begins]:
+    """What the call relies on of where its inputs begin in their storages."""
+    for one in bound:
+        yield from begins(one.role, one.offset, trace.divisors_of(one.argument))
 
 
 def _check_kept(trace: Trace, one: Bound) -> None:

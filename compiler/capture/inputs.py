@@ -42,7 +42,8 @@ class Call:
     a call that is specialised to them is compiled for no other.
 
     `frozen` are the positions of tensors that require no grad, where whoever calls may not notice that they do later;
-    `current` is the GPU that is the current one, where the call makes something there.
+    `current` is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in
+    eager where the call does.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -53,6 +54,7 @@ class Call:
     constants: tuple[object, ...] | None = None
     frozen: tuple[int, ...] = ()
     current: int | None = None
+    nodes: int = 1
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from compiler.capture.overlap import is_alias
 from compiler.errors import ExportError
 
 Contents = tuple[Any, Any]
@@ -161,10 +162,9 @@ def _write_assigned(
     if not changed:
         return results
     old: dict[str, torch.Tensor] = {name: given[name] for name in changed}  # type: ignore[misc]
-    storages = {value.untyped_storage()._cdata for value in old.values()}
 
     def kept(value: torch.Tensor) -> torch.Tensor:
-        return value.clone() if value.untyped_storage()._cdata in storages else value
+        return value.clone() if any(is_alias(value, each) for each in old.values()) else value
 
     results = pytree.tree_map_only(torch.Tensor, kept, results)
     with torch.no_grad():

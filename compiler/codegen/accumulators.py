@@ -32,6 +32,14 @@ def operator_of(op: str, dtype: torch.dtype) -> Operator:
     return Operator(_extreme(dtype, op == "max"), f"{{0}} = m::{name}({{1}}, {{0}})", name)
 
 
+def scan_step(op: str, dtype: torch.dtype, total: str, value: str) -> str:
+    """The statement that takes the next value of a scan in. Of two that are equal, as zeros of either sign are, eager's
+    extremum so far is the later one."""
+    if op in ("max", "min"):
+        return f"{total} = m::{op}imum({total}, {value});"
+    return operator_of(op, dtype).take.format(total, value) + ";"
+
+
 def _extreme(dtype: torch.dtype, lowest: bool) -> str:
     if dtype.is_floating_point:
         return constant(float("-inf") if lowest else float("inf"), torch.float32 if dtype in HALVES else dtype)

@@ -28,12 +28,14 @@ from compiler.capture.overlap import is_alias, pairs_of
 from compiler.ir.number_range import number_inputs, number_limit, zero_inputs
 from compiler.ir.roles import (
     Base,
+    Begins,
     Buffer,
     Bump,
     CallInput,
     Constant,
     Detach,
     Effect,
+    Freed,
     Gradient,
     GradMode,
     GraphCall,
@@ -128,6 +130,7 @@ class Source:
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, object] = field(default_factory=dict)
     is_grad_off: bool = False
+    pieces: dict[tuple[str, str, bool], tuple[str, set[int]]] = field(default_factory=dict)
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -249,6 +252,9 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     source.line(0, "def call(args):")
     if needs.is_guarded:
         _emit_overlap(source, program)
+    for effect in signature.effects if needs.is_guarded else ():
+        if isinstance(effect, Begins):
+            source.line(1, f"if {_begins_elsewhere(effect)}: return elsewhere(args)")
     if numbers := number_inputs(program):
         limit = number_limit(program, numbers)
         test = " and ".join(f"-{limit} <= args[{position}] <= {limit}" for position in numbers)
@@ -339,6 +345,12 @@ def _emit_overlap(source: Source, program: Program) -> None:
         alias = source.bind("is_alias", is_alias)
         test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
     source.line(1, f"if {test}: return elsewhere(args)")
+
+
+def _begins_elsewhere(effect: Begins) -> str:
+    """The test of an input that begins where the call was not recorded for."""
+    remainder = "" if effect.divisor is None else f" % {effect.divisor}"
+    return f"args[{effect.of.index}].storage_offset(){remainder} != {effect.offset}"
 
 
 def _needed(signature: Signature) -> set[int]:
@@ -598,12 +610,41 @@ def _emit_view(source: Source, index: int, view: View, names: Mapping[int, str])
             text = name_of(view.of)
         case _:
             text = _kept(view.of)
-    for step in view.how:
-        text = _step_text(source, text, step)
     name = _result_name(index)
     guard = "" if view.is_in_grad_mode else source.unrecorded()
+    for place, step in enumerate(view.how):
+        text = _step_text(source, text, step)
+        if step.item is not None:
+            item = _Piece(index, place, step.item, is_last=place + 1 == len(view.how))
+            text = _piece(source, guard, text, item, view.is_early)
     source.line(1, f"{guard}{name} = {text}")
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The piece `item` of what the step `place` of a result's view gives; `is_last` where the result is this piece."""
+
+    result: int
+    place: int
+    item: int
+    is_last: bool
+
+
+def _piece(source: Source, guard: str, call: str, piece: _Piece, is_early: bool) -> str:
+    """The text of one of the pieces that a call gives.
+
+    Results that are pieces of one tensor come of one call, as in eager: autograd then puts their gradients side by
+    side, where those of two calls would be added, each among zeros.
+    """
+    key = guard, call, is_early
+    name, taken = source.pieces.get(key, ("", set[int]()))
+    if not name or (piece.is_last and piece.item in taken):  # two results are never one object
+        name, taken = source.pieces[key] = f"pieces_{piece.result}_{piece.place}", set()
+        source.line(1, f"{guard}{name} = {call}")
+    if piece.is_last:
+        taken.add(piece.item)
+    return f"{name}[{piece.item}]"
 
 
 def _result_name(index: int) -> str:
@@ -611,19 +652,18 @@ def _result_name(index: int) -> str:
 
 
 def _step_text(source: Source, value: str, step: ViewStep) -> str:
-    """One step of a view's chain; as a method of the tensor where it has one, which costs a third of the operator."""
+    """One step of a view's chain, all pieces that it gives. A method of the tensor costs a third of the operator."""
     given: Sequence[object] = step.arguments
     if step.target in SPREAD and len(given) == 1 and isinstance(given[0], (list, tuple)) and given[0]:
         given = given[0]
     arguments = ", ".join(_argument(source, argument) for argument in given)
-    item = f"[{step.item}]" if step.item is not None else ""
     if step.target == "data":
         return f"{value}.data"
     method = METHODS.get(step.target)
     if method is not None:
-        return f"{value}.{method}({arguments}){item}"
+        return f"{value}.{method}({arguments})"
     operator = source.bind(str(step.target).removesuffix(".default").replace(".", "_"), step.target)
-    return f"{operator}({value}{', ' if arguments else ''}{arguments}){item}"
+    return f"{operator}({value}{', ' if arguments else ''}{arguments})"
 
 
 def _argument(source: Source, value: object) -> str:
@@ -656,6 +696,8 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
             source.line(2, f"{name} = args[{place}]")
     kept = [f"{copied}({name})" if name in written else name + ".data" * (name in unchecked) for name in tensors]
     anchor = ["anchor"] * roots.is_anchored
+    if not tensors and not anchor and _is_freed(forward):
+        kept = [source.bind("freed", torch.empty(0))]
     if anchor:
         are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
         source.line(2, f"anchor = None if {are_leaves} else {source.bind('new_anchor', new_anchor)}()")
@@ -676,6 +718,11 @@ def _emit_forward_half(source: Source, forward: Program, backward: Program, need
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
+
+
+def _is_freed(forward: Program) -> bool:
+    """Whether a second backward is an error, though nothing is saved for the first."""
+    return any(isinstance(effect, Freed) for effect in forward.signature.effects)
 
 
 def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) -> None:
@@ -807,6 +854,8 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, nee
         batched = [f"{source.bind('in_batch', in_batch)}()"]
         batched += [f"{source.bind('is_batch', is_batch)}({name})" for name in names if _is_elsewhere(backward)]
         source.line(2, f"if {' or '.join(batched)}: return recorded_backward({tangents})")
+        if _is_freed(forward) and not saved_names(forward)[0]:
+            source.line(2, "ctx.saved_tensors  # raises, if they were freed")
         nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
         source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
         if len(names) > 1:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from compiler.codegen import affine
-from compiler.codegen.accumulators import Accumulator, operator_of
+from compiler.codegen.accumulators import Accumulator, scan_step
 from compiler.codegen.expr import C_TYPES, call, cast, constant
 from compiler.codegen.narrow import narrowed
 from compiler.codegen.nest import (
@@ -163,8 +163,8 @@ class Values:
             self.writer.check(self.value(expr.condition), bit)
             return self.value(expr.expr)
         if isinstance(expr, Scan):
-            total, operator = self.totals[id(expr)], operator_of(expr.op, expr.dtype)
-            self.writer.line(operator.take.format(total, self.value(expr.body)) + ";")
+            total = self.totals[id(expr)]
+            self.writer.line(scan_step(expr.op, expr.dtype, total, self.value(expr.body)))
             return total
         name, text = self.fresh("t"), self._text(expr)
         self.writer.line(f"const {C_TYPES[expr.dtype]} {name} = {text};")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected
 from compiler.ir.loops import Call, Const, Expr
 
 C_TYPES: dict[torch.dtype, str] = {
@@ -230,7 +230,7 @@ def cast(text: str, source: torch.dtype, target: torch.dtype, is_made: bool = Fa
 def call(expr: Call, operands: Sequence[str]) -> str:
     """The text of one operator over the texts of its operands.
 
-    Raises: Unsupported for an operator or operand type that has no entry, and for integer division by the constant 0.
+    Raises: Unexpected for an operator or operand type that has no entry, and for integer division by the constant 0.
     """
     if expr.op == "where":
         return f"{operands[0]} ? {operands[1]} : {operands[2]}"
@@ -238,7 +238,7 @@ def call(expr: Call, operands: Sequence[str]) -> str:
     if dtype in HALVES:
         return _call_in_float(expr, operands)
     if expr.op not in table_of(dtype):
-        raise Unsupported(f"assay: C++ has no operator {expr.op!r} on {dtype}; the lowering must leave it to ATen")
+        raise Unexpected(f"assay: C++ has no operator {expr.op!r} on {dtype}; the lowering must leave it to ATen")
     return _special(expr, operands) or table_of(dtype)[expr.op].format(*operands)
 
 
@@ -246,7 +246,7 @@ def _call_in_float(expr: Call, operands: Sequence[str]) -> str:
     wide = [cast(text, arg.dtype, torch.float32) for text, arg in zip(operands, expr.args, strict=True)]
     text = table_of(torch.float32).get(expr.op)
     if text is None:
-        raise Unsupported(f"assay: C++ has no operator {expr.op!r} on {expr.args[0].dtype}")
+        raise Unexpected(f"assay: C++ has no operator {expr.op!r} on {expr.args[0].dtype}")
     inner = torch.float32 if expr.dtype in HALVES else expr.dtype
     return cast(text.format(*wide), inner, expr.dtype)
 
@@ -267,7 +267,7 @@ def _integer_division(op: str, operands: Sequence[str], divisor: Expr) -> str | 
     if not isinstance(divisor, Const):
         return None
     if divisor.value == 0:
-        raise Unsupported(f"assay: {op} by the constant 0: eager raises, and so must the lowering")
+        raise Unexpected(f"assay: {op} by the constant 0: eager raises, and so must the lowering")
     if divisor.value == -1:  # the machine traps on the least integer / -1
         return f"-{operands[0]}" if op in ("floordiv_int", "truncdiv_int") else "0"
     return None

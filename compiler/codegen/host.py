@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands, symbols
 from compiler.ir.loops import (
     Allocate,
@@ -276,7 +276,7 @@ class _Emitter:
             return self.objects[id(step.target)]
         text = DIRECT.get(step.target) or target_text(step.target)
         if text is None:
-            raise Unsupported(f"assay: node {step.name} calls {step.target!r}, which no generated code can name")
+            raise Unexpected(f"assay: node {step.name} calls {step.target!r}, which no generated code can name")
         return self.bind(text)
 
     def binding(self, text: str, name: str) -> str:
@@ -307,7 +307,7 @@ class _Emitter:
         return name
 
     def argument(self, value: Any) -> str:
-        """An argument as a Python expression. Raises: Unsupported for an object that has no literal."""
+        """An argument as a Python expression. Raises: Unexpected for an object that has no literal."""
         if isinstance(value, Ref):
             return value.name
         if isinstance(value, Index):
@@ -324,7 +324,10 @@ class _Emitter:
         return self.literal(value)
 
     def symbolic(self, value: torch.SymInt) -> str:
-        raise Unsupported(f"assay: the size {value} reached the host function without a name")
+        """A size that a guard has made a number of since it was recorded. Raises: Unexpected for any other."""
+        if (known := value.node.maybe_as_int()) is not None:
+            return str(known)
+        raise Unexpected(f"assay: the size {value} reached the host function without a name")
 
     def literal(self, value: Any) -> str:
         if id(value) in self.objects:
@@ -337,7 +340,7 @@ class _Emitter:
             return repr(value)
         if isinstance(value, torch._ops.OpOverload) and (text := target_text(value)) is not None:
             return self.bind(text)
-        raise Unsupported(f"assay: the constant {value!r} has no literal in generated code")
+        raise Unexpected(f"assay: the constant {value!r} has no literal in generated code")
 
 
 def _is_large(step: Allocate) -> bool:

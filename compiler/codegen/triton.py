@@ -61,10 +61,11 @@ from compiler.codegen.triton_tiles import (
     parenthesized,
     peak_of,
     register_type,
+    scan_join_name,
     sum_of_moment,
 )
 from compiler.codegen.twins import Twins, launcher_text, twins_of
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected
 from compiler.ir.devices import LEAST, LEAST_OF_BFLOAT16, least_capability
 from compiler.ir.failures import FAILURES
 from compiler.ir.index import Index, Int, Symbol, product
@@ -136,7 +137,7 @@ def emit_programs(
     read 16 bytes at a time. `change` is how tiles differ from those that the sizes give. A kernel that says its tiles
     itself is one program, whatever these are.
 
-    Raises: Unsupported for an operator that Triton has no text for.
+    Raises: Unexpected for an operator that Triton has no text for.
     """
     if kernel.tiles is not None:
         return (product_program(kernel, kernel.tiles, is_wide),)
@@ -757,7 +758,7 @@ class _Emitter:
             return place, (f"tl.store({pointer}, {value}{masked})",)
         if store.mode == "accumulate" and dtype in ATOMIC:
             return place, (f'tl.atomic_add({pointer}, {value}{masked}, sem="relaxed")',)
-        raise Unsupported(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
+        raise Unexpected(f"assay: Triton has no {store.mode} of {dtype} in one element; it must be left to ATen")
 
     def _edge_at(self, place: Place, access: Access) -> Edge | None:
         """How the rows lie that an access goes along, where it is not 16 bytes at a time as it stands."""
@@ -920,7 +921,7 @@ class _Emitter:
         start = identity_of(expr.op, expr.dtype)
         value = self._masked(self._value(self._converted(expr), place), place, expr)
         given = self._new(place, value)
-        join = join_name(expr.op, expr.dtype)
+        join = scan_join_name(expr.op, expr.dtype)
         scanned = f"tl.cumsum({given}, 1)" if expr.op == "sum" else f"tl.associative_scan({given}, 1, {join})"
         if place.tile.way != "steps":
             begins_at_zero = expr.op == "sum" and expr.dtype.is_floating_point  # and so -0 becomes 0

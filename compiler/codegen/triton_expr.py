@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from compiler.codegen.expr import COMPARISONS, HALVES
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected
 from compiler.ir.loops import Call, Const
 
 TYPES: dict[torch.dtype, str] = {
@@ -211,13 +211,13 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
 def call(expr: Call, operands: Sequence[str], is_narrow: bool = False) -> str:
     """The text of one operator over the names of its operands; with `is_narrow` it may be as exact as halves are.
 
-    Raises: Unsupported for an operator or operand type that has no entry.
+    Raises: Unexpected for an operator or operand type that has no entry.
     """
     if expr.op == "where":
         return f"tl.where({', '.join(operands)})"
     dtype = expr.args[0].dtype
     if not is_supported(expr.op, dtype):
-        raise Unsupported(f"assay: Triton has no operator {expr.op!r} on {dtype}; the lowering must leave it to ATen")
+        raise Unexpected(f"assay: Triton has no operator {expr.op!r} on {dtype}; the lowering must leave it to ATen")
     if dtype in HALVES:
         wide = [cast(text, arg.dtype, torch.float32) for text, arg in zip(operands, expr.args, strict=True)]
         inner = torch.float32 if expr.dtype in HALVES else expr.dtype

@@ -203,6 +203,17 @@ def joined_min(a, b):
 
 
 @triton.jit
+def scanned_max(a, b):
+    """The greater of what came so far and what comes next; of two that are equal, zeros of either sign, the later."""
+    return tl.where(a != a, a, tl.where(a > b, a, b))
+
+
+@triton.jit
+def scanned_min(a, b):
+    return tl.where(a != a, a, tl.where(a < b, a, b))
+
+
+@triton.jit
 def joined_max_int(a, b):
     return tl.maximum(a, b)
 

@@ -22,7 +22,7 @@ from compiler.codegen import triton_expr, triton_index
 from compiler.codegen.expr import HALVES
 from compiler.codegen.identifiers import with_identifiers
 from compiler.codegen.triton_tiles import Program, parenthesized
-from compiler.errors import Unsupported
+from compiler.errors import Unexpected
 from compiler.ir.index import Index, Int, coefficient
 from compiler.ir.loops import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Tiles
 from compiler.ir.rewrite import free_variables, nodes
@@ -71,12 +71,12 @@ def product_in(kernel: Kernel) -> Product | None:
 def product_program(kernel: Kernel, tiles: Tiles, is_wide: bool = False) -> Program:
     """The program of a product. With `is_wide` indices have 64 bits.
 
-    Raises: Unsupported for a kernel that is no product, or an operator that Triton has no text for.
+    Raises: Unexpected for a kernel that is no product, or an operator that Triton has no text for.
     """
     renamed = with_identifiers(kernel, _identifier)
     product = product_in(renamed)
     if product is None:
-        raise Unsupported(f"assay: kernel {kernel.name} has tiles of a product, and is none of halves of known sizes")
+        raise Unexpected(f"assay: kernel {kernel.name} has tiles of a product, and is none of halves of known sizes")
     return _Emitter(renamed, product, tiles, is_wide).run()
 
 
@@ -208,7 +208,7 @@ class _Emitter:
         for store, value in made:
             dtype = self.dtypes[store.buffer]
             if store.mode != "write":
-                raise Unsupported(f"assay: Triton has no {store.mode} beside a product; it must be left to a kernel")
+                raise Unexpected(f"assay: Triton has no {store.mode} beside a product; it must be left to a kernel")
             pointer = f"{store.buffer} + {parenthesized(self._index(store.index, scope))}"
             value = f"{value}.to(tl.uint8)" if dtype is torch.bool else value
             if not axes <= self._names(store.index) & self._free(store.expr):
@@ -251,7 +251,7 @@ class _Emitter:
                 text = self._index(index, scope)
                 whole = parenthesized(text) if self._names(index) else f"tl.full((), {text}, tl.int64)"
                 return self._new(scope, f"{whole}.to({triton_expr.TYPES[dtype]})")
-        raise Unsupported(f"assay: a product has no {type(expr).__name__} beside it; it must be left to a kernel")
+        raise Unexpected(f"assay: a product has no {type(expr).__name__} beside it; it must be left to a kernel")
 
     def _new(self, scope: _Scope, text: str) -> str:
         name = f"v{self.count}"
@@ -284,5 +284,5 @@ class _Emitter:
 
 def _number(extent: Index) -> int:
     if not isinstance(extent, Int):
-        raise Unsupported(f"assay: a product by tiles has known sizes, and {extent} is none")
+        raise Unexpected(f"assay: a product by tiles has known sizes, and {extent} is none")
     return extent.value

@@ -260,6 +260,11 @@ def join_name(op: str, dtype: torch.dtype) -> str:
     return f"m.joined_{op}{'' if dtype.is_floating_point or op not in ('max', 'min') else '_int'}"
 
 
+def scan_join_name(op: str, dtype: torch.dtype) -> str:
+    """What joins two neighbouring parts of a scan."""
+    return f"m.scanned_{op}" if dtype.is_floating_point and op in ("max", "min") else join_name(op, dtype)
+
+
 def joined_results(expr: Reduce, a: str, b: str) -> str:
     """Two results of a reduction as one."""
     if expr.op in ("any", "all"):

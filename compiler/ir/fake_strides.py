@@ -270,7 +270,8 @@ def as_run(
     if len(real) != len(made):
         return result
     is_elementwise = _is_elementwise(func)
-    right = [_as_real(*pair, tracer, mode, is_elementwise) for pair in zip(made, real, strict=True)]
+    like = [] if is_elementwise else [each for each in pytree.tree_leaves(operands) if isinstance(each, torch.Tensor)]
+    right = [_as_real(*pair, tracer, mode, is_elementwise, like) for pair in zip(made, real, strict=True)]
     return type(result)(right) if isinstance(result, tuple | list) else right[0]
 
 
@@ -293,15 +294,16 @@ def _run_alike(func: torch._ops.OpOverload, operands: object) -> list[object]:
 
 
 def _as_real(
-    result: object, real: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode, is_elementwise: bool
-) -> object:
+    result: object, real: object, tracer: PythonKeyTracer, mode: FunctionalTensorMode, is_elementwise: bool,
+    like: Sequence[torch.Tensor],
+) -> object:  # fmt: skip
     if not isinstance(result, FunctionalTensor) or not isinstance(real, torch.Tensor):
         return result
     if real.shape != tuple(hints(result.shape)):
         return result  # another size follows from what the memory holds
     if real.stride() == tuple(hints(result.stride())) and not _is_view(result, tracer):
         return result
-    strides = real.stride() if _is_known(result) else _following(result.shape, real)
+    strides = real.stride() if _is_known(result) else _following(result.shape, real) or _kept(like, real)
     if strides is not None:
         return _put(result, result.shape, strides, tracer, mode)
     if is_elementwise:
@@ -324,6 +326,14 @@ def _following(shape: Sequence[int | torch.SymInt], real: torch.Tensor) -> Seque
     for dim in inner_first:
         strides[dim], step = step, step * shape[dim]
     return strides if tuple(hints(strides)) == real.stride() else None
+
+
+def _kept(operands: Sequence[torch.Tensor], real: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
+    """The strides of the first operand of a tensor's size that lies as it does, as `index_put` keeps those of its
+    first; None where none does."""
+    wanted = list(real.shape), list(real.stride())
+    alike = (each for each in operands if (hints(each.shape), hints(each.stride())) == wanted)
+    return next((each.stride() for each in alike), None)
 
 
 def _is_degenerate(value: object) -> bool:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
-from compiler.ir.in_place import shares_version
+from compiler.ir.in_place import shares_version, version
 from compiler.ir.strides import may_overlap
 
 Arguments = dict[str, Any]
@@ -55,7 +55,7 @@ def seen_before(
     written = dict(written_arguments(func, given))
     if is_operator:
         check_bases(func, list(written.values()))
-    versions = {name: value._version for name, value in written.items()}
+    versions = {name: version(value) for name, value in written.items()}
     parts = {name: inner_of(value) for name, value in written.items()} if is_operator else {}
     hidden = frozenset(name for name in parts if _is_hidden(written[name], inputs))
     return Seen(func, given, versions, parts, hidden, next(iter(reversed(graph.nodes)), None))

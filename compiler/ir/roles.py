@@ -9,6 +9,7 @@
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
                 | Inference() | Layout(of, strides, offset) | Warned(message, category, filename, line)
+                | Begins(of, offset, divisor)
 
 The calling convention, the write-back of mutations, the replay of aliases, the saved tensors and the gradients
 are all read off the signature; nothing counts offsets. The index of a call input is its position in the call.
@@ -249,7 +250,28 @@ class Warned:
     line: int
 
 
-Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Eager's graph of the call saves tensors, which a backward frees: to go back again without `retain_graph` raises,
+    though our own backward may save none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """The call is for an input that begins so many elements behind its storage; with a `divisor`, for one that begins
+    so many behind a multiple of that."""
+
+    of: CallInput
+    offset: int
+    divisor: int | None = None
+
+    def holds(self, value: torch.Tensor) -> bool:
+        """Whether an input begins so."""
+        begins = value.storage_offset()
+        return (begins if self.divisor is None else begins % self.divisor) == self.offset
+
+
+Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed
 CallInput: TypeAlias = UserInput | Parameter | Buffer
 InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
 OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token

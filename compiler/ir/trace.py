@@ -30,6 +30,7 @@ from torch.fx.experimental.proxy_tensor import (
 from torch.utils import _pytree as pytree
 
 from compiler.errors import Unsupported
+from compiler.ir.offsets import OffsetsRead
 from compiler.ir.strides import SYMBOLIC, Symbolic
 from compiler.ir.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
 from compiler.ir.watch import Restrided, Watching
@@ -114,7 +115,15 @@ class Trace:
 
     def take(self, argument: torch.Tensor) -> None:
         """From here on, `argument` is known to be what the program is given."""
-        self._functional_mode.inputs.append(argument)
+        self._functional_mode.take(argument)
+
+    def noting_offsets(self) -> OffsetsRead:
+        """While it is entered, it is noted where the program itself asks where an input begins."""
+        return OffsetsRead(self._functional_mode.note_offset, self._functional_mode.refuse_storage)
+
+    def divisors_of(self, argument: torch.Tensor) -> frozenset[int]:
+        """What the program has relied on so far of where an input begins (`ir/offsets.py`)."""
+        return frozenset(self._functional_mode.divisors[argument.untyped_storage()._cdata])
 
     def own(self, value: torch.Tensor, owner: object) -> None:
         """From here on, writes through `value` and its views are counted for `owner`."""

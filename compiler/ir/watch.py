@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir import fake_strides, mutating
 from compiler.ir.mutating import inner_of, written_by
+from compiler.ir.offsets import EXACTLY, divisor_of
 from compiler.ir.refusals import refuse_call
 from compiler.ir.shared_bytes import share_a_byte
 from compiler.ir.strides import extent, has_symbols, hint, hints, is_known, may_overlap, order, overlaps_itself, placed
@@ -87,7 +88,8 @@ class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
     `tracer` is what it records into, `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
-    the writes through it and its views are counted for that owner.
+    the writes through it and its views are counted for that owner. `divisors` says, by the storages of inputs, what
+    the program relies on of where they begin (`ir/offsets.py`).
     """
 
     supports_higher_order_operators = True  # which are refused, by name
@@ -97,6 +99,7 @@ class Watching(FunctionalTensorMode):
         self.tracer = tracer
         self.inputs: list[torch.Tensor] = []
         self.writes: Counter[object] = Counter()
+        self.divisors: dict[int, set[int]] = {}
         self._restrided: dict[int, list[Restrided]] = {}
         self._owners: dict[int, object] = {}
         self._followed = Tensors()
@@ -105,6 +108,21 @@ class Watching(FunctionalTensorMode):
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
         self._random_state = _random_state()
+
+    def take(self, argument: torch.Tensor) -> None:
+        """From here on, `argument` is known to be what the program is given."""
+        self.inputs.append(argument)
+        self.divisors.setdefault(argument.untyped_storage()._cdata, set())
+
+    def note_offset(self, value: torch.Tensor, divisor: int = EXACTLY) -> None:
+        """The program relies on where a tensor begins, which matters if its memory is an input's."""
+        if value.layout is torch.strided and (known := self.divisors.get(value.untyped_storage()._cdata)) is not None:
+            known.add(divisor)
+
+    def refuse_storage(self, value: torch.Tensor) -> None:
+        """Raises: Unsupported for the storage of an input, of which a recording does not know the size."""
+        if value.layout is torch.strided and value.untyped_storage()._cdata in self.divisors:
+            raise Unsupported("the program asks for the storage of an input")
 
     def own(self, value: torch.Tensor, owner: object) -> None:
         self._owners[id(value)] = owner
@@ -135,8 +153,11 @@ class Watching(FunctionalTensorMode):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
         if not isinstance(func, torch._ops.OpOverload):
             return super().__torch_dispatch__(func, types, args, kwargs)
-        self._check(call)
+        with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
+            self._check(call)
         refuse_call(*call)
+        if (divisor := divisor_of(*call)) is not None:
+            self.note_offset(args[0], divisor)
         if has_registered_effect(func):
             return self._as_it_is(call)
         if not func._schema.is_mutable:
@@ -193,6 +214,8 @@ class Watching(FunctionalTensorMode):
             self._check_expanded(call)
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
+        elif func in OF_OTHER_ELEMENTS and is_relaid(args[0]):
+            func(_meta_of(args[0]), *args[1:])
         elif func is torch.ops.aten.as_strided.default:
             check_extent(args[0], args[1], args[2], args[3] if len(args) > 3 else None)
 
@@ -324,6 +347,8 @@ KEEP_LAYOUT = frozenset(
     }
 )
 """Operators whose result has the strides and the offset of their argument, gaps and all."""
+OF_OTHER_ELEMENTS = (torch.ops.aten.view_as_complex.default, torch.ops.aten.view.dtype)
+"""Views of several elements as one, which eager refuses where these do not lie at multiples of their number."""
 ASKS_LAYOUT = KEEP_LAYOUT | {torch.ops.aten.as_strided.default}
 
 
@@ -384,8 +409,9 @@ def is_relaid(value: torch.Tensor) -> bool:
 def _meta_of(value: torch.Tensor) -> torch.Tensor:
     """A tensor without elements that lies as eager's does."""
     with _disable_current_modes():
-        sizes, strides = hints(value.shape), hints(value.stride())
-        return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
+        sizes, strides, offset = hints(value.shape), hints(value.stride()), hint(value.storage_offset())
+        memory = torch.empty(max(offset + extent(sizes, strides), 0), dtype=value.dtype, device="meta")
+        return memory.as_strided(sizes, strides, offset)
 
 
 def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:

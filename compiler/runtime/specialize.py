@@ -9,8 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler.capture.overlap import layout_key
 from compiler.errors import Unsupported
+from compiler.given_back import GivenBack, give_back
 from compiler.ir.roles import GraphCall
-from compiler.journal import count_eager
 
 LIMIT = 8
 """How many specialisations one compiled function keeps. Calls beyond them run in eager."""
@@ -21,11 +21,20 @@ class Specialized:
     specialisation for the given leaves.
 
     Called with the leaves of a call as one list; each specialisation serves the calls whose leaves have its layouts.
-    `versions`: whether views of one tensor count as overlapping, because backward looks at versions.
+    `versions`: whether views of one tensor count as overlapping, because backward looks at versions. `fallback` is the
+    option of that name; `nodes` is how many nodes run in eager where the call does.
     """
 
-    def __init__(self, compile: Callable[[Sequence[object]], GraphCall], eager: GraphCall, versions: bool) -> None:
-        self._compile, self._eager, self.versions = compile, eager, versions
+    def __init__(
+        self,
+        compile: Callable[[Sequence[object]], GraphCall],
+        eager: GraphCall,
+        versions: bool,
+        fallback: str = "eager",
+        nodes: int = 1,
+    ) -> None:
+        self._compile, self._eager, self.versions, self._fallback = compile, eager, versions, fallback
+        self._given_back = GivenBack(nodes)
         self._made: dict[Hashable, GraphCall] = {}
 
     def __call__(self, args: list[object]) -> Sequence[object]:
@@ -39,21 +48,24 @@ class Specialized:
 
     def _specialize(self, args: list[object]) -> GraphCall:
         if len(self._made) >= LIMIT:
-            return self._counted(f"its inputs overlap, or require grad, in more than {LIMIT} ways")
+            return self._in_eager(f"its inputs overlap, or require grad, in more than {LIMIT} ways")
         if any(isinstance(value, FakeTensor) for value in args):
-            return self._counted("an input is a fake tensor, which has no memory")
+            return self._in_eager("an input is a fake tensor, which has no memory")
         try:
             return self._compile(args)
         except Unsupported as reason:
-            return self._counted(str(reason))
+            return give_back(self._run_eager, reason, self._fallback, self._given_back.count)
 
     def eager(self, args: list[object], reason: str) -> Sequence[object]:
         """The call in eager, counted."""
-        return self._counted(reason)(args)
+        return self._in_eager(reason)(args)
 
-    def _counted(self, reason: str) -> GraphCall:
+    def _in_eager(self, reason: str) -> GraphCall:
         def run(args: list[object]) -> Sequence[object]:
-            count_eager(reason)
-            return tuple(self._eager(args))
+            self._given_back.count(reason)
+            return self._run_eager(args)
 
         return run
+
+    def _run_eager(self, args: list[object]) -> Sequence[object]:
+        return tuple(self._eager(args))

@@ -62,7 +62,7 @@ def killed_by(answer: Answer) -> tuple[Kill | None, int]:
     if not begun:
         raise RuntimeError(f"no row began: {answer.failure}")
     if ended and ended[-1].verdict != "same":
-        return _kill_of(ended[-1]), len(ended)
+        return kill_of(ended[-1]), len(ended)
     if answer.failure is None:
         return None, len(ended)
     verdict, said = answer.failure
@@ -70,7 +70,7 @@ def killed_by(answer: Answer) -> tuple[Kill | None, int]:
     return Kill(case, mode, verdict, detail=said), len(ended)
 
 
-def _kill_of(result: outcome.Result) -> Kill:
+def kill_of(result: outcome.Result) -> Kill:
     row = (result.case, result.mode, result.verdict)
     if not result.differences:
         return Kill(*row, detail=result.detail)

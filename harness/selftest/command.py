@@ -18,14 +18,17 @@ from harness import progress, report
 from harness.case import MODES, SIZES, Case
 from harness.discover import DiscoverError, discover
 from harness.environment import environment
+from harness.selftest import mutant_rows, mutants
 from harness.selftest.backends_bank import WrongBackends
+from harness.selftest.compiler_bank import CompilerMutants
+from harness.selftest.mutants import MutantError
 from harness.selftest.record import Asked, Bank, Member, Tried
 from harness.selftest.survivors import SurvivorsError, read
 
 SCHEMA = 1
 INTERRUPTED = 130
-BANKS: Mapping[str, Callable[[], Bank]] = {"backends": WrongBackends}
-"""The banks by the option that asks for each; a second one is a line here and an option of the command."""
+BANKS: Mapping[str, Callable[[], Bank]] = {"backends": WrongBackends, "compiler": CompilerMutants}
+"""The banks by the option that asks for each; one more is a line here and an option of the command."""
 
 QUICK = ("vit", "bert", "resnet", "clip")
 """Models of the zoo that between them have images, text, dropout, buffers that are written, and several results."""
@@ -37,10 +40,12 @@ BY_COST = (
 
 
 @click.command()
-@click.option("--backends", "banks", flag_value="backends", multiple=True, help="The wrong backends (the default).")
-@click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="The programs to try them on.")
+@click.option("--backends", "banks", flag_value="backends", multiple=True, help="Only the wrong backends.")
+@click.option("--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler.")
+@click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="What to try wrong backends on.")
 @click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind.")
-@click.option("--quick", is_flag=True, help=f"On {', '.join(QUICK)}; a fault of one mode in that one.")
+@click.option("--quick", is_flag=True, help=f"Backends on {', '.join(QUICK)}, one mode each; bugs on few rows.")
+@click.option("--nightly", is_flag=True, help="Bugs of the compiler on all of semantics and the zoo.")
 @click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Faults tried at a time.")
@@ -49,18 +54,21 @@ BY_COST = (
 @click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
               metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
 def selftest(
-    banks: tuple[str, ...], suite: str, text: str, quick: bool, size: str, seed: int, jobs: int, timeout_s: float,
-    json_path: Path | None,
+    banks: tuple[str, ...], suite: str, text: str, quick: bool, nightly: bool, size: str, seed: int, jobs: int,
+    timeout_s: float, json_path: Path | None,
 ) -> None:  # fmt: skip
-    """Try backends that are known to be wrong with the ordinary run, and say which of them it finds.
+    """Try known faults with the ordinary run, and say which of them it finds.
 
-    Each is run on SUITE in both modes, until a row is not `same`: by that row it is killed. Controls, which are right,
-    are run on all rows. Exit 0: every control is `same`, and every survivor has its reason in the table
-    harness/selftest/survivors.toml.
+    Wrong backends are run on SUITE in both modes, until a row is not `same`: by that row a fault is killed. Bugs of our
+    own compiler are put into it one at a time, and run on cases near to them, then on a slice of every suite. Controls,
+    which are right, are run on all rows. Exit 0: every control is `same`, and every survivor has its reason in the
+    table harness/selftest/survivors.toml.
     """
     console = progress.terminal_beside(json_path)
-    chosen = [BANKS[name]() for name in dict.fromkeys(banks or BANKS)]
-    asked = Asked(rows_of(suite, quick), MODES, size, seed, timeout_s, own_mode_only=quick)
+    chosen = opened(banks)
+    level = mutant_rows.QUICK if quick else mutant_rows.NIGHTLY if nightly else mutant_rows.DEFAULT
+    rows = rows_of(suite, quick) if any(bank.name == "backends" for bank in chosen) else ()
+    asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=quick, level=level)
     wanted = [(bank, member) for bank in chosen for member in bank.members() if _is_named(member, text)]
     if not wanted:
         raise click.UsageError(f"--filter {text!r} leaves no fault")
@@ -69,6 +77,20 @@ def selftest(
         report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
     show(console, found)
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
+
+
+def opened(names: Sequence[str]) -> list[Bank]:
+    """The banks of those names, all of them where there are none. Raises: click.UsageError for one that has faults of
+    its own."""
+    try:
+        return [BANKS[name]() for name in dict.fromkeys(names or _banks_here())]
+    except MutantError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _banks_here() -> list[str]:
+    """The banks that can be tried; that of the compiler is part of a checkout."""
+    return [name for name in BANKS if name != CompilerMutants.name or mutants.FOLDER.is_dir()]
 
 
 def _is_named(member: Member, text: str) -> bool:

@@ -28,6 +28,8 @@ class Kill:
     field: str = ""
     path: str = ""
     detail: str = ""
+    part: str = ""
+    """Of a bug of the compiler: which part of what it is tried on has the row."""
 
     def __str__(self) -> str:
         where = f": {self.field} at {self.path}" if self.field else f": {self.detail.partition(chr(10))[0][:80]}"
@@ -66,6 +68,8 @@ class Asked:
     timeout_s: float = 1800.0
     own_mode_only: bool = False
     """Whether a fault that shows in one mode is tried in that mode alone."""
+    level: str = "default"
+    """How much of the suites bugs of the compiler are tried on: quick, default or nightly."""
 
 
 class Bank(Protocol):

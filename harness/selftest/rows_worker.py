@@ -38,18 +38,22 @@ def _case(origin: str, name: str) -> Case:
     return found
 
 
-def main(request: Path, answer: Path) -> None:
-    """Answers with one line of JSON an event, each written at once."""
+Say = Callable[[dict[str, Any]], None]
+
+
+def answering(run: Callable[[Mapping[str, Any], Say], None]) -> None:
+    """Runs the request of the command line. The answer has one line of JSON an event, each written at once."""
+    request, answer = map(Path, sys.argv[1:])
     with answer.open("a") as file:
 
         def say(event: dict[str, Any]) -> None:
             file.write(json.dumps(event) + "\n")
             file.flush()
 
-        try_rows(json.loads(request.read_text()), say)
+        run(json.loads(request.read_text()), say)
     sys.stdout.flush()
     os._exit(0)  # what a wrong backend has left behind may not let the interpreter end
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    answering(try_rows)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from harness import protocol
 from harness.case import Case, Made
 from harness.discover import discover
 from harness.observe import kept_on_host
@@ -60,8 +61,8 @@ def held(
     made = at_precision(on_device(case, device), mode, precision or PRECISION[mode])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
         return run_case(
-            made, mode, backend, size=size, device=device, timed=False, steps=steps or steps_of(case),
-            quick=True, is_poked=False, looks_beside=True,
+            made, mode, backend, size=size, device=device, timed=False,
+            protocol=protocol.steps(mode, steps or steps_of(case)), quick=True, is_poked=False,
         )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def parts() -> Iterator[Part]:
     cores = os.cpu_count() or 1
     testers = min(cores, TESTERS * max(1, cores // CORES))
     side_by_side = ("-n", str(testers)) if find_spec("xdist") else ()
-    yield Part("tests", "pytest", (*tests, *side_by_side), 400, writes_rows=False, needs_all=True)
+    yield Part("tests", "pytest", (*tests, *side_by_side), 560, writes_rows=False, needs_all=True)
     overhead = ("--suite", "overhead", "--precision", "float32", "--rounds", "5", "tiny_function", "two_inputs")
     for mode in ("infer", "train"):
         yield Part(f"overhead {mode}", "suites.gpu.zoo", (*overhead, "--mode", mode), 90)

@@ -103,7 +103,7 @@ def test_ops_once_mended_stay_as_eager(unit: Unit) -> None:
         return [sample for sample in samples if sample.name == MENDED[unit.key]]
 
     tally = run_batch(unit.batch, How(unit.backend, 0, "ops", only=only))
-    assert tally.samples == 1 and not tally.failures, tally.failures
+    assert tally.samples == 1 and all(judged(result, KNOWN).passes for result in tally.failures), tally.failures
 
 
 def test_ops_slice_is_of_every_form() -> None:

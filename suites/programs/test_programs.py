@@ -13,7 +13,7 @@ from suites.programs import Generated
 from suites.programs.strategies import programs
 
 BACKEND = "assay,target=aten"
-AS_EAGER = ("same", "reference-unstable", "no-oracle")
+AS_EAGER = ("same", "fell-back", "reference-unstable", "no-oracle")
 SHRINK_S = 15.0
 
 

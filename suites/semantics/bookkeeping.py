@@ -99,6 +99,32 @@ def weight_of_a_norm_written_by_the_caller_is_an_error() -> Made:
     return f, (leaf(5, 3), leaf(3)), {}
 
 
+def _assign_data_then_backward(f: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+    y = f(x, w)
+    x.data = torch.full_like(x, 7.0)
+    return y  # type: ignore[no-any-return]
+
+
+@program(versions, modes=TRAIN, scenario=_assign_data_then_backward)
+def data_of_an_input_whose_view_was_saved_assigned_before_backward() -> Made:
+    """The view that was saved keeps the memory that it was of."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return x[1:] * w
+
+    return f, (numbers(4), leaf(3)), {}
+
+
+@program(versions, "raises", modes=TRAIN, scenario=_write_weight_then_backward)
+def part_of_a_weight_of_a_norm_written_by_the_caller_is_an_error() -> Made:
+    """Eager saves the view; our backward reads none of it."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return nn.functional.batch_norm(x, None, None, w[:3], training=True)
+
+    return f, (leaf(5, 3), leaf(6)), {}
+
+
 @program(versions, modes=TRAIN, scenario=_write_input_then_backward)
 def input_that_backward_does_not_read_written_by_the_caller() -> Made:
     def f(x: Tensor, w: Tensor) -> Tensor:

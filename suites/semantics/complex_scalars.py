@@ -55,3 +55,18 @@ def undefined_gradient_of_complex() -> Made:
 def only_an_undefined_gradient_of_complex() -> Made:
     """It stays None."""
     return lambda z: torch.linalg.vector_norm(z, 0, -1), (_complex(2, 3),), {}
+
+
+@program(scalar)
+def views_of_conjugates_and_conjugates_of_views() -> Made:
+    def f(z: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        seen = z + 1
+        return (
+            seen.mH * y,
+            seen.conj().t() * y,
+            seen.t().conj()[0] + y,
+            seen[1:].conj().mH.sum(),
+            seen.conj().conj() * 2,
+        )
+
+    return f, (_complex(2, 3), _complex(3, 2)), {}

@@ -915,6 +915,44 @@ def backward_outside_of_the_autocast_of_the_call() -> Made:
     return f, (make().requires_grad_(), make().t().clone().requires_grad_()), {}
 
 
+def _under_autocast(f: Callable[..., Any], x: Tensor, w: Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return f(x, w)
+
+
+@program(surroundings, scenario=_under_autocast)
+def autocast_switched_off_inside() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return (x @ w).sin() @ w
+
+    return f, (numbers(4, 8), leaf(8, 8)), {}
+
+
+class _ProductByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        gradient = gradient.float() * 0.3
+        return gradient @ w.t(), x.t() @ gradient
+
+
+@program(surroundings, modes=TRAIN, scenario=_autocast_at_forward)
+def backward_of_the_users_outside_of_the_autocast_of_the_call() -> Made:
+    """What it multiplies are no numbers of bfloat16."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return _ProductByHand.apply(x, w)  # type: ignore[no-any-return, no-untyped-call]
+
+    make = torch.arange(-4, 5).view(3, 3).float
+    return f, (make().requires_grad_(), make().t().clone().requires_grad_()), {}
+
+
 @contextmanager
 def _deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)

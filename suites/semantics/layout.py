@@ -236,3 +236,24 @@ def along_a_dimension_of_one_element() -> Made:
 
     image = torch.randn(2, 1, 4, 5).to(memory_format=torch.channels_last)
     return call, (torch.randn(5, 1).t().requires_grad_(), image.requires_grad_()), {}
+
+
+@program("layout")
+def value_seen_by_other_strides_of_its_own_shape() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x + 1
+        return y.as_strided((2, 2), (1, 2)) * w + y
+
+    return f, (torch.randn(2, 2), leaf(2, 2)), {}
+
+
+@program("layout")
+def rolled_and_seen_in_other_shapes() -> Made:
+    """Quotients and remainders of what is a remainder already."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        rolled = (x.t() + 1).reshape(12).roll(5, 0) * 2
+        parts = (y + 1).view(48).roll(20, 0).view(12, 4) * 2
+        return rolled, parts, parts.view(6, 2, 4).transpose(0, 1).reshape(8, 6) + 1
+
+    return f, (leaf(4, 3), leaf(6, 8)), {}

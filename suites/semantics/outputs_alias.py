@@ -577,6 +577,37 @@ def caller_writes_an_item_of_unsafe_split() -> Made:
     return f, (leaf(4, 3),), {}
 
 
+def _write_first_and_ask_the_version(f: Callable[..., Any], x: Tensor) -> int:
+    first, _ = f(x)
+    first.mul_(3)
+    return x._version
+
+
+@program(afterwards, scenario=_write_first_and_ask_the_version)
+def caller_writes_the_data_of_an_input() -> Made:
+    """The input is written too, and its version stays as it is."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.data, x * 2
+
+    return f, (numbers(3),), {}
+
+
+def _write_the_table_and_call_again(f: Callable[..., Any], x: Tensor) -> tuple[Tensor, Tensor]:
+    table, _ = f(x)
+    table.mul_(3)
+    return table, f(x)[0]
+
+
+@program(afterwards, scenario=_write_the_table_and_call_again)
+def caller_writes_a_table_that_the_program_computed() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        table = (torch.arange(64.0) * 0.1).sin().exp()
+        return table, table * x
+
+    return f, (numbers(64),), {}
+
+
 @program(afterwards, scenario=_write_first)
 def caller_writes_a_detached_view() -> Made:
     def f(w: Tensor) -> tuple[Tensor, Tensor]:

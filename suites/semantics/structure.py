@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,16 @@ def autocast_inside() -> Made:
         return y, y.float().softmax(-1)
 
     return f, (torch.randn(4, 8), leaf(8, 8)), {}
+
+
+@program("structure")
+def calls_that_differ_in_a_keyword_alone() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        down, cut = torch.div(x, y, rounding_mode="floor"), torch.div(x, y, rounding_mode="trunc")
+        wide, narrow = x.sum(dtype=torch.float64), x.sum()
+        return down * 2, cut * 3, wide * 2, narrow * 3, torch.add(x, y, alpha=2) * 2, torch.add(x, y, alpha=3) * 2
+
+    return f, (torch.tensor([-3.0, 7.0, -7.5]), torch.tensor([2.0, -2.0, 2.0])), {}
 
 
 @program("ambient")
@@ -95,3 +106,31 @@ def halves_that_are_compared_as_they_are_rounded() -> Made:
         return torch.lt(torch.stack([y, y]), y), (y * 60000).isinf(), (x * 1e-8).sign(), (x * 3 + 2000).argmax()
 
     return f, (torch.randn(64).half(),), {}
+
+
+@program("structure")
+def integer_that_is_known_to_be_negative() -> Made:
+    def f(x: Tensor, n: int) -> Tensor:
+        return x * n + n if n < 0 else x - n
+
+    return f, (leaf(3), -3), {}
+
+
+@program("structure")
+def sums_over_dimensions_whose_sizes_nothing_else_tells() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return (x * 2).sum((1, 2))
+
+    return f, (leaf(2, 3, 4),), {}
+
+
+def _in_several_dtypes(f: Callable[..., Any], x: Tensor, w: Tensor) -> list[Tensor]:
+    return [f(x.to(dtype), w.to(dtype)) for dtype in (torch.float32, torch.float64, torch.bfloat16)]
+
+
+@program("structure", scenario=_in_several_dtypes)
+def one_callable_in_several_dtypes() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return (x * 2).sin() + w
+
+    return f, (torch.randn(3, 4), leaf(4)), {}

@@ -48,9 +48,9 @@ def leaves_another_number_of_threads(graph: fx.GraphModule, example_inputs: Sequ
 
 
 @wrong("ambient state")
-def leaves_autocast_on(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
-    """Autocast is on after a call."""
-    return _leaving(graph, lambda: torch.set_autocast_enabled("cpu", True))
+def leaves_another_dtype_for_autocast(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Autocast has another dtype after a call."""  # whether it is on, Dynamo puts back behind every backend
+    return _leaving(graph, lambda: torch.set_autocast_dtype("cpu", torch.float16))
 
 
 @wrong("ambient state")

@@ -12,6 +12,7 @@ Run = Callable[..., Sequence[Any]]
 Compile = Callable[[fx.GraphModule, Sequence[object]], Run]
 """A backend as torch.compile calls it: a graph and example inputs, to what runs the graph."""
 
+GIVEN_BACK = "given back"
 MODES = ("infer", "train", "both")
 BANK: dict[str, Fault] = {}
 CORRECT: dict[str, str] = {}
@@ -22,6 +23,7 @@ CORRECT: dict[str, str] = {}
 class Fault:
     """One wrong backend. `mode` says in which mode the fault shows; the backend is eager in all else.
 
+    What is wrong with a backend is that it runs in eager where its kind is `GIVEN_BACK`; all others may, by design.
     A fault of a warm start shows in the second of two `processes` that share one cache folder.
     """
 
@@ -43,6 +45,7 @@ def wrong(kind: str, mode: str = "both", processes: int = 1) -> Callable[[Compil
         name, said = compile_graph.__name__, compile_graph.__doc__
         if mode not in MODES or name in BANK or not said:
             raise ValueError(f"wrong backend {name}: needs a new name, a docstring, and a mode of {', '.join(MODES)}")
+        compile_graph.runs_in_eager = kind != GIVEN_BACK  # type: ignore[attr-defined]
         BANK[name] = Fault(name, kind, " ".join(said.split()), mode, compile_graph, processes)
         return compile_graph
 
@@ -51,5 +54,6 @@ def wrong(kind: str, mode: str = "both", processes: int = 1) -> Callable[[Compil
 
 def correct(compile_graph: Compile) -> Compile:
     """Enrols a control under the function's name."""
+    compile_graph.runs_in_eager = True  # type: ignore[attr-defined]
     CORRECT[compile_graph.__name__] = " ".join((compile_graph.__doc__ or "").split())
     return compile_graph

@@ -1,0 +1,105 @@
+"""What becomes of a call that the compiler cannot take, as the option `fallback` says.
+
+          a declared limit (Unsupported)    an error that no limit declares (Unexpected)
+eager     eager, counted and said           eager, counted and said
+limits    eager, counted and said           eager's own error where eager raises, else the compiler's
+error     raised                            raised
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from compiler.errors import Unexpected, Unsupported, VerifyError
+from compiler.journal import count_eager
+
+Run = Callable[..., Any]
+
+
+class GivenBack:
+    """Counts the calls of one graph that run in eager. Each call counts as a graph, the graph's `nodes` count once for
+    each reason."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        self._nodes = nodes
+        self._reasons: set[str] = set()
+
+    def count(self, reason: str) -> None:
+        nodes = 0 if reason in self._reasons else self._nodes
+        self._reasons.add(reason)
+        count_eager(reason, nodes)
+
+
+def nodes_of(graph: fx.GraphModule) -> int:
+    """The calls of a graph and of the graphs inside it, apart from those that take an item out of a tuple."""
+    modules = (module for module in graph.modules() if isinstance(module, fx.GraphModule))
+    nodes = (node for module in modules for node in module.graph.nodes)
+    return sum(node.op.startswith("call_") and node.target is not operator.getitem for node in nodes)
+
+
+def give_back(eager: Run, reason: Unsupported, fallback: str, count: Callable[[str], None]) -> Run:
+    """What runs in the place of the compiled call. Raises: `reason`, where `fallback` is `error`."""
+    if fallback == "error":
+        raise reason
+    if fallback == "limits" and isinstance(reason, Unexpected):
+        return _of_backward(eager, reason) if reason.in_backward else _unless_eager_raises(eager, reason)
+    count(str(reason))
+    return eager
+
+
+def _unless_eager_raises(eager: Run, reason: Unexpected) -> Run:
+    """Raises eager's error where eager raises, as the program is then wrong; else the compiler's."""
+
+    def run(*args: object, **kwargs: object) -> Any:
+        eager(*args, **kwargs)
+        raise _raised(reason)
+
+    return run
+
+
+def _of_backward(eager: Run, reason: Unexpected) -> Run:
+    """Eager, where its backward fails as the recording of it did: the program's own fault, so that nothing is counted.
+    Else the call raises the compiler's error."""
+    is_the_programs = False
+
+    def run(*args: object, **kwargs: object) -> Any:
+        nonlocal is_the_programs
+        results = eager(*args, **kwargs)
+        is_the_programs = is_the_programs or _fails_in_backward(results, (args, kwargs))
+        if not is_the_programs:
+            raise _raised(reason)
+        return results
+
+    return run
+
+
+def _raised(reason: Unexpected) -> BaseException:
+    """What the compiler raised, which is no refusal of the program. The interpreter of torch.fx makes a RuntimeError
+    of a KeyError."""
+    cause = reason.__cause__
+    if cause is not None and isinstance(cause.__cause__, KeyError):
+        return cause.__cause__
+    return cause or VerifyError(str(reason)).with_traceback(reason.__traceback__)
+
+
+def _fails_in_backward(results: Any, given: object) -> bool:
+    """Whether eager's backward of the results raises. The results can be differentiated afterwards."""
+    wanted, made = _differentiable(given), _differentiable(results)
+    if not wanted or not made:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        try:
+            torch.autograd.grad(made, wanted, list(map(torch.ones_like, made)), retain_graph=True, allow_unused=True)
+        except Exception:
+            return True
+    return False
+
+
+def _differentiable(values: object) -> Sequence[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]

@@ -1,0 +1,146 @@
+"""What is no number, infinities, and zeros with a sign: through choices, extremes, comparisons and scans."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.case import Made
+from suites.semantics.program import program
+
+special = "special-numbers"
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def _table() -> Tensor:
+    """Rows that begin with, hold and end with what is no number; one of infinities, and one of numbers alone."""
+    return torch.tensor(
+        [
+            [NAN, 1.0, -2.0, 3.0, 0.5],
+            [1.0, 2.0, NAN, -1.0, 0.0],
+            [-0.0, 0.0, 4.0, -5.0, NAN],
+            [-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY],
+            [INFINITY, -INFINITY, 0.0, -0.0, 2.0],
+            [5.0, -1.0, 2.0, -0.0, 0.25],
+        ]
+    )
+
+
+@program(special)
+def greater_and_lesser_of_two() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (
+            *(torch.maximum(x, y), torch.minimum(x, y), torch.fmax(x, y), torch.fmin(x, y)),
+            *(x.clamp(-1, 1), x.clamp(min=y), x.clamp(max=0.5), x.relu(), torch.nn.functional.hardtanh(x)),
+        )
+
+    return f, (_table(), _table().flip(0)), {}
+
+
+@program(special)
+def extremes_of_rows_and_columns() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            *(x.amax(0), x.amax(1), x.amin(0), x.amin(1), x.amax(), x.amin()),
+            *(*x.max(1), *x.min(0), x.argmax(1), x.argmin(0)),
+        )
+
+    return f, (_table(),), {}
+
+
+@program(special)
+def extremes_of_long_rows() -> Made:
+    """Longer than a vector, and no multiple of one; what is no number stands in each half."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x.amax(1), x.amin(1), x.amax(0), x.argmax(1), x.sum(1), x.logsumexp(1)
+
+    x = torch.randn(4, 300)
+    x[0, 7] = x[1, 290] = NAN
+    x[2] = -INFINITY
+    return f, (x,), {}
+
+
+@program(special)
+def sums_products_and_scans_that_meet_it() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            *(x.sum(1), x.prod(1), x.mean(0), x.logsumexp(1), x.softmax(1), x.nansum(1)),
+            *(x.cumsum(1), *x.cummax(1), *x.cummin(0), x.abs().logcumsumexp(1)),
+        )
+
+    return f, (_table(),), {}
+
+
+@program(special)
+def comparisons_and_signs() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x < y, x >= y, x == y, x != y, x.sign(), torch.signbit(x), -x, x.abs(), torch.copysign(y, x), x * 0.0
+
+    return f, (_table(), _table().flip(1)), {}
+
+
+@program(special)
+def gradients_beside_it() -> Made:
+    def f(x: Tensor) -> Tensor:
+        return x.clamp(-1, 1) + x.relu() + x.amax(1, keepdim=True) + torch.where(x.isnan(), 0.0, x)
+
+    return f, (_table().requires_grad_(),), {}
+
+
+@program(special)
+def bytes_that_are_read_as_truth() -> Made:
+    """A byte other than 0 and 1 is true."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        seen = x.view(torch.bool)
+        return torch.where(seen, y, -y), y * seen
+
+    return f, (torch.tensor([0, 1, 2, 255], dtype=torch.uint8), torch.arange(1.0, 5.0)), {}
+
+
+@program(special)
+def halves_between_two_of_their_numbers() -> Made:
+    """Sums that lie in the middle between two halves, which round to the even one."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        brain, half = (x + 1.0).to(torch.bfloat16), (x + 1.0).to(torch.float16)
+        return brain * 2, half * 2, brain.view(torch.int16) + 1, half.view(torch.int16) + 1
+
+    steps = torch.arange(-8.0, 9.0)
+    return f, (torch.cat([steps / 256, steps / 2048]),), {}
+
+
+@program(special)
+def products_of_no_elements_and_of_ones() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.prod(1), x.sum(1), y.prod(0), y.prod(), x.all(1), x.any(1)
+
+    return f, (torch.ones(3, 0), torch.full((4, 2), 2.0)), {}
+
+
+@program(special)
+def constants_that_are_zeros_of_either_sign() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        plus, minus = x * 0.0, x * -0.0
+        return torch.signbit(plus), torch.signbit(minus), torch.atan2(plus, x), torch.atan2(minus, x)
+
+    return f, (torch.tensor([1.0, -1.0, 2.0]),), {}
+
+
+@program(special)
+def comparisons_of_unlike_dtypes() -> Made:
+    """An integer beside a fraction, and one that float32 does not hold."""
+
+    def f(n: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        return n < x, n >= x, n == 1.5, n <= 2.5, n != x, n.to(torch.int8) == n
+
+    return f, (torch.tensor([1, 2, 3, (1 << 24) + 1]), torch.tensor([1.5, 1.5, 3.0, 2.0])), {}
+
+
+@program(special)
+def values_rounded_to_halves_on_the_way() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x.to(torch.bfloat16).float() * 3, x.half().float() - x, (x * 2).bfloat16().float().sum(1)
+
+    return f, (torch.randn(3, 5, requires_grad=True),), {}
