@@ -16,8 +16,8 @@ def kind(ours: Tensor, eager: Tensor, evidence: Evidence) -> str:
     return "same" if found is None else found.kind
 
 
-def text(ours: Tensor, eager: Tensor, evidence: Evidence) -> str:
-    found = explain(ours, eager, evidence)
+def text(ours: Tensor, eager: Tensor, evidence: Evidence, device: torch.device | None = None) -> str:
+    found = explain(ours, eager, evidence, device)
     return "" if found is None else found.text
 
 
@@ -274,5 +274,5 @@ def test_tolerance_judges_on_the_device_what_is_kept_on_the_host(
     before = torch.cuda.memory_allocated()
     told = text(ours, eager, Evidence(shaped, samples=lambda: [eager]), device)
     assert torch.cuda.max_memory_allocated() > before
-    assert told == explain(ours, eager, Evidence(shaped, samples=lambda: [eager]))
+    assert told == text(ours, eager, Evidence(shaped, samples=lambda: [eager]))
     assert tolerance.largest(ours, device) == ours.abs().max()

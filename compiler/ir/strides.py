@@ -58,9 +58,25 @@ def number_at(size: int | torch.SymInt, sizes: Mapping[sympy.Symbol, int]) -> in
 
 
 def is_by_channels(value: torch.Tensor) -> bool:
-    """Whether images or volumes lie in memory with their channels innermost."""
+    """Whether images or volumes lie in memory with their channels innermost. With sizes that are symbols it is asked of
+    the strides: before 2.13 torch says no where it cannot tell at once."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return value.dim() in formats and value.is_contiguous(memory_format=formats[value.dim()])
+    if value.dim() not in formats:
+        return False
+    if all(isinstance(number, int) for number in (*value.shape, *value.stride())):
+        return value.is_contiguous(memory_format=formats[value.dim()])
+    order = (1, *reversed(range(2, value.dim())), 0)
+    return _is_dense([value.shape[dim] for dim in order], [value.stride(dim) for dim in order])
+
+
+def _is_dense(sizes: Sequence[Number], strides: Sequence[Number]) -> bool:
+    """Whether elements lie one behind the other, the first dimension innermost."""
+    expected: Number = 1
+    for size, stride in zip(sizes, strides, strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected = expected * size
+    return True
 
 
 def span(value: torch.Tensor) -> tuple[Number, Number]:
