@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from harness.cli import commands
+from harness.cli.commands import commands
 
 
 def main() -> None:

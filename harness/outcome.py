@@ -18,7 +18,7 @@ class Difference:
     path: str
     detail: str
     act: str = ""
-    """What the act was in which it differs (harness/protocol.py)."""
+    """What the act was in which it differs (harness/protocol/acts.py)."""
     kind: str = "differs"
     """`unstable` where eager itself does not settle the field, `no-oracle` where nothing anchors it."""
 

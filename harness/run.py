@@ -7,16 +7,16 @@ What follows from the comparison is one verdict, the first of these that applies
     unsupported          the backend declined the program, by Unsupported, or NotImplementedError while compiling
     crash                the backend raised where eager did not
     diverged             a field differs; `differences` names it
-    reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/placed.py) does
-                         what the backend did, or is far from its own float64 run; the rest is the same
+    reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/judge/placed.py)
+                         does what the backend did, or is far from its own float64 run; the rest is the same
     no-oracle            a field cannot be judged: the backend draws its own random numbers, or nothing anchors eager's
     crash                the backend raised in a call that was timed
     fell-back            the values are right, but some of the program ran in eager for the backend's own reasons
-                         (harness/fell_back.py)
+                         (harness/observe/fell_back.py)
     same
 
-`timeout`, and `crash` by a signal, come from `harness.isolate`. Eager that raises is no obstacle: a backend that
-raises the same class is `same`.
+`timeout`, and `crash` by a signal, come from `harness.processes.isolate`. Eager that raises is no obstacle: a backend
+that raises the same class is `same`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,24 @@ import torch._dynamo
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from harness import backends, fell_back, kinks, leaks, resources
-from harness.backends import Backend
+from harness.backends import registry as backends
+from harness.backends import resources
+from harness.backends.registry import Backend
+from harness.calls.clone import SINGLE, Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
+from harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
+from harness.calls.tree import walk_call
 from harness.case import Case
-from harness.clone import Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
-from harness.compare import Comparison, compare, is_identical
-from harness.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
-from harness.float64 import NARROW, SINGLE, WIDER, Coarse, Drawn, Recast
+from harness.judge import kinks
+from harness.judge.compare import Comparison, compare, is_identical
+from harness.judge.float64 import NARROW, WIDER, Coarse, Drawn, Recast
+from harness.judge.oracle import Oracle, Run, is_alike
+from harness.judge.placed import PLACES, Placed
 from harness.measure import CountedStep, alternate, quartiles
-from harness.observe import Observation, Raised, Script, observe, one_step, seed_all, set_mode
-from harness.oracle import Oracle, Run, is_alike
+from harness.observe import fell_back, leaks
+from harness.observe.observation import Observation, Raised, Script, observe, one_step, seed_all, set_mode
+from harness.observe.scripts import Scripts, acts_for, bytes_of_state
 from harness.outcome import Difference, Result
-from harness.placed import PLACES, Placed
-from harness.protocol import FEW, Protocol
-from harness.scripts import Scripts, acts_for, bytes_of_state
-from harness.tree import walk_call
+from harness.protocol.acts import FEW, Protocol
 
 BOTH_RAISE = "both raise"
 """How the detail of a row begins where eager raises too."""
@@ -90,7 +93,7 @@ def run_case(
 ) -> Result:
     """One case in one mode on one backend, observed over the acts of a protocol and held against eager.
 
-    The protocol is that of harness/protocol.py, with all of the further acts if `is_thorough`. A case that has
+    The protocol is that of harness/protocol/acts.py, with all of the further acts if `is_thorough`. A case that has
     `numbers` is called as many times as it has any; one that brings a scenario, a few times.
 
     With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which

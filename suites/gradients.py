@@ -3,10 +3,10 @@
     gradcheck        the first order alone, of an operator whose gradients have none
     gradgradcheck    the first and the second, of one compile
 
-Torch's own checks in float64 and complex128 decide (harness/gradients.py), as the database asks for them: its wrapper
-around the operator, its mode, what it allows two backwards to differ by. Samples with nothing to differentiate are left
-out, and large ones: of each operator up to `MOST` samples of a dtype come, which a hash of their numbers chooses among
-those of at most `ELEMENTS` elements.
+Torch's own checks in float64 and complex128 decide (harness/batches/gradients.py), as the database asks for them: its
+wrapper around the operator, its mode, what it allows two backwards to differ by. Samples with nothing to differentiate
+are left out, and large ones: of each operator up to `MOST` samples of a dtype come, which a hash of their numbers
+chooses among those of at most `ELEMENTS` elements.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.gradients import Checks
-from harness.observe import seed_all
-from harness.sample import Batch, Sample
+from harness.batches.gradients import Checks
+from harness.batches.sample import Batch, Sample
+from harness.observe.observation import seed_all
 from suites.ops.database import op_db, sets_seed
 from suites.ops.operators import dtype_name, name_of, some
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.direct import without_dynamo
-from harness.errors import is_refusal, is_same_error
-from harness.observe import seed_all
-from harness.sample import Batch, Sample
+from harness.backends.direct import without_dynamo
+from harness.batches.sample import Batch, Sample
+from harness.calls.errors import is_refusal, is_same_error
+from harness.observe.observation import seed_all
 from suites.ops import refused
 
 BACKEND = "assay,target=aten,fallback=error"

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.observe import seed_all
-from harness.sample import Batch, Sample
+from harness.batches.sample import Batch, Sample
+from harness.observe.observation import seed_all
 from suites.ops.database import op_db
 from suites.ops.layouts import ALL_LAYOUTS, is_plain, laid_out
 from suites.ops.operators import FIRST, PLAIN, called, differentiated, dtype_name, name_of, some

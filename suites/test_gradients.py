@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness import ledger
-from harness.batch import How, run_batch
-from harness.batch_report import judged
-from harness.batch_run import Shard, Unit, plan
-from harness.sample import Sample
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_report import judged
+from harness.batches.batch_run import Shard, Unit, plan
+from harness.batches.sample import Sample
+from harness.judge import ledger
 from suites import gradients
 
 EVERY = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.sample import Sample
+from harness.batches.sample import Sample
 from suites.ops import refused
 from suites.refused_when_recorded import RIGHT, outcome, outcomes
 

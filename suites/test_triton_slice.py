@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.resources import UNALIGNED, USUAL, WIDE_INDEX, Record, record_of
+from harness.backends.resources import UNALIGNED, USUAL, WIDE_INDEX, Record, record_of
 from suites.triton_slice import EVERY, has_models, programs
 
 pytest.importorskip("triton")

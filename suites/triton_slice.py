@@ -22,17 +22,18 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from harness import ledger, resources
-from harness.backends import FOR_GPU
-from harness.batch import How, run_batch
-from harness.batch_report import judged
-from harness.batch_run import Shard, Unit, plan
+from harness.backends import resources
+from harness.backends.registry import FOR_GPU
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_report import judged
+from harness.batches.batch_run import Shard, Unit, plan
+from harness.batches.sample import Sample, key_of
 from harness.case import MODES, SHAPES, Case
 from harness.discover import discover
-from harness.hunt_worker import tried
+from harness.judge import ledger
 from harness.outcome import Result
 from harness.run import run_case
-from harness.sample import Sample, key_of
+from harness.search.hunt_worker import tried
 from suites import ops
 from suites.programs import draw
 
@@ -111,7 +112,7 @@ def main(backend: str) -> None:
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if backend == FOR_GPU:
-        importlib.import_module("harness.for_gpu").compile_variants_of(VARIANTS_OF)
+        importlib.import_module("harness.backends.for_gpu").compile_variants_of(VARIANTS_OF)
     known = ledger.read()
     for name, program in programs().items():
         say(output, {"program": name, **told(program, backend, known)})

@@ -12,7 +12,7 @@ import torch
 
 from compiler.codegen.tile import SPACE
 from compiler.options import Options
-from harness.interpreted import interpret
+from harness.backends.interpreted import interpret
 from tests import kernel_ir as ir
 from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
 

@@ -188,7 +188,9 @@ def runs() -> dict[str, tuple[Case, torch.dtype, Tiles, bool]]:
 
 
 def main(cache: str, output: str) -> None:
-    from harness.interpreted import interpret  # it needs the interpreter, which the tests of compiled kernels have not
+    from harness.backends.interpreted import (
+        interpret,  # it needs the interpreter, which the tests of compiled kernels have not
+    )
 
     def kernels_of(schedule: Schedule, options: Options) -> dict[str, Callable[..., None]]:
         return {kernel.name: interpret(kernel, options) for kernel in schedule.kernels}

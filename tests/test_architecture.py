@@ -24,6 +24,22 @@ ARROWS = {
 }
 """What a module under a name may import of ours."""
 
+HARNESS = (
+    ("harness.case", "harness.outcome", "harness.measure"),
+    ("harness.calls", "harness.discover"),
+    ("harness.protocol",),
+    ("harness.observe",),
+    ("harness.judge", "harness.backends"),
+    ("harness.run",),
+    ("harness.processes", "harness.report"),
+    ("harness.bench", "harness.search"),
+    ("harness.batches",),
+    ("harness.selftest",),
+    ("harness.cli",),
+    ("harness.__main__",),
+)
+"""The harness, floor by floor: a room imports its own modules, and those of the floors under it."""
+
 STAGES = ("compiler.capture", "compiler.passes", "compiler.autograd", "compiler.schedule")
 MEETING_PLACES = ("compiler.ir", "compiler.ops", "compiler.errors", "compiler.torch_compat")
 """What a middle stage may import beside its own files: the IR, the operators' records, and two files that import
@@ -82,6 +98,25 @@ def crossed_arrows(sources: Sources) -> Iterator[str]:
         for module, each in edges(source, sources):
             if not any(is_under(module, prefix) for prefix in allowed):
                 yield f"{name}:{each.line} imports {module}; it may import {', '.join(allowed)}"
+
+
+def climbed_floors(sources: Sources) -> Iterator[str]:
+    floors = {room: floor for floor, rooms in enumerate(HARNESS) for room in rooms}
+
+    def room_of(module: str) -> str | None:
+        return next((room for room in floors if is_under(module, room)), None)
+
+    for name, source in sources.items():
+        if not is_under(name, "harness") or name == "harness":
+            continue
+        room = room_of(name)
+        if room is None:
+            yield f"{name} has no floor"
+            continue
+        for module, each in edges(source, sources):
+            other = room_of(module)
+            if other not in (None, room) and floors[other] >= floors[room]:
+                yield f"{name}:{each.line} imports {module}, which is not on a floor under {room}"
 
 
 def met_stages(sources: Sources) -> Iterator[str]:
@@ -150,6 +185,7 @@ def vague_names(sources: Sources) -> Iterator[str]:
 
 RULES: tuple[Callable[[Sources], Iterable[str]], ...] = (
     crossed_arrows,
+    climbed_floors,
     met_stages,
     borrowed_modules,
     import_cycles,
@@ -219,6 +255,17 @@ def test_architecture_sees_a_crossed_arrow(name: str, text: str) -> None:
     good = {"suites__zoo": "import harness.case", "reference": "from compiler.ir import roles", "reference__eager": ""}
     assert list(crossed_arrows(sources_of(**rest, **good))) == []
     assert len(list(crossed_arrows(sources_of(**{**rest, **good, name: text})))) == 1
+
+
+def test_floors_are_climbed_by_no_room_of_the_harness() -> None:
+    rest = {"harness": "", "harness__case": "", "harness__run": "", "harness__observe__leaks": "", "harness__judge": ""}
+    good = {"harness__judge__compare": "from harness.observe import leaks", "harness__observe__tree": ""}
+    assert list(climbed_floors(sources_of(**rest, **good))) == []
+    up = {"harness__observe__tree": "from harness.judge import compare"}
+    assert len(list(climbed_floors(sources_of(**{**rest, **good, **up})))) == 1
+    beside = {"harness__judge__oracle": "import harness.backends.registry", "harness__backends__registry": ""}
+    assert len(list(climbed_floors(sources_of(**{**rest, **good, **beside})))) == 1
+    assert list(climbed_floors(sources_of(harness__misplaced=""))) == ["harness.misplaced has no floor"]
 
 
 def test_architecture_sees_stages_that_meet() -> None:

@@ -20,7 +20,7 @@ from compiler.passes import CHOICES, PASSES
 from compiler.passes.attend import attend
 from compiler.runtime import attention
 from harness.case import case
-from harness.protocol import steps
+from harness.protocol.acts import steps
 from harness.run import run_case
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness import batch_worker
-from harness.batch import How, Tally
-from harness.sample import Batch
+from harness.batches import batch_worker
+from harness.batches.batch import How, Tally
+from harness.batches.sample import Batch
 
 
 class Ended(BaseException):

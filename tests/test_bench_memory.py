@@ -1,4 +1,4 @@
-"""`harness.memory_dial`: what passes, and one small model at every budget."""
+"""`harness.bench.memory_dial`: what passes, and one small model at every budget."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import json
 import pytest
 from rich.console import Console
 
-from harness import memory_dial
-from harness.bench import Subject
+from harness.bench import memory_dial
+from harness.bench.memory_dial import BUDGETS, Dial, Row
+from harness.bench.models import Subject
 from harness.discover import discover
-from harness.memory_dial import BUDGETS, Dial, Row
 
 
 def rows(*peaks: int, error: float = 1e-6) -> tuple[Row, ...]:

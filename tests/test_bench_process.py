@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from harness import worker
-from harness.cli import commands
+from harness.cli.commands import commands
+from harness.processes import worker
 
 CASES = """
 import ctypes

@@ -1,4 +1,4 @@
-"""`harness.scaling`: exponents from times, what counts as linear, and one compile in its own process."""
+"""`harness.bench.scaling`: exponents from times, what counts as linear, and one compile in its own process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import pytest
 from rich.console import Console
 
-from harness import scaling
-from harness.scaling import Plan, Request, Row, Scaling
+from harness.bench import scaling
+from harness.bench.scaling import Plan, Request, Row, Scaling
 
 PLAN = Plan("assay", (), ("infer",), "", 60.0)
 

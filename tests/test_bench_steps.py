@@ -1,4 +1,4 @@
-"""`harness.steps`: what one timed step does."""
+"""`harness.bench.steps`: what one timed step does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness import steps
+from harness.bench import steps
+from harness.calls.clone import Call
 from harness.case import Made, case
-from harness.clone import Call
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""`harness.bench_worker`: what one measuring process answers."""
+"""`harness.bench.bench_worker`: what one measuring process answers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import bench_worker, measure
-from harness.bench_worker import Request
+from harness import measure
+from harness.bench import bench_worker
+from harness.bench.bench_worker import Request
 from harness.discover import discover
 from harness.outcome import Difference, Result
 

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 from click.testing import Result as Invoked
 from rich.console import Console
 
-from harness import cli, ledger, progress
 from harness.case import Case, case
+from harness.cli import commands as cli
+from harness.judge import ledger
 from harness.outcome import Difference, Result
+from harness.report import progress
 
 CASES = """
 import torch

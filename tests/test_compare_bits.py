@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends import Backend, promises_bits, resolve
+from harness.backends.direct import without_dynamo
+from harness.backends.registry import Backend, promises_bits, resolve
+from harness.calls.memory import bits
 from harness.case import Case
-from harness.compare import _plus_zero
-from harness.direct import without_dynamo
-from harness.memory import bits
-from harness.protocol import steps
+from harness.judge.compare import _plus_zero
+from harness.protocol.acts import steps
 from harness.run import run_case
 
 

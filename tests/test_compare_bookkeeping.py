@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from compiler.codegen import convention
-from harness.backends import Backend, resolve
+from harness.backends.registry import Backend, resolve
 from harness.case import Case, Made
 from harness.case import case as declare
 from harness.outcome import Result

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.backends import Backend
+from harness.backends.registry import Backend
 from harness.case import Case
 from harness.case import case as declare
-from harness.protocol import FEW, steps
+from harness.protocol.acts import FEW, steps
 from harness.run import run_case
 
 Function = Callable[..., Any]

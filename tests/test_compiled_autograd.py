@@ -17,8 +17,8 @@ from compiler.capture.lists import without_lists
 from compiler.errors import Unsupported
 from compiler.fx import assay, compile_graph
 from compiler.options import Options
-from harness.backends import BackendError, graph_compiler, resolve
-from harness.cli import commands
+from harness.backends.registry import BackendError, graph_compiler, resolve
+from harness.cli.commands import commands
 
 Found = list[Any]
 Train = Callable[[Callable[..., Any], nn.Module, Tensor], Found]

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness import batch, cli, hunt_worker
-from harness.batch import How, run_batch
-from harness.batch_run import Settings
-from harness.batch_summary import on_device
-from harness.hunt import Settings as Hunt
+from harness.batches import batch
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_run import Settings
+from harness.batches.batch_summary import on_device
+from harness.cli import commands as cli
 from harness.outcome import Result
+from harness.search import hunt_worker
+from harness.search.hunt import Settings as Hunt
 from suites.programs import draw
 from tests.toy_batches import ALL
 

@@ -26,20 +26,20 @@ from compiler.ir.loops import Call, Cast, Const, Expr, Load
 from compiler.ops.exact import exact
 from compiler.ops.registry import Declined
 from compiler.passes import CHOICES, PASSES
-from harness import ledger
-from harness.backends import resolve
-from harness.batch import How, run_batch
-from harness.batch_report import judged
-from harness.batch_run import Shard, Unit, plan
+from harness.backends.registry import resolve
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_report import judged
+from harness.batches.batch_run import Shard, Unit, plan
+from harness.batches.sample import Sample, key_of
+from harness.calls.memory import number_bits
 from harness.case import MODES, SHAPES
-from harness.generated import case_of
-from harness.memory import number_bits
-from harness.observe import Seen, observe
-from harness.oracle import Run
-from harness.protocol import steps
+from harness.judge import ledger
+from harness.judge.oracle import Run
+from harness.observe.observation import Seen, observe
+from harness.observe.scripts import Scripts
+from harness.protocol.acts import steps
 from harness.run import _Trial, compiled_by, first_call, made_call
-from harness.sample import Sample, key_of
-from harness.scripts import Scripts
+from harness.search.generated import case_of
 from suites import ops
 from suites.programs import draw
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from compiler.capture.user_calls import UserCalls
 from compiler.ir import fake_strides
-from harness.direct import without_dynamo
+from harness.backends.direct import without_dynamo
 
 aten = torch.ops.aten
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d

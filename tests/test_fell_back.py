@@ -15,11 +15,11 @@ from compiler.autograd import joint
 from compiler.capture.decompositions import DECOMPOSITIONS
 from compiler.fx import assay
 from compiler.given_back import nodes_of
-from harness import ledger
-from harness.backends import Backend
+from harness.backends.registry import Backend
 from harness.case import case
+from harness.judge import ledger
 from harness.outcome import Result
-from harness.report import Row, total
+from harness.report.documents import Row, total
 from harness.run import run_case
 
 COLD = "assay,warm=False"

@@ -17,7 +17,7 @@ from compiler.ir.roles import Seed
 from compiler.ir.trace import is_random
 from compiler.passes.functionalize_rng import functionalize_rng
 from compiler.passes.give_key import give_key
-from harness.backends import resolve
+from harness.backends.registry import resolve
 from tests.lowering import traced
 from tests.test_split_dropout import recorded
 

@@ -9,9 +9,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness.backends import resolve
+from harness.backends.registry import resolve
+from harness.bench.steps import make_step
 from harness.discover import discover
-from harness.steps import make_step
 from suites.gpu import correct, figures
 from suites.gpu.figures import FIGURES, MODELS, Part, Row, counted, go_on, main, parts, read, run
 

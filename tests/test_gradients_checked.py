@@ -1,4 +1,4 @@
-"""`harness.gradients`: what torch's checks say of a backend, and of eager itself, as verdicts."""
+"""`harness.batches.gradients`: what torch's checks say of a backend, and of eager itself, as verdicts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, fx
 
 from compiler.errors import Unsupported
-from harness.backends import resolve
-from harness.batch import How, run_batch
-from harness.batch_report import judged
+from harness.backends.registry import resolve
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_report import judged
+from harness.batches.gradients import FIELDS, Checks
+from harness.batches.sample import Batch, Sample
 from harness.case import Case
-from harness.gradients import FIELDS, Checks
 from harness.outcome import Result
-from harness.sample import Batch, Sample
 
 HERE = "tests.test_gradients_checked"
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends import Backend
+from harness.backends.registry import Backend
 from harness.case import Made, case
-from harness.protocol import steps
+from harness.protocol.acts import steps
 from harness.run import run_case
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness import leaks
-from harness.clone import Call
+from harness.calls.clone import Call
+from harness.observe import leaks
 
 
 @pytest.mark.parametrize(("until", "grows"), [(leaks.CALLS, False), (1000, True)])

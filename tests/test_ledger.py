@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import ledger
-from harness.ledger import Known, LedgerError, judge, read
+from harness.judge import ledger
+from harness.judge.ledger import Known, LedgerError, judge, read
 from harness.outcome import Difference, Result
 
 TODAY = datetime.date(2026, 6, 1)

@@ -11,14 +11,15 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from harness import memory_dial, memory_report, worker
-from harness.backends import resolve
-from harness.bench import Subject
-from harness.cli import commands
+from harness.backends.registry import resolve
+from harness.bench import memory_dial, memory_report
+from harness.bench.live_memory import BESIDE_BYTES, BESIDE_SHARE, Curve, Memory, Value, measure
+from harness.bench.memory_dial import Dial, Row
+from harness.bench.memory_report import Shown, grouped, highest, picture
+from harness.bench.models import Subject
+from harness.cli.commands import commands
 from harness.discover import discover
-from harness.live_memory import BESIDE_BYTES, BESIDE_SHARE, Curve, Memory, Value, measure
-from harness.memory_dial import Dial, Row
-from harness.memory_report import Shown, grouped, highest, picture
+from harness.processes import worker
 from tests.test_report_html import Page
 from tests.test_report_totals import ENVIRONMENT
 
@@ -73,7 +74,7 @@ def test_memory_agrees_with_the_resident_set(cases: str) -> None:
             memory_dial.request_of(Subject(case, ("train",), "small"), kind, "assay", 0) | {"budgets": (1.0,)}
             for kind in ("live", "peak")
         ]
-        live, peak = [worker.ask("harness.memory_worker", request, 300, extra) for request in asked]
+        live, peak = [worker.ask("harness.bench.memory_worker", request, 300, extra) for request in asked]
     assert live.failure is None and peak.failure is None
     _, measured = Memory.of(live.lines[0]).measured.peak
     resident = peak.lines[0]["peak_bytes"]

@@ -7,7 +7,7 @@ import os
 from hypothesis import seed
 from hypothesis.stateful import run_state_machine_as_test
 
-from harness.backends import resolve
+from harness.backends.registry import resolve
 from suites.programs.machine import machine_for, profile
 
 

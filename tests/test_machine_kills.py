@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends import resolve
-from harness.drive import CHUNK, Plan, quietly, stored
-from harness.script import Failure, failure_from, reduced
-from harness.twin import Diverged, Twin
+from harness.backends.registry import resolve
+from harness.search.drive import CHUNK, Plan, quietly, stored
+from harness.search.script import Failure, failure_from, reduced
+from harness.search.twin import Diverged, Twin
 from suites.programs import machine
 
 BOUND = 40

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from harness import clone
-from harness.clone import Call, CloneError, copy_call, nearby, nudged, widened
-from harness.memory import aliases
-from harness.observe import kept_on_host, look
-from harness.tree import walk_call
+from harness.calls import clone
+from harness.calls.clone import Call, CloneError, copy_call, nearby, nudged, widened
+from harness.calls.memory import aliases
+from harness.calls.tree import walk_call
+from harness.observe.observation import kept_on_host, look
 
 
 def graph_of(call: Call) -> frozenset[tuple[str, str, str]]:

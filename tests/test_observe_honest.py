@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from harness.calls.clone import Call, nudged
+from harness.calls.errors import place_of
 from harness.case import Made
 from harness.case import case as declare
-from harness.clone import Call, nudged
-from harness.errors import place_of
-from harness.observe import Script, observe
-from harness.protocol import Act
+from harness.observe.observation import Script, observe
+from harness.protocol.acts import Act
 from harness.run import run_case
 
 Make = Callable[[], Made]

@@ -11,14 +11,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from harness import batch_summary
-from harness.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
-from harness.batch_report import Found, document, judged, run_batches
-from harness.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
+from harness.batches import batch_summary
+from harness.batches.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
+from harness.batches.batch_report import Found, document, judged, run_batches
+from harness.batches.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
+from harness.batches.sample import Batch, Sample
 from harness.case import MODES, SHAPES
-from harness.cli import commands
+from harness.cli.commands import commands
 from harness.outcome import Result
-from harness.sample import Batch, Sample
 from tests.toy_batches import ALL, drawn, plus, rejected, samples, shifted
 
 TOYS = "tests.toy_batches"

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from harness.sample import Batch, key_of
+from harness.batches.sample import Batch, key_of
 from suites import ops
 from suites.ops import operators
 from suites.ops.layouts import LAYOUTS, laid_out

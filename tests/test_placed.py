@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends import Backend, resolve
+from harness.backends.registry import Backend, resolve
 from harness.case import case
-from harness.oracle import Oracle
-from harness.placed import PLACES, Placed
-from harness.protocol import steps
+from harness.judge.oracle import Oracle
+from harness.judge.placed import PLACES, Placed
+from harness.observe.scripts import Scripts
+from harness.protocol.acts import steps
 from harness.run import _Trial, made_call, run_case
-from harness.scripts import Scripts
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))

@@ -34,7 +34,7 @@ from tests.lowering import executable, planned, traced
 from tests.product_programs import CASES, TILES, Case, by_tiles, drawn, run, runs
 from tests.test_launched import launches as launches  # the stand-in for a GPU
 
-for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
+for_gpu = pytest.importorskip("harness.backends.for_gpu", reason="needs Triton")
 BOUNDS = {torch.bfloat16: 2**-7, torch.float16: 2**-9, torch.float32: 2**-7, torch.bool: 0.0}
 """The share of the largest element that a rounding before and one behind the epilogue may come to."""
 RUNS = runs()

@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from harness.generated import case_of
 from harness.run import run_case
+from harness.search.generated import case_of
 from suites.programs import Generated, draw
 from suites.programs.calls import errors_of_calls
 from suites.programs.choices import Choices

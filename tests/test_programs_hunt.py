@@ -12,14 +12,14 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from harness import hunt_worker
-from harness.cli import commands
-from harness.compare import is_identical
-from harness.generated import Kind
-from harness.hunt import Settings
-from harness.hunt_worker import _Worker, tried
+from harness.cli.commands import commands
+from harness.judge.compare import is_identical
 from harness.outcome import Result as Outcome
-from harness.shrink import shrink
+from harness.search import hunt_worker
+from harness.search.generated import Kind
+from harness.search.hunt import Settings
+from harness.search.hunt_worker import _Worker, tried
+from harness.search.shrink import shrink
 from suites.programs import draw
 from tests.sources import ROOT
 

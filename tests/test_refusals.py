@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from compiler.ir import refusals
 from compiler.ir.refusals import refuse_call
-from harness.errors import is_same_error
+from harness.calls.errors import is_same_error
 
 aten = torch.ops.aten
 INTEGERS = torch.ones(3, 4, dtype=torch.int32)

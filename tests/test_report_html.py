@@ -1,4 +1,4 @@
-"""`harness.report.render_html`: one page that loads nothing and hides nothing."""
+"""`harness.report.documents.render_html`: one page that loads nothing and hides nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from harness import report
 from harness.outcome import Difference
-from harness.report import Row
+from harness.report import documents as report
+from harness.report.documents import Row
 from tests.test_report_totals import ENVIRONMENT, row
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

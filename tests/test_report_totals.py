@@ -1,4 +1,4 @@
-"""`harness.report`: totals, formats, and the JSON document."""
+"""`harness.report.documents`: totals, formats, and the JSON document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import report
-from harness.ledger import Judgement
+from harness.judge.ledger import Judgement
 from harness.outcome import Difference, Result
-from harness.report import Row
+from harness.report import documents as report
+from harness.report.documents import Row
 
 ENVIRONMENT = {"torch": "2.13.0", "cpu": "a processor", "date": "2026-01-01", "gpu": None}
 

@@ -15,13 +15,13 @@ from compiler.errors import BuildError
 from compiler.ir.index import Int
 from compiler.ir.loops import Buffer
 from compiler.options import Options
-from harness import resources
-from harness.cli import commands
-from harness.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
+from harness.backends import resources
+from harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
+from harness.cli.commands import commands
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, i, load, loops, n, store
 
-for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
+for_gpu = pytest.importorskip("harness.backends.for_gpu", reason="needs Triton")
 
 X = torch.linspace(0.1, 2, 40)
 CASES = """

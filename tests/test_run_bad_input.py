@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from compiler.errors import Unsupported
-from harness.backends import Backend, BackendError, backend_names, resolve
+from harness.backends.registry import Backend, BackendError, backend_names, resolve
 from harness.case import Case, case
 from harness.discover import discover
-from harness.isolate import last_words, run_isolated
+from harness.processes.isolate import last_words, run_isolated
 from harness.run import run_case
 
 HERE = Path(__file__).name

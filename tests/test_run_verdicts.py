@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends import Backend, resolve
+from harness.backends.registry import Backend, resolve
+from harness.calls.clone import Call
+from harness.calls.errors import is_refusal, is_same_error, unwrapped
 from harness.case import case
-from harness.clone import Call
-from harness.errors import is_refusal, is_same_error, unwrapped
-from harness.observe import Script, cotangent, observe
-from harness.protocol import SAME, Act
+from harness.observe.observation import Script, cotangent, observe
+from harness.observe.scripts import acts_for
+from harness.protocol.acts import SAME, Act
 from harness.run import run_case
-from harness.scripts import acts_for
 
 CALLS: list[int] = []
 

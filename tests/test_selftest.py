@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.backends import BackendError, resolve
-from harness.cli import commands
+from harness.backends.registry import BackendError, resolve
+from harness.cli.commands import commands
 from harness.discover import discover
 from harness.outcome import Result
+from harness.processes.worker import Answer
 from harness.run import run_case
 from harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
 from harness.selftest.command import BY_COST, QUICK, totals
@@ -19,7 +20,6 @@ from harness.selftest.record import Asked, Kill, Member, Tried
 from harness.selftest.survivors import SurvivorsError, read
 from harness.selftest.wrong_backends import BANK, CORRECT
 from harness.selftest.wrong_backends.registry import wrong
-from harness.worker import Answer
 
 AT_LEAST = 60
 CASES = """

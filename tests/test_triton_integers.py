@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from compiler.options import UNOPTIMIZED
 from compiler.runtime import triton_build
 from compiler.runtime.triton_build import Wanted
-from harness.cli import commands
+from harness.cli.commands import commands
 
 CASES = """
 import torch
@@ -152,7 +152,7 @@ def test_which_text_is_assembled_right(operand: str, is_right: bool) -> None:
 DIVIDED = """
 import torch
 from compiler.runtime import triton_build
-from harness.backends import resolve
+from harness.backends.registry import resolve
 
 whole = triton_build.triton_code
 made = []

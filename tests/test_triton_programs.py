@@ -29,7 +29,7 @@ from tests.test_cpp_kernels import BOUNDS, RUNS
 from tests.test_edges import EDGES
 from tests.test_nested_reductions import RUNS as NESTED
 
-for_gpu = pytest.importorskip("harness.for_gpu", reason="needs Triton")
+for_gpu = pytest.importorskip("harness.backends.for_gpu", reason="needs Triton")
 GENERATOR = torch.Generator().manual_seed(5)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx
 
-from harness.backends import resolve
-from harness.twin import Step, Subject, Twin, replay, replay_in_float64
+from harness.backends.registry import resolve
+from harness.search.twin import Step, Subject, Twin, replay, replay_in_float64
 from suites.programs.subjects import Norms, detached
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.ledger import is_among
+from harness.judge.ledger import is_among
 
 FOLDER = Path(__file__).parent.parent / "suites" / "upstream_bugs"
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"))

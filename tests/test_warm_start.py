@@ -25,10 +25,10 @@ from compiler.errors import Unkeyed
 from compiler.ir.roles import UserInput
 from compiler.runtime import cache, fingerprint, kept
 from compiler.runtime.size_guards import SizeGuards
-from harness import ledger
+from harness.backends.stages import assay_loops
 from harness.discover import discover
+from harness.judge import ledger
 from harness.run import run_case
-from harness.stages import assay_loops
 
 Function = Callable[..., Any]
 

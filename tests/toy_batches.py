@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from compiler.errors import Unsupported
-from harness.sample import Batch, Sample
+from harness.batches.sample import Batch, Sample
 
 
 def plus(x: Tensor) -> Tensor:

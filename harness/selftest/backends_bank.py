@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness import outcome
+from harness.processes.worker import Answer, ask, cold_environment
 from harness.selftest.record import Asked, Kill, Member, Tried
 from harness.selftest.wrong_backends import BANK, CORRECT
-from harness.worker import Answer, ask, cold_environment
 
 PLACE = "harness.selftest.wrong_backends"
 

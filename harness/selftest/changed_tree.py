@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.processes.worker import cold_environment
 from harness.selftest.mutants import ROOT, Mutant
-from harness.worker import cold_environment
 
 COPIED = "compiler"
 

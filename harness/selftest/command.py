@@ -14,10 +14,11 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from harness import progress, report
 from harness.case import MODES, SIZES, Case
 from harness.discover import DiscoverError, discover
-from harness.environment import environment
+from harness.report import documents as report
+from harness.report import progress
+from harness.report.environment import environment
 from harness.selftest import mutant_rows, mutants
 from harness.selftest.backends_bank import WrongBackends
 from harness.selftest.compiler_bank import CompilerMutants

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 
 from harness import outcome
+from harness.processes.worker import Answer, ask
 from harness.selftest.backends_bank import kill_of
 from harness.selftest.changed_tree import COPIED, changed_tree, environment_of
 from harness.selftest.mutant_rows import TESTS, Row, near_rows, slice_rows
 from harness.selftest.mutants import GPU, Mutant, read
 from harness.selftest.record import Asked, Kill, Member, Tried
-from harness.worker import Answer, ask
 
 WORKER = "harness.selftest.mutant_worker"
 CONTROL = Member("unchanged", "controls", "The compiler as it is.", is_right=True)

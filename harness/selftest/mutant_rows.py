@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.batch_run import Shard, Unit, plan
+from harness.batches.batch_run import Shard, Unit, plan
 from harness.case import MODES, SHAPES, Case
 from harness.discover import discover
 

@@ -22,17 +22,17 @@ from typing import Any
 import pytest
 
 import compiler
-from harness import ledger
-from harness.batch import How, run_batch
-from harness.batch_report import judged
-from harness.batch_run import Shard, plan
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_report import judged
+from harness.batches.batch_run import Shard, plan
+from harness.batches.sample import Sample
 from harness.case import MODES, SHAPES
 from harness.discover import discover
-from harness.hunt_worker import tried
+from harness.judge import ledger
 from harness.outcome import Result
-from harness.report import finite
+from harness.report.documents import finite
 from harness.run import run_case
-from harness.sample import Sample
+from harness.search.hunt_worker import tried
 from harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, TESTS, Row, hashed
 from harness.selftest.rows_worker import answering
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.case import Case
 from harness.discover import discover
-from harness.report import finite
+from harness.report.documents import finite
 from harness.run import run_case
 
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.testing import make_tensor
 from torch.utils import _pytree as pytree
 
-from harness.operators import Made, Program
+from harness.bench.operators import Made, Program
 from suites.ops.database import core, methods, op_db
 from suites.ops.layouts import LAYOUTS, laid_out
 from suites.ops.operators import name_of

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.backends import resolve
+from harness.backends.registry import resolve
+from harness.bench.steps import make_step
 from harness.discover import discover
 from harness.measure import Step
 from harness.outcome import Result
 from harness.run import run_case
-from harness.steps import make_step
 
 EAGER = "eager"
 """The program as it is, without `torch.compile`; not Dynamo's backend of that name."""

@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from harness import protocol
+from harness.backends.precision import PRECISIONS, at_precision
 from harness.case import Case, Made
 from harness.discover import discover
-from harness.observe import kept_on_host
+from harness.observe.observation import kept_on_host
 from harness.outcome import Result
-from harness.precision import PRECISIONS, at_precision
+from harness.protocol import acts as protocol
 from harness.run import run_case
 
 STEPS = 2

@@ -18,11 +18,11 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from compiler.journal import totals
-from harness.backends import resolve
+from harness.backends.precision import PRECISIONS, at_precision
+from harness.backends.registry import resolve
+from harness.bench.steps import make_step
 from harness.discover import discover
 from harness.measure import Step, batch_ms
-from harness.precision import PRECISIONS, at_precision
-from harness.steps import make_step
 
 STEPS = 4
 WARM_UP = 3

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.backends import resolve
+from harness.backends.registry import resolve
 from harness.measure import Step, alternate, median_ms
 
 LAYERS, WIDTH, HEADS, BATCH, LENGTH = 12, 384, 6, 4, 128

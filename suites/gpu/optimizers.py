@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.backends import resolve
+from harness.backends.registry import resolve
 from harness.measure import Step, alternate, median_ms
 from suites.gpu.bench import copy_rate
 

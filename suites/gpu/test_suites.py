@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from harness import ledger
-from harness.batch import How, run_batch
-from harness.batch_report import judged
-from harness.batch_run import Shard, Unit, plan
+from harness.batches.batch import How, run_batch
+from harness.batches.batch_report import judged
+from harness.batches.batch_run import Shard, Unit, plan
+from harness.batches.sample import Sample, key_of
 from harness.case import MODES, SHAPES, Case
 from harness.discover import discover
-from harness.hunt_worker import tried
+from harness.judge import ledger
 from harness.outcome import Result
 from harness.run import run_case
-from harness.sample import Sample, key_of
+from harness.search.hunt_worker import tried
 from suites import ops
 from suites.programs import draw
 

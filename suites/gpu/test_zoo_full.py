@@ -12,9 +12,9 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from harness import ledger
 from harness.case import Case
 from harness.discover import discover
+from harness.judge import ledger
 from suites.gpu.correct import held
 
 pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')

@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 
-from harness.backends import resolve
-from harness.bench_worker import OVERHEAD
+from harness.backends.precision import PRECISIONS, at_precision
+from harness.backends.registry import resolve
+from harness.bench.bench_worker import OVERHEAD
+from harness.bench.steps import make_step
 from harness.case import Case
 from harness.discover import discover
 from harness.measure import Step, alternate, geometric_mean, median_ms, peak_bytes, recorded_bytes
-from harness.precision import PRECISIONS, at_precision
-from harness.steps import make_step
 
 SAMPLE_S = 0.05
 WARM_UP = 3

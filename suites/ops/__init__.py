@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.sample import Batch
+from harness.batches.sample import Batch
 from suites.ops import modules, operators, optimizers, refused
 
 

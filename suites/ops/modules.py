@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from harness.observe import seed_all
-from harness.sample import Batch, Sample
+from harness.batches.sample import Batch, Sample
+from harness.observe.observation import seed_all
 from suites.ops.database import module_db
 from suites.ops.operators import dtype_name
 

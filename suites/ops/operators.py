@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.observe import seed_all
-from harness.sample import Batch, Sample
+from harness.batches.sample import Batch, Sample
+from harness.observe.observation import seed_all
 from suites.ops.database import autograd_function_db, op_db
 from suites.ops.layouts import LAYOUTS, laid_out
 

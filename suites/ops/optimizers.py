@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.observe import seed_all
-from harness.sample import Batch, Sample
+from harness.batches.sample import Batch, Sample
+from harness.observe.observation import seed_all
 from suites.ops.database import configurations, optim_db
 
 SHAPES = ((3, 4), (5,), (2, 1, 3))

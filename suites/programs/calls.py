@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.observe import backward
-from harness.tree import walk
+from harness.calls.tree import walk
+from harness.observe.observation import backward
 from suites.programs.program import Program
 
 CALLS = 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from harness.generated import Program, kind_of
-from harness.hunt_worker import tried
 from harness.outcome import Result
-from harness.shrink import shrink
+from harness.search.generated import Program, kind_of
+from harness.search.hunt_worker import tried
+from harness.search.shrink import shrink
 from suites.programs import Generated
 from suites.programs.strategies import programs
 

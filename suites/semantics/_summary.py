@@ -15,8 +15,8 @@ from typing import Any
 
 from harness.discover import discover
 from harness.outcome import VERDICTS
-from harness.report import write_json
-from harness.triage import read
+from harness.report.documents import write_json
+from harness.report.triage import read
 
 IN_VERSIONS = "diverged in versions only"
 

@@ -14,9 +14,9 @@ import torch
 
 from compiler import journal
 from compiler.fx import assay
-from harness import ledger
 from harness.case import Case
 from harness.discover import discover
+from harness.judge import ledger
 from harness.run import run_case
 from suites.semantics._summary import counted, table
 

@@ -4,6 +4,7 @@ Backends: eager behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -12,7 +13,7 @@ def f(x: torch.Tensor, number: float) -> torch.Tensor:
     return torch.addcdiv(x, x, x, value=number)
 
 
-def raised(function: object, number: float) -> str:
+def raised(function: Callable[..., object], number: float) -> str:
     try:
         function(torch.ones(3, dtype=torch.float16), number)
     except RuntimeError as error:

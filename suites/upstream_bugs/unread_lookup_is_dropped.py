@@ -4,6 +4,7 @@ Backends: eager behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -13,7 +14,7 @@ def f(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-def raised(function: object, *args: torch.Tensor) -> str:
+def raised(function: Callable[..., object], *args: torch.Tensor) -> str:
     try:
         function(*args)
     except IndexError as error:

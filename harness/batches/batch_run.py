@@ -1,0 +1,318 @@
+"""Runs the batches of a suite in child processes: sharded, resumable, with what a crash or a hang took named.
+
+A *unit* is a batch on a backend. The units of a group run in one child, one after the other; a child that dies or is
+silent for too long ends nothing but itself: its unit runs again in a fresh one with fewer samples together, until the
+sample is alone, and the others of the unit have their verdicts. What a unit came to is appended to the store, one line
+of JSON, before the next begins; a run that is given a store again runs what is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.batches.batch import TOGETHER, Tally
+from harness.batches.sample import Batch, key_of
+from harness.outcome import Result
+from harness.processes.isolate import last_words
+
+UNITS = 400
+"""How many units one child runs: kernels that it loaded are never unloaded."""
+START_S = 180.0
+TIMEOUT_S = 300.0
+WAITING = {"OMP_WAIT_POLICY": "passive"}
+"""Threads that wait for work sleep: those of several children, and of their C++ compilers, share the processors, and
+one that spins takes its processor from the one that it waits for."""
+Event = dict[str, Any]
+
+
+class StoreError(ValueError):
+    """A store that belongs to another run; the message says in what they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A batch on a backend."""
+
+    batch: Batch
+    backend: str
+
+    @property
+    def key(self) -> str:
+        return f"{key_of(self.batch)} {self.backend}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part `number` of `count`, from 1 on: of the groups, by a hash of their names."""
+
+    number: int = 1
+    count: int = 1
+
+    def has(self, group: str) -> bool:
+        return zlib.crc32(group.encode()) % self.count == self.number - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run. Units: seconds, that one compile of samples and what is compared after it may take."""
+
+    module: str
+    suite: str
+    seed: int = 0
+    jobs: int = 1
+    timeout_s: float = TIMEOUT_S
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A unit that has ended, at which commit of the project where that is known."""
+
+    unit: Unit
+    tally: Tally
+    seconds: float
+    commit: str = ""
+
+
+def run_units(units: Sequence[Unit], settings: Settings) -> Iterator[Ended]:
+    """Runs the units, `jobs` groups at a time, and gives each as it ends; samples that cannot be made are a crash."""
+    inbox: queue.Queue[Ended | Exception | None] = queue.Queue()
+    waiting = deque(_by_group(units))
+    lines = [_Line(settings, waiting, inbox) for _ in range(settings.jobs)]
+    for line in lines:
+        line.start()
+    running = len(lines)
+    try:
+        while running:
+            got = inbox.get()
+            if isinstance(got, Exception):
+                raise got
+            if got is None:
+                running -= 1
+            else:
+                yield got
+    finally:
+        for line in lines:
+            line.stopped.set()
+        for line in lines:
+            line.join()
+
+
+def _by_group(units: Iterable[Unit]) -> list[list[Unit]]:
+    groups: dict[str, list[Unit]] = {}
+    for unit in units:
+        groups.setdefault(unit.batch.group, []).append(unit)
+    return list(groups.values())
+
+
+class _Line(threading.Thread):
+    """Takes groups as they come and runs their units in a child at a time."""
+
+    def __init__(
+        self, settings: Settings, waiting: deque[list[Unit]], inbox: queue.Queue[Ended | Exception | None]
+    ) -> None:
+        super().__init__(daemon=True)
+        self.stopped = threading.Event()
+        self._settings, self._waiting, self._inbox = settings, waiting, inbox
+        self._child: _Child | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopped.is_set() and self._waiting:
+                for unit in self._waiting.popleft():
+                    if not self.stopped.is_set():
+                        self._inbox.put(self._ended(unit))
+        except Exception as error:
+            self._inbox.put(error)
+        finally:
+            self._end_child()
+            self._inbox.put(None)
+
+    def _ended(self, unit: Unit) -> Ended:
+        began, lost, together = time.monotonic(), list[Result](), TOGETHER
+        while True:
+            excluded = [_sample_of(result) for result in lost]
+            event = self._ask(unit, together, excluded)
+            if event["event"] == "error":
+                tally = Tally()
+                tally.judged(_unmade(unit, event["detail"], self._settings.suite))
+                return Ended(unit, tally, time.monotonic() - began)
+            if event["event"] == "end":
+                tally = Tally.read(event["tally"])
+                for result in lost:
+                    tally.judged(result)
+                return Ended(unit, tally, time.monotonic() - began)
+            self._end_child()
+            if len(event["samples"]) > 1:
+                together = max(1, len(event["samples"]) // 4)
+            else:
+                lost.append(_lost(unit, event, self._settings.suite))
+
+    def _ask(self, unit: Unit, together: int, excluded: Sequence[str]) -> Event:
+        """Runs a unit in the child; the event that ended it, or that it was lost with what was running."""
+        if self._child is None or self._child.units >= UNITS:
+            self._end_child()
+            self._child = _Child(self._settings, self.stopped)
+        request = {"unit": key_of(unit.batch), "backend": unit.backend, "together": together, "excluded": excluded}
+        return self._child.asked(request)
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+def _sample_of(result: Result) -> str:
+    return result.case.partition("[")[2].removesuffix("]")
+
+
+def _unmade(unit: Unit, detail: str, suite: str) -> Result:
+    """The row of a batch whose samples could not be made."""
+    return Result(f"{suite}.{unit.batch.name}[*]", unit.batch.mode, unit.backend, "crash", detail=detail)
+
+
+def _lost(unit: Unit, event: Event, suite: str) -> Result:
+    name = event["samples"][0] if event["samples"] else "making the samples"
+    case = f"{suite}.{unit.batch.name}[{name}]"
+    if not event["samples"]:
+        raise RuntimeError(f"{case}: the process ended: {event['detail']}")
+    return Result(case, unit.batch.mode, unit.backend, event["verdict"], detail=event["detail"])
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process that runs units."""
+
+    settings: Settings
+    stopped: threading.Event
+    units: int = 0
+    process: subprocess.Popen[str] = field(init=False)
+    said: Any = field(init=False)
+    lines: queue.Queue[str | None] = field(default_factory=queue.Queue, init=False)
+    samples: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.said = tempfile.TemporaryFile("w+")
+        given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed", "device")}
+        environment = WAITING | os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "harness.batches.batch_worker", json.dumps(given)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def asked(self, request: dict[str, Any]) -> Event:
+        self.samples = []
+        if self.units == 0:
+            first = self._next(START_S)
+            if first["event"] != "alive":
+                raise RuntimeError(f"a process for batches did not start: {first['detail']}")
+        self.units += 1
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        while (event := self._next(self.settings.timeout_s))["event"] == "running":
+            self.samples = event["samples"]
+        return event
+
+    def end(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:  # nothing is left
+            pass
+        self.process.wait()
+        self.said.close()
+
+    def _next(self, limit_s: float) -> Event:
+        """The next event; `lost`, with its verdict, where the process says nothing more."""
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until:
+            try:
+                line = self.lines.get(timeout=1.0)
+            except queue.Empty:
+                if self.stopped.is_set():
+                    return {"event": "error", "detail": "stopped"}
+                continue
+            if line is None:
+                return self._lost("crash", f"the process ended with status {self.process.wait()}")
+            return json.loads(line)  # type: ignore[no-any-return]
+        return self._lost("timeout", f"silent for {limit_s:g} s")
+
+    def _lost(self, verdict: str, told: str) -> Event:
+        self.said.seek(0)
+        detail = f"{told}\n{last_words(self.said.read())}"
+        return {"event": "lost", "verdict": verdict, "samples": self.samples, "detail": detail}
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+
+@dataclass(slots=True)
+class Store:
+    """The units that have ended, in a file: one line of what the run was asked, then one line a unit."""
+
+    path: Path
+    asked: dict[str, Any]
+
+    def read(self, units: Sequence[Unit]) -> list[Ended]:
+        """What the file holds of the units. A last line that a kill cut short counts as not there.
+
+        Raises: StoreError for a file of a run with another seed or torch.
+        """
+        if not self.path.is_file() or not (lines := self.path.read_text().splitlines()):
+            self.path.write_text(json.dumps(self.asked) + "\n")
+            return []
+        if (asked := json.loads(lines[0])) != self.asked:
+            raise StoreError(f"{self.path} is of another run: it was asked {asked}, this one {self.asked}")
+        by_key = {unit.key: unit for unit in units}
+        found = [data for line in lines[1:] if (data := _whole(line)) is not None and data["unit"] in by_key]
+        self.path.write_text("\n".join(line for line in lines if _whole(line) is not None) + "\n")
+        return [
+            Ended(by_key[data["unit"]], Tally.read(data["tally"]), data["seconds"], data.get("commit", ""))
+            for data in found
+        ]
+
+    def add(self, ended: Ended) -> None:
+        data = {"unit": ended.unit.key, "seconds": ended.seconds, "commit": ended.commit, "tally": ended.tally.data()}
+        with self.path.open("a") as file:
+            file.write(json.dumps(data) + "\n")
+
+
+def _whole(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)  # type: ignore[no-any-return]
+    except json.JSONDecodeError:
+        return None
+
+
+def plan(
+    batches: Iterable[Batch], backends: Sequence[str], text: str, modes: Sequence[str], shapes: Sequence[str],
+    shard: Shard,
+) -> list[Unit]:  # fmt: skip
+    """The units that a run asks for. Of `suite.name`, `text` is a part."""
+    return [
+        Unit(batch, f"{backend},dynamic" if kind == "dynamic" else backend)
+        for batch in batches
+        if text in batch.name and batch.mode in modes and shard.has(batch.group)
+        for backend in backends
+        for kind in shapes
+        if kind in batch.shapes
+    ]

@@ -1,0 +1,1 @@
+"""What compiled programs cost: time of calls and of compiles, memory."""

@@ -1,0 +1,443 @@
+"""Compares two runs field by field. What eager does not agree on with itself is not held against a backend.
+
+Nine comparisons are not equality, each for a reason:
+- *stride*: not along a dimension that has no two elements, where a stride addresses nothing.
+- *offset*: not of a tensor without elements, for it may follow from such a stride.
+- *version*: whether a tensor's version grew, not by how much. Autograd asks only whether a saved tensor's version is
+  still the same; a mutation written back once counts as the many that eager made. A tensor that eager changes
+  without its version growing (the running statistics of batch norm) is not compared.
+- *view*: of which observed tensor an output is a view, and by which view chain. Views of memory that nothing observed
+  holds are not compared, because no write can go through their base.
+- *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away; nor have
+  those of complex numbers, whose products by a conjugate and by a copy of it differ in them.
+- *earlier*: what acts before gave, looked at again, unless it was wrong at the time: a backend that hands out one
+  buffer twice changes it.
+- *error*: a second backward through a graph that was freed may raise where eager has nothing saved in it.
+- *growth*: memory may grow with a call by what Python leaves, unless eager's does not and ours does by far more.
+- *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
+
+Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
+whether an output is a view at all; cases with the tag `strides` in all strides and offsets. The order in which
+gradients arrive at leaves is compared for cases with the tag `hooks`, and noted for the others. A backend that promises
+eager's bits (`numerics="exact"`) is held to them wherever eager's own two runs agree in them; which NaN a NaN is counts
+nowhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.calls.errors import is_same_error, name_of
+from harness.calls.memory import bits, number_bits
+from harness.judge.oracle import Oracle, of_kind
+from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
+from harness.observe.leaks import LEAST_GROWTH, grows
+from harness.observe.observation import Facts, Observation, Seen
+from harness.outcome import Difference
+
+FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
+"""The fields that follow from random numbers: not judged for a backend that draws its own."""
+FLAGS = (
+    "device",
+    "layout",
+    "stride",
+    "offset",
+    "requires_grad",
+    "is_leaf",
+    "has_grad_fn",
+    "conj",
+    "neg",
+    "is_inference",
+    "is_allocated",
+)
+SAME_VIEWS = {"ReshapeAliasBackward": "ViewBackward", "UnsafeViewBackward": "ViewBackward"}
+"""What eager calls a view that `reshape` made; `view` makes the same. The digit says whether it was made in place."""
+DERIVED_AGAIN = "AsStridedBackward0"
+"""What eager makes of the chain of a view whose base was written after it was made; any chain of views is as good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs, what eager itself does not settle, what has no oracle, and what is only worth a note."""
+
+    different: tuple[Difference, ...] = ()
+    unstable: tuple[Difference, ...] = ()
+    unjudged: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    untold: tuple[Difference, ...] = ()
+    """What eager is too far from its float64 run to settle."""
+
+
+def compare(
+    oracle: Oracle,
+    ours: Sequence[Observation],
+    *,
+    own_random_stream: bool = False,
+    with_hooks: bool = False,
+    with_bookkeeping: bool = False,
+    with_strides: bool = False,
+    by_bits: bool = False,
+) -> Comparison:
+    """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
+    asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
+    found = list(_steps(oracle.eager, ours, asked))
+    unstable = list(_steps(oracle.eager, oracle.again, asked))
+    shaky = {(difference.field, difference.path) for difference in unstable}
+    steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
+    draws = own_random_stream and any(step.uses_random for step in oracle.eager)
+    excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
+    judged = [difference for difference in steady if difference not in excused]
+    different, untold, unanchored = (
+        tuple(difference for difference in judged if difference.kind == kind)
+        for kind in (DIFFERS, UNSTABLE, UNANCHORED)
+    )
+    unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
+    return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a comparison judges by, and which of the optional fields it compares."""
+
+    oracle: Oracle
+    with_hooks: bool
+    with_bookkeeping: bool
+    with_strides: bool
+    by_bits: bool
+
+
+def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
+    """Whether two runs are the same bit for bit, so that `compare` could find no difference whatever its oracle."""
+    return all(_is_identical_step(reference, got) for reference, got in zip(eager, ours, strict=True))
+
+
+def _is_identical_step(eager: Observation, ours: Observation) -> bool:
+    return (
+        _is_equal_error(eager, ours)
+        and all(
+            getattr(eager, name) == getattr(ours, name)
+            for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient", "arrivals", "held")
+        )
+        and repr(eager.scalars) == repr(ours.scalars)
+        and _grown(eager) == _grown(ours)
+        and not grows(ours.growth_bytes, eager.growth_bytes)
+        and all(
+            _is_identical_tensors(getattr(eager, name), getattr(ours, name))
+            for name in ("outputs", "state", "gradients", "earlier")
+        )
+    )
+
+
+def _is_equal_error(eager: Observation, ours: Observation) -> bool:
+    if eager.error is None or ours.error is None:
+        return eager.error is ours.error
+    return is_same_error(eager.error.error, ours.error.error)
+
+
+def _other_bits(ours: Tensor, eager: Tensor) -> str | None:
+    """Which elements have other bits than eager's; None if none has."""
+    differ = number_bits(ours) != number_bits(eager)
+    if not differ.any():
+        return None
+    differ = differ.any(-1) if ours.is_complex() else differ
+    at = tuple(differ.nonzero()[0].tolist())
+    told = f"the first at {list(at)}: ours {ours[at].item()!r}, eager {eager[at].item()!r}"
+    return f"{int(differ.sum())} of {differ.numel()} elements; {told}. Rule: bit for bit, as the backend promises"
+
+
+def _grown(observation: Observation) -> dict[str, bool]:
+    return {path: version > 0 for path, version in observation.versions.items()}
+
+
+def _is_identical_tensors(eager: Mapping[str, Seen | None], ours: Mapping[str, Seen | None]) -> bool:
+    return eager.keys() == ours.keys() and all(_is_identical(seen, ours[path]) for path, seen in eager.items())
+
+
+def _is_identical(eager: Seen | None, ours: Seen | None) -> bool:
+    if eager is None or ours is None:
+        return eager is ours
+    return eager.facts == ours.facts and torch.equal(bits(eager.value), bits(ours.value))
+
+
+def _unjudged(draws: bool, excused: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Says that values which follow from draws were not judged, whether or not any differed."""
+    if not draws:
+        return ()
+    detail = f"no oracle: the backend draws its own random numbers, so {', '.join(FROM_DRAWS)} were not judged"
+    worst = f" ({len(excused)} differ; first {excused[0].path})" if excused else ""
+    return (Difference("random", "run", detail + worst),)
+
+
+def _notes(eager: Sequence[Observation], ours: Sequence[Observation], with_hooks: bool) -> tuple[str, ...]:
+    moved = any(ref.hooks != got.hooks and not got.error for ref, got in zip(eager, ours, strict=True))
+    return ("gradients arrive at leaves in another order than eager's",) if moved and not with_hooks else ()
+
+
+def _crossed(found: Sequence[Difference]) -> Iterator[str]:
+    """What is the same but for elements across kinks: the first such tensor, and how many more there are."""
+    crossed = [difference for difference in found if difference.kind == EXCUSED]
+    if crossed:
+        others = f", and so in {len(crossed) - 1} more tensors" if crossed[1:] else ""
+        yield f"{crossed[0].path}: {crossed[0].detail}{others}"
+
+
+def _steps(eager: Sequence[Observation], ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
+    wrong: set[str] = set()  # what was wrong when it came out: no news when looked at again
+    for index, (reference, got) in enumerate(zip(eager, ours, strict=True)):
+        found = list(_Pair(reference, got, asked, index).differences())
+        for difference in found:
+            if difference.field != "earlier" or difference.path not in wrong:
+                yield dataclasses.replace(difference, path=f"step {index + 1}: {difference.path}", act=reference.act)
+        wrong |= {f"{each.path} of step {index + 1}" for each in found if each.field in ("values", "gradient")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One step of eager beside the same step of another run."""
+
+    eager: Observation
+    ours: Observation
+    asked: _Asked
+    index: int
+
+    @property
+    def oracle(self) -> Oracle:
+        return self.asked.oracle
+
+    def differences(self) -> Iterator[Difference]:
+        if self.is_refused_rightly():
+            return
+        yield from self._error()
+        if self.eager.is_spent:
+            return  # how far a backward came before it found nothing is the engine's own order
+        yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
+        if (self.eager.error is None) != (self.ours.error is None):
+            return  # what one of them did after the other stopped is no difference of its own
+        yield from self._structure()
+        yield from self._scalars()
+        yield from self._tensors(self.eager.state, self.ours.state, "mutation")
+        yield from self._gradients()
+        yield from self._versions()
+        yield from self._aliases()
+        yield from self._tensors(self.eager.earlier, self.ours.earlier, "earlier", facts=False)
+        yield from self._ambient()
+        yield from self._hooks()
+        yield from self._leaks()
+
+    def is_refused_rightly(self) -> bool:
+        """Whether a graph that was freed is not gone through again, where eager had nothing to free."""
+        eager, ours = self.eager.error, self.ours.error
+        return self.eager.is_spent and eager is None and ours is not None and isinstance(ours.error, RuntimeError)
+
+    def _error(self) -> Iterator[Difference]:
+        eager, ours = self.eager.error, self.ours.error
+        if eager is None and ours is None:
+            return
+        if eager is None or ours is None or not is_same_error(eager.error, ours.error):
+            told = [
+                f"{name_of(raised.error)} in the {raised.during}" if raised else "no error" for raised in (ours, eager)
+            ]
+            said = f" ({ours.error})" if ours else ""
+            field = "freed" if self.eager.is_spent and ours is None else "error"
+            yield Difference(field, "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
+
+    def _structure(self) -> Iterator[Difference]:
+        for path in _either(self.eager.kinds, self.ours.kinds):
+            eager, ours = self.eager.kinds.get(path, "nothing"), self.ours.kinds.get(path, "nothing")
+            if eager != ours:
+                yield Difference("structure", path, f"ours is {ours}, eager's {eager}")
+
+    def _scalars(self) -> Iterator[Difference]:
+        for path in self.eager.scalars.keys() & self.ours.scalars.keys():
+            eager, ours = self.eager.scalars[path], self.ours.scalars[path]
+            name = "values" if path.startswith("output") else "mutation"
+            if type(eager) is not type(ours):
+                continue
+            if type(eager) is float:
+                yield from _told(name, path, self._explain_number(path, eager, ours))
+            elif eager != ours:
+                yield Difference(name, path, f"ours is {ours!r}, eager's {eager!r}")
+
+    def _explain_number(self, path: str, eager: float, ours: float) -> Finding | None:
+        """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
+        evidence = self.oracle.evidence_for_number(self.index, path)
+        numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
+        precision = Precision.of(torch.get_default_dtype())
+        return explain_reals(numbers[0], numbers[1], evidence.truth, evidence, precision)
+
+    def _tensors(
+        self, eager: Mapping[str, Seen], ours: Mapping[str, Seen], name: str, facts: bool = True
+    ) -> Iterator[Difference]:
+        for path in eager.keys() & ours.keys():
+            if facts:
+                yield from self._facts(path, eager[path].facts, ours[path].facts)
+            yield from _told(name, path, self._explain(name, path, eager[path], ours[path]))
+
+    def _gradients(self) -> Iterator[Difference]:
+        for path in _either(self.eager.gradients, self.ours.gradients):
+            eager, ours = self.eager.gradients.get(path), self.ours.gradients.get(path)
+            where = f"{path}.grad"
+            if eager is None or ours is None:
+                if (eager is None) != (ours is None):
+                    told = ["None" if seen is None else "a tensor" for seen in (ours, eager)]
+                    yield Difference("gradient", where, f"ours is {told[0]}, eager's {told[1]}")
+                continue
+            # whether a gradient is conjugated now or when it is read tells nothing
+            facts = [dataclasses.replace(seen.facts, conj=False, neg=False) for seen in (eager, ours)]
+            yield from self._facts(where, facts[0], facts[1])
+            yield from _told("gradient", where, self._explain("gradient", path, eager, ours))
+
+    def _facts(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
+        for name in ("shape", "dtype"):
+            if getattr(eager, name) != getattr(ours, name):
+                yield Difference(
+                    name, path, f"ours is {_said(getattr(ours, name))}, eager's {_said(getattr(eager, name))}"
+                )
+        if eager.shape != ours.shape:
+            return
+        for name in FLAGS:
+            told, other = self._flag(name, ours), self._flag(name, eager)
+            if told != other:
+                yield Difference(name, path, f"ours is {_said(told)}, eager's {_said(other)}")
+        yield from self._view(path, eager, ours)
+
+    def _flag(self, name: str, facts: Facts) -> object:
+        is_empty = 0 in facts.shape
+        if name == "offset" and is_empty and not self.asked.with_strides:
+            return 0
+        if name != "stride" or self.asked.with_strides:
+            return getattr(facts, name)
+        return tuple(
+            0 if is_empty or size == 1 else step for size, step in zip(facts.shape, facts.stride, strict=False)
+        )
+
+    def _view(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
+        if self._base_of(eager) != self._base_of(ours):
+            told = [facts.view or "nothing" for facts in (ours, eager)]
+            yield Difference("view", path, f"ours is a view of {told[0]}, eager's of {told[1]}")
+        elif (
+            self._base_of(eager)
+            and eager.view_chain
+            and ours.view_chain
+            and not _is_same_chain(eager.view_chain, ours.view_chain)
+        ):
+            told = [" of ".join(facts.view_chain) or "nothing" for facts in (ours, eager)]
+            yield Difference("view", path, f"ours was made by {told[0]}, eager's by {told[1]}")
+
+    def _base_of(self, facts: Facts) -> str:
+        return "" if facts.view == "(unobserved)" and not self.asked.with_bookkeeping else facts.view
+
+    def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
+        if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
+            return None  # a difference of shape or dtype, said already
+        if name == "gradient" or eager.value.is_complex():
+            eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
+        if self.asked.by_bits and self._is_steady(name, path, eager):
+            told = _other_bits(ours.value, eager.value)
+            return None if told is None else Finding(DIFFERS, told)
+        evidence = self.oracle.evidence(self.index, name, path)
+        return explain(ours.value, eager.value, evidence, eager.device())
+
+    def _is_steady(self, name: str, path: str, eager: Seen) -> bool:
+        """Whether eager's other run gave the same bits."""
+        again = of_kind(self.oracle.again[self.index], name).get(path)
+        return again is not None and torch.equal(number_bits(again.value), number_bits(eager.value))
+
+    def _versions(self) -> Iterator[Difference]:
+        for path in self.eager.versions.keys() & self.ours.versions.keys():
+            eager, ours = self.eager.versions[path], self.ours.versions[path]
+            is_unmarked = eager == 0 and path in self.eager.written
+            is_other = eager != ours if self.asked.with_bookkeeping else (eager > 0) != (ours > 0)
+            if is_other and not is_unmarked:
+                yield Difference("version", path, f"ours grew by {ours}, eager's by {eager}")
+
+    def _aliases(self) -> Iterator[Difference]:
+        for one, other, kind in sorted(self.eager.aliases - self.ours.aliases):
+            yield Difference("alias", one, f"lost: in eager it {kind} {other}, in ours it does not")
+        for one, other, kind in sorted(self.ours.aliases - self.eager.aliases):
+            yield Difference("alias", one, f"extra: in ours it {kind} {other}, in eager it does not")
+        if self.eager.aliases == self.ours.aliases:
+            yield from self._pokes()
+
+    def _pokes(self) -> Iterator[Difference]:
+        for path in self.eager.pokes.keys() & self.ours.pokes.keys():
+            eager, ours = self.eager.pokes[path], self.ours.pokes[path]
+            if eager != ours:
+                told = [", ".join(changed) or "nothing" for changed in (ours, eager)]
+                yield Difference("poke", path, f"a write to it changes {told[0]} in ours, {told[1]} in eager")
+
+    def _ambient(self) -> Iterator[Difference]:
+        for name, eager in self.eager.random.items():
+            if self.ours.random.get(name) != eager:
+                yield Difference("random", name, "the random state after the call is not eager's")
+        for name, eager_on in self.eager.ambient.items():
+            if self.ours.ambient.get(name) != eager_on:
+                ours = self.ours.ambient.get(name)
+                yield Difference("ambient", name, f"after the act it is {ours} in ours, {eager_on} in eager")
+        for category in sorted(self._missing_warnings()):
+            said = _first_line(self.eager.warnings[category])
+            yield Difference("warnings", category, f"eager warns, ours does not: {said}")
+        for category in sorted(self.ours.warnings.keys() - self.oracle.any_warnings(self.index)):
+            said = _first_line(self.ours.warnings[category])
+            yield Difference("warnings", category, f"ours warns, eager does not: {said}")
+
+    def _hooks(self) -> Iterator[Difference]:
+        for path in _either(self.eager.arrivals, self.ours.arrivals):
+            eager, ours = self.eager.arrivals.get(path, "none"), self.ours.arrivals.get(path, "none")
+            if eager != ours:
+                yield Difference("hooks", path, f"hooks of this leaf saw {ours}; in eager {eager}")
+        if self.asked.with_hooks and self.eager.hooks != self.ours.hooks:
+            told = [", ".join(hooks) or "none" for hooks in (self.ours.hooks, self.eager.hooks)]
+            yield Difference("hooks", "order", f"gradients arrive in the order {told[0]}; in eager {told[1]}")
+
+    def _leaks(self) -> Iterator[Difference]:
+        for path in sorted(set(self.ours.held) - set(self.eager.held)):
+            yield Difference("held", path, "it is alive after the call, though nobody holds it; in eager it is freed")
+        if grows(self.ours.growth_bytes, self.eager.growth_bytes):
+            told = f"each call leaves {self.ours.growth_bytes} bytes in ours, {self.eager.growth_bytes} in eager"
+            yield Difference("growth", "memory", f"{told}. Rule: at most twice eager's, and {LEAST_GROWTH} bytes")
+
+    def _missing_warnings(self) -> frozenset[str]:
+        return self.oracle.sure_warnings(self.index) - self.ours.warnings.keys()
+
+
+def _told(field: str, path: str, finding: Finding | None) -> Iterator[Difference]:
+    if finding is not None:
+        yield Difference(field, path, finding.text, kind=finding.kind)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:200] if text.strip() else "nothing"
+
+
+def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
+    named = [
+        tuple(SAME_VIEWS.get(kind := name.rstrip("0123456789"), kind) for name in chain) for chain in (eager, ours)
+    ]
+    if named[0] == named[1]:
+        return True
+    return DERIVED_AGAIN in eager and "custom" not in ours
+
+
+def _without_signs_of_zero(seen: Seen) -> Seen:
+    has_zeros = seen.value.is_floating_point() or seen.value.is_complex()
+    return dataclasses.replace(seen, value=_plus_zero(seen.value)) if has_zeros else seen
+
+
+def _plus_zero(value: torch.Tensor) -> torch.Tensor:
+    """The value with 0 for -0. No kernel adds numbers of 8 bits."""
+    return value + 0 if value.element_size() > 1 else (value.float() + 0).to(value.dtype)
+
+
+def _said(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _either(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """The paths of both, in order, each once."""
+    return list(dict.fromkeys([*one, *other]))

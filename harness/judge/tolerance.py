@@ -1,0 +1,510 @@
+"""Decides whether two tensors hold the same numbers, up to the rounding that eager itself shows.
+
+Of one tensor there are ours `o`, eager's `e`, the numbers `t` of the same program in float64 on the same inputs, and,
+made when they are needed, more runs `r` of eager's, each on neighbouring numbers. The first rule that applies decides:
+
+1. *Exact* kinds (integers, booleans) are equal. NaN and infinities stand where eager's stand.
+2. *Equal bits* are the same, but a zero has eager's sign where all else is equal. An element within 4 units in the last
+   place of eager's is the same, whatever else is known.
+3. *Elements.* |o - t| <= 4 E + 4 units in the last place of t. E is the largest of |r - t| that eager itself shows at
+   elements of like magnitude: the 64 that are beside it in the order of |t|. So a large element's error never excuses a
+   small one's. What is beyond it by less than 4 times is measured by 8 more runs.
+4. *Tensors* of 64 elements or more: rms(o - t) <= 3 rms(r - t) + 2 units in the last place of rms(t). Roundings have
+   either sign and average out; a factor of 0.7 does not. Not of a `t` that is zero, next to what roundings leave.
+5. *Kinks* (relu, comparisons, sort, floor; harness/judge/kinks.py). What fails 1, 3 or 4 is held against more float64
+   runs, in which operands that lie within rounding of a kink are moved across it. It is the same if 3 and 4 hold around
+   one of them. Or else an exact element may be that of any of these runs, and the numbers between them all take the
+   place of `t`. That may be so for 1 % of the elements (or for one). Where no kind is exact it may be so for more, as
+   far as it moves the tensor by 10 %. Beyond that it is `unstable`.
+6. *Eager is no oracle* where rms(e - t) is beyond an eighth of rms(t), or 32 roots of the precision (but not where it
+   is 8 rms(t) or more: `t` is zero there, and `e` nothing but rounding). Then only rule 2 makes it the same. What
+   breaks rule 3 differs; so does what leaves eager where its own neighbours stay together, and what is further from
+   `t` than twice eager. All else is `unstable`, and never the same.
+7. *No float64 run.* Eager is the centre, and its neighbours give E. Within 4 units in the last place, times the root of
+   how many inputs there are for each element, it is the same; within 3, `no-oracle`.
+
+A backend may keep in float32 what eager rounds to halves, and where eager's halves overflow on the way, its float32 run
+is the reference. Nothing wider anchors float64: what a run in float32 differs by from one in float64 on the very same
+numbers, times the ratio of the precisions, is an error of eager's. Both are runs `r` as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.calls.clone import HALVES
+from harness.calls.memory import bits
+
+FACTOR = 4.0
+ULPS = 4.0
+RMS_FACTOR = 3.0
+RMS_ULPS = 2.0
+LIKE = 64
+"""So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
+OWN_FACTOR = 4.0
+"""In a small tensor elements of unlike magnitude are neighbours: there an element has its own errors, so many times."""
+MOST_EXCUSED = 0.01
+MOST_MOVED = 0.1
+NO_ORACLE = 1 / 8
+FAR_ROOTS = 32.0
+STEADY = 1 / 8
+STRAYED = 16.0
+BARELY = 4.0
+PIECE = 1 << 26
+"""Elements that are judged at once, each in a dozen float64 numbers."""
+
+Samples = Callable[[], Sequence[Tensor]]
+DIFFERS, UNSTABLE, UNANCHORED, EXCUSED = "differs", "unstable", "no-oracle", "excused"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What there is to say of a tensor: it differs, eager is too unstable to tell, or there is no oracle.
+
+    With the kind `excused` it is the same, and the text says how many elements lie across a kink.
+    """
+
+    kind: str
+    text: str
+
+
+def is_same(finding: Finding | None) -> bool:
+    """Whether the tensor is the same."""
+    return finding is None or finding.kind == EXCUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the judgement of one tensor rests on.
+
+    `truth` is the float64 value or None, `why_not` says why it is None. The others give values of further runs, and are
+    asked for only when needed. `samples` and `more` are of eager on neighbouring numbers. `kept` is the same, but whole
+    numbers stay, as labels do. `between` is of eager in the dtype between its roundings, `kinks` of float64 runs across
+    kinks. `fan_in` is how many input elements there are for each of this tensor.
+    """
+
+    truth: Tensor | None = None
+    why_not: str = ""
+    samples: Samples = tuple
+    more: Samples = tuple
+    kept: Samples = tuple
+    between: Samples = tuple
+    kinks: Samples = tuple
+    fan_in: float = 1.0
+
+    def of(self, piece: slice, numel: int) -> Evidence:
+        """What some of the `numel` elements are judged by, where all are in a row."""
+        return self._each(lambda value: value.reshape(-1)[piece] if value.numel() == numel else value)
+
+    def on(self, device: torch.device) -> Evidence:
+        """The same, on a device, where it is asked for."""
+        return self._each(lambda value: value.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Evidence:
+        def changed(samples: Samples) -> Samples:
+            return lambda: [change(sample) for sample in samples()]
+
+        return dataclasses.replace(
+            self, truth=None if self.truth is None else change(self.truth), samples=changed(self.samples),
+            more=changed(self.more), kept=changed(self.kept), between=changed(self.between),
+            kinks=changed(self.kinks),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """That of a dtype: the distance from 1 to the next number, and the smallest number."""
+
+    epsilon: float
+    smallest: float
+
+    @staticmethod
+    def of(dtype: torch.dtype) -> Precision:
+        info = torch.finfo(dtype)
+        return Precision(info.eps, info.smallest_normal * info.eps)
+
+    def ulps(self, magnitude: Tensor) -> Tensor:
+        """`ULPS` units in the last place of each magnitude."""
+        return ULPS * (self.epsilon * magnitude + self.smallest)
+
+
+def explain(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | None = None) -> Finding | None:
+    """Why the numbers of `ours` are not those of `eager`: the worst element and the rule; None if they are.
+
+    Both have the same shape and dtype. They are judged `on` a device, or else where they lie.
+    """
+    if eager.numel() > PIECE:
+        return _explain_pieces(ours.reshape(-1), eager.reshape(-1), evidence, on)
+    if on is not None and eager.device != on:
+        return explain(ours.to(on), eager.to(on), evidence.on(on))
+    if not (eager.is_floating_point() or eager.is_complex()):
+        return _explain_exact(ours, eager, evidence)
+    if torch.equal(bits(ours), bits(eager)):
+        return None
+    truth = None if evidence.truth is None else real(evidence.truth)
+    precision = Precision.of(eager.dtype)
+    found = explain_reals(real(ours), real(eager), truth, evidence, precision)
+    if found is None or found.kind == EXCUSED or eager.dtype not in HALVES:
+        return found
+    return None if _is_between(ours, eager, truth, evidence) else found
+
+
+def _explain_pieces(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | None) -> Finding | None:
+    """What differs in the first piece where something does; what cannot be told, only if nothing is sure to differ."""
+    numel, untold = eager.numel(), None
+    for start in range(0, numel, PIECE):
+        piece = slice(start, min(start + PIECE, numel))
+        found = explain(ours[piece], eager[piece], evidence.of(piece, numel), on)
+        if found is not None and found.kind == DIFFERS:
+            return dataclasses.replace(found, text=f"of elements {start} to {piece.stop - 1}: {found.text}")
+        untold = untold or found
+    return untold
+
+
+def _is_between(ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evidence) -> bool:
+    """Whether halves are what eager computes in float32, rounded once: where its own overflow on the way."""
+    runs = [run.to(eager.dtype) for run in evidence.between() if run.shape == eager.shape]
+    if not runs:
+        return False
+    samples = runs[1:]
+    apart = dataclasses.replace(evidence, samples=lambda: samples, more=tuple, kept=tuple, between=tuple)
+    return is_same(explain_reals(real(ours), real(runs[0]), truth, apart, Precision.of(eager.dtype)))
+
+
+def explain_reals(
+    ours: Tensor, eager: Tensor, truth: Tensor | None, evidence: Evidence, precision: Precision
+) -> Finding | None:
+    """`explain` for numbers that are in float64 already."""
+    if (found := _explain_nonfinite(ours, eager)) is not None:
+        return found
+    finite = torch.isfinite(eager) & torch.isfinite(ours)
+    ours, eager = _at(ours, finite), _at(eager, finite)
+    if torch.equal(ours, eager):
+        return _explain_zeros(ours, eager, truth)
+    anchor, why_not = _anchor(truth, finite, evidence.why_not or "there is no float64 run")
+    return _Judge(ours, eager, anchor, finite, evidence, precision, why_not).finding()
+
+
+def _anchor(truth: Tensor | None, finite: Tensor, why_not: str) -> tuple[Tensor | None, str]:
+    """The float64 numbers where both are finite; None, and why, where they are none to judge by."""
+    if truth is None:
+        return None, why_not
+    if truth.shape != finite.shape:
+        return None, f"the float64 run has shape {list(truth.shape)}"
+    if not bool(torch.isfinite(truth[finite]).all()):
+        return None, "the float64 run is not finite where eager is"
+    return _at(truth, finite), ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The judgement of numbers that are finite in float64, zeros in the place of all others."""
+
+    ours: Tensor
+    eager: Tensor
+    truth: Tensor | None
+    finite: Tensor
+    evidence: Evidence
+    precision: Precision
+    why_not: str
+
+    def finding(self) -> Finding | None:
+        if self.truth is None:
+            return self._unanchored()
+        if bool(self._is_near().all()):
+            return None
+        is_oracle = self._is_settled_on(self.truth)
+        if is_oracle and self._is_within(self.truth, [self.eager]):
+            return None
+        runs = [self.eager, *self._near_runs(self.truth), *self._runs(self.evidence.between)]
+        if is_oracle and self._is_within(self.truth, runs):
+            return None
+        found = self._across_kinks(self.truth, runs)
+        if is_oracle and found is not None and found.kind == DIFFERS and self._is_barely_off(runs):
+            runs = [*runs, *self._same_computations(self.truth, self.evidence.more)]
+            return None if self._is_within(self.truth, runs) else self._across_kinks(self.truth, runs)
+        return found
+
+    def _is_barely_off(self, runs: Sequence[Tensor]) -> bool:
+        """Whether each element is within a few times its bound: then more of eager's runs may tell."""
+        assert self.truth is not None
+        bound = bound_of(self.truth, [(run - self.truth).abs() for run in runs], self.precision)
+        return bool((((self.ours - self.truth).abs() <= BARELY * bound) | self._is_near()).all())
+
+    def _runs(self, samples: Samples) -> list[Tensor]:
+        found = [real(sample) for sample in samples()]
+        return [
+            _at(run, self.finite)
+            for run in found
+            if run.shape == self.finite.shape and bool(torch.isfinite(run[self.finite]).all())
+        ]
+
+    def _neighbours(self) -> list[Tensor]:
+        return self._runs(self.evidence.samples) or self._runs(self.evidence.kept)
+
+    def _near_runs(self, centre: Tensor) -> list[Tensor]:
+        """Eager's runs on neighbouring numbers."""
+        near = self._same_computations(centre, self.evidence.samples)
+        return near or self._same_computations(centre, self.evidence.kept)
+
+    def _same_computations(self, centre: Tensor, samples: Samples) -> list[Tensor]:
+        """Those of the runs that are no other computation: by far further off than eager, and than roundings go."""
+        rounding = math.sqrt(self.precision.epsilon) * float(self.eager.abs().max())
+        reach = max(rounding, STRAYED * float((self.eager - centre).abs().max()))
+        return [run for run in self._runs(samples) if float((run - self.eager).abs().max()) <= reach]
+
+    def _is_near(self) -> Tensor:
+        return (self.ours - self.eager).abs() <= self.precision.ulps(self.eager.abs())
+
+    def _is_settled_on(self, centre: Tensor) -> bool:
+        return self._is_oracle(self.eager - centre)
+
+    def _is_oracle(self, error: Tensor) -> bool:
+        """Whether eager is near the float64 run, or what is left is nothing but rounding: zero, if it were exact."""
+        assert self.truth is not None
+        least = min(NO_ORACLE, FAR_ROOTS * math.sqrt(self.precision.epsilon)) * rms(self.truth)
+        return not least < rms(error) < rms(self.truth) / NO_ORACLE
+
+    def _is_within(self, centre: Tensor, runs: Sequence[Tensor]) -> bool:
+        """Whether rules 3 and 4 hold around a centre."""
+        ours = (self.ours - centre).abs()
+        errors = [(run - centre).abs() for run in runs]
+        bound = bound_of(centre, errors, self.precision)
+        return bool(((ours <= bound) | self._is_near()).all()) and self._has_rms(ours, errors, centre)
+
+    def _has_rms(self, ours: Tensor, errors: Sequence[Tensor], centre: Tensor) -> bool:
+        if centre.numel() < LIKE or max(map(rms, errors), default=0.0) >= rms(centre) / NO_ORACLE:
+            return True  # too few, or nothing but rounding, which another order may leave more of
+        bound = RMS_FACTOR * max(map(rms, errors), default=0.0)
+        return rms(ours) <= bound + RMS_ULPS * self.precision.epsilon * rms(centre) + ULPS * self.precision.smallest
+
+    def _across_kinks(self, truth: Tensor, runs: Sequence[Tensor]) -> Finding | None:
+        """Rules 5 and 6."""
+        others = [truth, *self._runs(self.evidence.kinks)]
+        if (found := self._is_one_of(others, runs)) is not None:
+            return found
+        low, high = _least_of(others), _greatest_of(others)
+        errors = [(run - run.clamp(low, high)).abs() for run in runs]
+        bound = bound_of(truth, errors, self.precision)
+        centre = self.ours.clamp(low, high)
+        if not self._is_oracle(errors[0]):
+            return self._beyond_oracle(truth, bound, len(runs))
+        off = (self.ours - centre).abs()
+        is_within = (off <= bound) | self._is_near()
+        if not bool(is_within.all()) or not self._has_rms(off, errors, truth):
+            return self._differs(centre, bound, len(runs))
+        excused = int((((self.ours - truth).abs() > bound) & ~self._is_near()).sum())
+        told = f"{excused} of {truth.numel()} elements lie across a kink"
+        if excused > max(1, MOST_EXCUSED * truth.numel()) and rms(high - low) > MOST_MOVED * rms(truth):
+            return Finding(UNSTABLE, f"{told}, which moves the tensor by more than a tenth")
+        return Finding(EXCUSED, told) if excused else None
+
+    def _is_one_of(self, others: Sequence[Tensor], runs: Sequence[Tensor]) -> Finding | None:
+        """Says so where ours is a float64 run that took other sides, within the bounds of rules 3 and 4 around it. Each
+        run of eager's is measured from the one that is nearest to it."""
+        truth, nearest = others[0], _nearest(self.ours, others)
+        if nearest is truth or not self._is_settled_on(_nearest(self.eager, others)):
+            return None
+        errors = [(run - _nearest(run, others)).abs() for run in runs]
+        off = (self.ours - nearest).abs()
+        bound = bound_of(nearest, errors, self.precision)
+        if not bool((off <= bound).all()) or not self._has_rms(off, errors, nearest):
+            return None
+        crossed = int(((nearest - truth).abs() > bound).sum())
+        return Finding(EXCUSED, f"{crossed} of {truth.numel()} elements lie across a kink")
+
+    def _beyond_oracle(self, truth: Tensor, bound: Tensor, count: int) -> Finding:
+        """Rule 6, where not all elements are near eager's."""
+        if bool(((self.ours - truth).abs() > bound).logical_and(~self._is_near()).any()):
+            return self._differs(truth, bound, count)
+        neighbours = self._neighbours()
+        spread = _largest_of([(run - self.eager).abs() for run in neighbours], self.eager)
+        is_steady = (spread <= STEADY * self.eager.abs()) & bool(neighbours)
+        allowed = FACTOR * spread + self._floor_without_anchor()
+        is_apart = is_steady & ((self.ours - self.eager).abs() > allowed)
+        if bool(is_apart.any()):
+            return self._differs(self.eager, torch.where(is_steady, allowed, math.inf), count)
+        if rms(self.ours - truth) > 2 * rms(self.eager - truth):
+            return self._differs(truth, bound, count)
+        share = rms(self.eager - truth) / rms(truth)
+        return Finding(UNSTABLE, f"eager's own error is {share:.2g} of the float64 run's size: neither is an oracle")
+
+    def _floor_without_anchor(self) -> Tensor:
+        return math.sqrt(self.evidence.fan_in) * self.precision.ulps(self.eager.abs() + typical(self.eager))
+
+    def _unanchored(self) -> Finding | None:
+        """Rule 7."""
+        off = (self.ours - self.eager).abs()
+        floor = self._floor_without_anchor()
+        if bool((off <= floor).all()):
+            return None
+        runs = [*self._neighbours(), *self._runs(self.evidence.between)]
+        bound = bound_of(self.eager, [(run - self.eager).abs() for run in runs], self.precision) + floor
+        if bool((off <= bound).all()):
+            return Finding(UNANCHORED, f"{self.why_not}; as near as eager's {len(runs)} neighbours are to it")
+        return self._differs(self.eager, bound, len(runs))
+
+    def _differs(self, centre: Tensor, bound: Tensor, count: int) -> Finding:
+        off = (self.ours - centre).abs()
+        wrong = (off > bound) & ~self._is_near()
+        rule = f"unanchored ({self.why_not})" if self.truth is None else "anchored on float64"
+        said = f"Rule: {rule}: {FACTOR:g} * eager's error at like magnitudes, from {count} runs, + {ULPS:g} ulps"
+        if not bool(wrong.any()):
+            told = f"each element is within its bound, but rms {rms(off):.3g} is not what roundings average to"
+            return Finding(DIFFERS, f"{told}: more than {RMS_FACTOR:g} * eager's. {said}")
+        index = _index(torch.where(wrong, off / bound.clamp(min=self.precision.smallest), -1.0))
+        return Finding(
+            DIFFERS,
+            f"{int(wrong.sum())} of {wrong.numel()} elements; the worst at {list(index)}: "
+            f"ours {self.ours[index].item():.9g}, eager {self.eager[index].item():.9g}, "
+            f"centre {centre[index].item():.9g}, off by {off[index].item():.3g}, bound {bound[index].item():.3g}. "
+            f"{said}",
+        )
+
+
+def bound_of(centre: Tensor, errors: Sequence[Tensor], precision: Precision) -> Tensor:
+    """How far each element may be from the centre, by rule 3, where eager's runs have these errors."""
+    return FACTOR * _envelope(centre, errors) + precision.ulps(centre.abs())
+
+
+def _envelope(centre: Tensor, errors: Sequence[Tensor]) -> Tensor:
+    """For each element the largest error at elements of like magnitude."""
+    if not errors or centre.numel() == 0:
+        return torch.zeros_like(centre)
+    worst = _largest_of(errors, centre)
+    span = LIKE // 2
+    if centre.numel() <= 2 * span + 1:
+        return _envelope_of_few(centre.abs(), worst)
+    order = centre.abs().reshape(-1).argsort()
+    in_order = worst.reshape(-1)[order]
+    pooled = torch.nn.functional.max_pool1d(in_order.view(1, 1, -1), 2 * span + 1, stride=1, padding=span)
+    return torch.empty_like(in_order).scatter_(0, order, pooled.reshape(-1)).view(centre.shape)
+
+
+def _envelope_of_few(magnitude: Tensor, worst: Tensor) -> Tensor:
+    """Of a small tensor: the largest relative error, of what did not cancel, or the element's own; for numbers that are
+    nothing but rounding, the largest of those."""
+    relative = worst / magnitude
+    whole = relative[relative < 0.5]
+    rate = whole.max() if whole.numel() else relative.new_zeros(())
+    cancelled = worst[(worst > 0) & (relative >= 0.5)]
+    rest = cancelled.max() if cancelled.numel() else relative.new_zeros(())
+    own = torch.maximum(rate * magnitude, OWN_FACTOR * worst)
+    return torch.minimum(worst.max(), torch.where(magnitude <= rest, torch.maximum(own, rest), own))
+
+
+def _nearest(run: Tensor, others: Sequence[Tensor]) -> Tensor:
+    """That of the others which a run is nearest to, by the root mean square; the first of those that are as near."""
+    return min(others, key=lambda other: rms(run - other))
+
+
+def _largest_of(errors: Sequence[Tensor], like: Tensor) -> Tensor:
+    return _greatest_of(errors) if errors else torch.zeros_like(like)
+
+
+def _greatest_of(runs: Sequence[Tensor]) -> Tensor:
+    found = runs[0]
+    for run in runs[1:]:
+        found = torch.maximum(found, run)
+    return found
+
+
+def _least_of(runs: Sequence[Tensor]) -> Tensor:
+    return -_greatest_of([-run for run in runs])
+
+
+def rms(numbers: Tensor) -> float:
+    """The root of the mean square."""
+    return float(numbers.square().mean().sqrt()) if numbers.numel() else 0.0
+
+
+def typical(numbers: Tensor) -> float:
+    """The median magnitude of the numbers that are not zero."""
+    magnitude = numbers.reshape(-1)[:: 1 + numbers.numel() // (1 << 24)].abs()
+    return float(magnitude[magnitude > 0].median()) if bool((magnitude > 0).any()) else 0.0
+
+
+def _at(tensor: Tensor, finite: Tensor) -> Tensor:
+    """The numbers, with zero wherever one is not finite: those have been judged."""
+    return torch.where(finite, tensor, 0.0)
+
+
+def largest(tensor: Tensor, on: torch.device | None = None) -> float:
+    """The largest finite magnitude in a tensor, found `on` a device or where it lies; 0 for one without numbers."""
+    if tensor.numel() == 0 or not (tensor.is_floating_point() or tensor.is_complex()):
+        return 0.0
+    pieces = (piece.to(on or tensor.device) for piece in tensor.reshape(-1).split(PIECE))
+    return max(float(torch.nan_to_num(real(piece), 0.0, 0.0, 0.0).abs().max()) for piece in pieces)
+
+
+def real(tensor: Tensor) -> Tensor:
+    """The numbers in float64, complex ones as pairs."""
+    plain = torch.view_as_real(tensor.to(torch.complex128)) if tensor.is_complex() else tensor
+    return plain.to(torch.float64)
+
+
+def _explain_exact(ours: Tensor, eager: Tensor, evidence: Evidence) -> Finding | None:
+    wrong = ours != eager
+    if not bool(wrong.any()):
+        return None
+    others = [] if evidence.truth is None else [evidence.truth]
+    others = [
+        other for other in (*others, *evidence.kinks()) if (other.shape, other.dtype) == (eager.shape, eager.dtype)
+    ]
+    for other in others:
+        wrong &= ours != other
+    if not bool(wrong.any()):
+        return _excused_exact(ours, eager, any(torch.equal(ours, other) for other in others))
+    index = _index(wrong.to(torch.uint8))
+    return Finding(
+        DIFFERS,
+        f"{int(wrong.sum())} of {wrong.numel()} elements differ; at {list(index)} ours is {ours[index].item()}, "
+        f"eager's {eager[index].item()}. Rule: {eager.dtype} is exact",
+    )
+
+
+def _excused_exact(ours: Tensor, eager: Tensor, is_one_run: bool) -> Finding:
+    count = int((ours != eager).sum())
+    told = f"{count} of {eager.numel()} elements lie across a kink"
+    is_few = count <= max(1, MOST_EXCUSED * eager.numel())
+    return Finding(EXCUSED if is_few or is_one_run else UNSTABLE, told)
+
+
+def _explain_nonfinite(ours: Tensor, eager: Tensor) -> Finding | None:
+    either = ~(torch.isfinite(ours) & torch.isfinite(eager))
+    if not bool(either.any()):
+        return None
+    wrong = either & ~((ours == eager) | (ours.isnan() & eager.isnan()))
+    if not bool(wrong.any()):
+        return None
+    index = _index(wrong.to(torch.uint8))
+    return Finding(
+        DIFFERS,
+        f"{int(wrong.sum())} of {wrong.numel()} elements; at {list(index)} ours is {ours[index].item()}, eager's "
+        f"{eager[index].item()}. Rule: NaN and infinities stand where eager's stand",
+    )
+
+
+def _explain_zeros(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Finding | None:
+    wrong = (eager == 0) & (ours == 0) & (ours.signbit() != eager.signbit())
+    if truth is not None and truth.shape == wrong.shape:
+        wrong &= (truth == 0) & (truth.signbit() == eager.signbit())
+    if not bool(wrong.any()):
+        return None
+    index = _index(wrong.to(torch.uint8))
+    return Finding(
+        DIFFERS,
+        f"the sign of zero differs in {int(wrong.sum())} of {wrong.numel()} elements; at {list(index)} ours is "
+        f"{ours[index].item()}, eager's {eager[index].item()}. Rule: all other bits are equal, so the sign must be",
+    )
+
+
+def _index(weights: Tensor) -> tuple[int, ...]:
+    """Where the largest element is."""
+    return tuple(int(part) for part in torch.unravel_index(weights.argmax(), weights.shape)) if weights.dim() else ()

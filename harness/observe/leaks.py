@@ -1,0 +1,109 @@
+"""What is still held after a call is over: the storages of its inputs and results, and memory that grows by call."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from harness.calls.clone import Call, is_plain
+from harness.calls.tree import walk, walk_call
+
+CALLS = 6
+"""Calls over which growth is measured: what fills a cache once is spread over them."""
+LEAST_GROWTH = 1 << 16
+"""Bytes a call: what Python itself leaves between two collections is far less."""
+
+ALL_CALLS = CALLS + 2
+"""How often the program is called in all, where no memory grows."""
+
+Invoke = Callable[[Call], Any]
+
+
+def held_after(invoke: Invoke, make: Callable[[], Call]) -> tuple[str, ...]:
+    """The paths of the inputs and results whose storage outlives a call that nobody keeps anything of."""
+    with _old_objects_set_aside():
+        watched = _watched(invoke, make())
+        gc.collect()
+        return tuple(path for path, storage in watched.items() if not storage.expired())
+
+
+@contextlib.contextmanager
+def _old_objects_set_aside() -> Iterator[None]:
+    """Collections look at new objects only: there are many old ones, and nothing here makes garbage of them."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _watched(invoke: Invoke, call: Call) -> dict[str, StorageWeakRef]:
+    own = {_place(tensor) for tensor in walk_call(call.function, (), {}).tensors.values() if is_plain(tensor)}
+    given = walk((call.args, call.kwargs), "input").tensors
+    tensors = given | walk(invoke(call), "output").tensors
+    return {
+        path: StorageWeakRef(tensor.untyped_storage())
+        for path, tensor in tensors.items()
+        if is_plain(tensor) and _place(tensor) not in own
+    }
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def growth_bytes(invoke: Invoke, make: Callable[[], Call]) -> int:
+    """By how much the memory in use grows with a call, over `CALLS` of them; 0 where that cannot be read. What is made
+    once, a cache or a recording, is no growth: memory that grows is looked at a second time, and must grow again."""
+    with _old_objects_set_aside():
+        invoke(make())
+        grown = _grown_over_calls(invoke, make)
+        return min(grown, _grown_over_calls(invoke, make)) if grown > LEAST_GROWTH else grown
+
+
+def _grown_over_calls(invoke: Invoke, make: Callable[[], Call]) -> int:
+    gc.collect()
+    before = in_use_bytes()
+    for _ in range(CALLS):
+        invoke(make())
+    gc.collect()
+    return max(0, in_use_bytes() - before) // CALLS
+
+
+def in_use_bytes() -> int:
+    """What the process has allocated and not freed: by the C library, and on GPUs."""
+    device = torch.cuda.memory_allocated() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0
+    read = _reader()
+    return device + (read() if read is not None else 0)
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+    )]  # fmt: skip
+
+
+def _reader() -> Callable[[], int] | None:
+    """Reads glibc's count of bytes in use; None for another C library."""
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is None:
+        return None
+    function.restype = _Mallinfo
+
+    def read() -> int:
+        found = function()
+        return int(found.uordblks + found.hblkhd)
+
+    return read
+
+
+def grows(ours: int, eager: int) -> bool:
+    """Whether memory grows with each call where eager's does not."""
+    return ours > 2 * eager + LEAST_GROWTH

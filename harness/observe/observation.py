@@ -1,0 +1,710 @@
+"""Everything that a program can observe of a run: one `Observation` for each act of a protocol.
+
+Training: the loss is `output.loss` where there is one, otherwise every differentiable output gets a cotangent that
+depends on the seed and its path alone. Gradients are set to None before a backward, unless it accumulates. Inference:
+under `torch.no_grad`.
+
+Cotangents are odd multiples of 1/16 below 2, which every floating dtype represents, so that eager, compiled and
+float64 runs are given the same numbers.
+
+Warnings: the categories of Python's `UserWarning` raised by the program count. Those raised from the files of
+torch's compiling packages (`COMPILING`) tell of compilation and are left out. A warning that eager gives in one run
+and not in the next (many are said once a process) is held against nobody.
+
+A case's scenario is run in the place of its callable: what it returns and raises is what is observed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import pickle
+import random
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
+
+from harness.calls.clone import Call, is_plain
+from harness.calls.errors import let_go
+from harness.calls.memory import Alias, aliases, bits, is_allocated, number_bits, poke
+from harness.calls.tree import Tree, modules_in, walk, walk_call
+from harness.observe import ambient, leaks
+from harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
+from harness.protocol.fresh_numbers import state_of
+
+COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
+TORCH = Path(torch.__file__).parent
+OURS = Path(__file__).parents[2]
+HELD_NUMBERS = 1 << 24
+"""Results and gradients of earlier acts are kept, to be looked at again, while they have no more numbers than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a tensor is, its numbers apart. `view` is what it is a view of: a path, `(unobserved)`, or nothing.
+
+    `view_chain` names the autograd nodes from a view down to its base, those of an autograd.Function as `custom`:
+    how a backend names the node of a whole program is its own affair, how a view is replayed is not.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    layout: str
+    stride: tuple[int, ...]
+    offset: int
+    requires_grad: bool
+    is_leaf: bool
+    has_grad_fn: bool
+    view: str
+    view_chain: tuple[str, ...]
+    conj: bool
+    neg: bool
+    is_inference: bool
+    is_allocated: bool
+
+
+KEPT_ON_HOST = 1 << 27
+"""Copies of so many numbers are kept on the host: every run of a program has its own, in float64 too."""
+_least_on_host: ContextVar[int] = ContextVar("least_on_host", default=KEPT_ON_HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A tensor as it was at one moment: its facts, and a copy of its numbers, which may be kept on the host."""
+
+    facts: Facts
+    value: Tensor
+
+    def device(self) -> torch.device:
+        """Where the tensor was, and there is room to judge its numbers a piece at a time."""
+        return torch.device(self.facts.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception, and whether the call or the backward raised it."""
+
+    error: BaseException
+    during: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One act. Paths begin with output, input, parameter, buffer, closure or self."""
+
+    kinds: dict[str, str]
+    scalars: dict[str, Any]
+    outputs: dict[str, Seen]
+    state: dict[str, Seen]
+    """Inputs, parameters and buffers after the call."""
+    gradients: dict[str, Seen | None]
+    versions: dict[str, int]
+    """By how much the version of each tensor of the state grew."""
+    written: frozenset[str]
+    """The tensors of the state whose numbers the step changed, whatever their versions say."""
+    aliases: frozenset[Alias]
+    pokes: dict[str, tuple[str, ...]]
+    earlier: dict[str, Seen]
+    """Results and gradients of acts before, looked at again: `output.x of step 2`. After the last act, all."""
+    error: Raised | None
+    warnings: dict[str, str]
+    """By category, what the first one says."""
+    random: dict[str, str]
+    """A digest of each random stream after the step: the global ones, and the generators that the call reaches."""
+    ambient: dict[str, Any]
+    """The global settings after the act (harness/observe/ambient.py)."""
+    uses_random: bool
+    hooks: tuple[str, ...]
+    """The order in which gradients arrived at leaves."""
+    arrivals: dict[str, str]
+    """What the hooks of each leaf saw: how many gradients, and whether those are what was added to `.grad`."""
+    seconds: float
+    act: str = ""
+    """What the act was, in words."""
+    is_spent: bool = False
+    """A backward through a graph that was gone through and freed. Eager raises, if anything was saved in it."""
+    held: tuple[str, ...] = ()
+    """After the last act: inputs and results of one more call that are alive when nobody holds them."""
+    growth_bytes: int = 0
+    """After the last act: by how much memory grows with each further call."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """What one step has produced so far; turned into an `Observation` at its end."""
+
+    output: Any = None
+    outputs: dict[str, Seen] = field(default_factory=dict)
+    tree: Tree = field(default_factory=Tree)
+    aliases: frozenset[Alias] = frozenset()
+    error: Raised | None = None
+    hooks: list[str] = field(default_factory=list)
+    arrivals: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    ambient: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The acts of a run, and what they are given: for each act the call with its arguments, or None where there is
+    none of its own; `state(k)`, the numbers by path that the state has from its `k`th move on."""
+
+    acts: tuple[Act, ...]
+    calls: tuple[Call | None, ...]
+    state: Callable[[int], Mapping[str, Tensor]]
+    another: Callable[[], Call] | None = None
+    """Makes one more call, of which nothing is kept: where leaks are looked for."""
+
+
+def observe(
+    script: Script,
+    mode: str,
+    seed: int,
+    compiled: Callable[..., Any] | None = None,
+    scenario: Callable[..., Any] | None = None,
+    is_poked: bool = True,
+    moved: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Observation, ...]:
+    """Goes through the acts of the script, and watches.
+
+    `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
+    watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last act's
+    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent.
+
+    The random state is reset to `seed` before the first act. The objects of the calls are left as the program
+    leaves them. Dispatch modes that are on see the program alone, and not what looks at it.
+    Raises: KeyboardInterrupt only; whatever else the program raises is observed.
+    """
+    first = script.calls[0]
+    assert first is not None, "a protocol begins with a call"
+    function = first.function if compiled is None else compiled
+    function = function if scenario is None else functools.partial(scenario, function)
+    run = _Run(script, function, mode, seed, moved)
+    set_mode(first, mode)
+    seed_all(seed)
+    last = len(script.acts) - 1
+    with _disable_current_modes(), ambient.put_back():
+        return tuple(run.observed(index, is_poked and index == last) for index in range(len(script.acts)))
+
+
+def seed_all(seed: int) -> None:
+    """Resets every random stream that a program may draw from."""
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_state(generators: Mapping[str, torch.Generator] | None = None) -> dict[str, str]:
+    """A digest of each random stream: the global ones, and the `generators` by their path."""
+    states: dict[str, Any] = {"torch.cpu": torch.get_rng_state().numpy().tobytes()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            states[f"torch.cuda:{index}"] = state.numpy().tobytes()
+    states["python"] = pickle.dumps(random.getstate())
+    states["numpy"] = pickle.dumps(numpy.random.get_state())
+    for path, generator in (generators or {}).items():
+        states[path] = generator.get_state().numpy().tobytes()
+    return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}
+
+
+def set_mode(call: Call, mode: str) -> None:
+    """Puts the call's modules into training or evaluation."""
+    for module in modules_in(call.function, call.args, call.kwargs):
+        module.train(mode == "train")
+
+
+def one_step(call: Call, function: Callable[..., Any], mode: str, seed: int) -> None:
+    """The call, and in training its backward, with nothing watched: what a measurement repeats."""
+    with grad_mode(mode):
+        output = function(*call.args, **call.kwargs)
+        if mode == "train":
+            backward(walk(output, "output"), seed)
+
+
+def grad_mode(mode: str) -> contextlib.AbstractContextManager[Any]:
+    """Gradients on for training, off for inference."""
+    return torch.enable_grad() if mode == "train" else torch.no_grad()
+
+
+def backward(
+    output: Tree,
+    seed: int,
+    moved: Callable[[Tensor], Tensor] | None = None,
+    ends_at: str = "all",
+    retains: bool = False,
+) -> None:
+    """Backward from the loss, or from every differentiable output with its cotangent, or what `moved` makes of it.
+
+    `ends_at` LARGEST: from the largest output alone, though there be a loss.
+    """
+    loss = output.tensors.get("output.loss")
+    if ends_at != LARGEST and loss is not None and loss.requires_grad and loss.numel() == 1:
+        loss.backward(retain_graph=retains)
+        return
+    ends = {path: tensor for path, tensor in output.tensors.items() if tensor.requires_grad}
+    if ends and ends_at == LARGEST:
+        largest = max(ends, key=lambda path: ends[path].numel())
+        ends = {largest: ends[largest]}
+    if ends:
+        cotangents = [cotangent(path, end, seed) for path, end in ends.items()]
+        given = [moved(one) if moved else one for one in cotangents]
+        torch.autograd.backward(list(ends.values()), given, retain_graph=retains)
+
+
+def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
+    """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone."""
+    generator = torch.Generator().manual_seed(zlib.crc32(path.encode()) ^ seed)
+    numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
+    return numbers.to(tensor.device, tensor.dtype)
+
+
+def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
+    """The tensors that receive gradients, by path: leaves of the state, and the leaves hidden behind the rest."""
+    found: dict[str, Tensor] = {}
+    for path, tensor in state.tensors.items():
+        root = tensor if _history(tensor)[0] or tensor._base is None else tensor._base
+        leaf = call.leaves.get(id(root), root)
+        if leaf.is_leaf and leaf.requires_grad:
+            found[path if root is tensor else f"{path}._base"] = leaf
+    return found
+
+
+@contextlib.contextmanager
+def kept_on_host(numel: int) -> Iterator[None]:
+    """Copies of so many numbers are kept on the host within, and more room is left on a GPU."""
+    before = _least_on_host.set(numel)
+    try:
+        yield
+    finally:
+        _least_on_host.reset(before)
+
+
+def look(tensor: Tensor, names: Mapping[int, str], before: Tensor | None = None) -> Seen:
+    """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of. Where it
+    still has the numbers of `before`, that is the copy of them."""
+    numbers = _numbers(tensor)
+    if before is not None and _has_bits(before, numbers):
+        numbers = before
+    return Seen(facts_of(tensor, names), numbers)
+
+
+def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
+    """The facts of a tensor now; `names` gives the paths of tensors that it may be a view of."""
+    strided = tensor.layout == torch.strided and not tensor.is_nested
+    is_leaf, has_grad_fn, chain = _history(tensor)
+    return Facts(
+        shape=tuple(tensor.shape) if not tensor.is_nested else (),
+        dtype=tensor.dtype,
+        device=str(tensor.device),
+        layout=str(tensor.layout),
+        stride=tuple(tensor.stride()) if strided else (),
+        offset=int(tensor.storage_offset()) if strided else 0,
+        requires_grad=tensor.requires_grad,
+        is_leaf=is_leaf,
+        has_grad_fn=has_grad_fn,
+        view="" if tensor._base is None else names.get(id(tensor._base), "(unobserved)"),
+        view_chain=chain,
+        conj=tensor.is_conj(),
+        neg=tensor.is_neg(),
+        is_inference=tensor.is_inference(),
+        is_allocated=is_allocated(tensor),
+    )
+
+
+def _history(tensor: Tensor) -> tuple[bool, bool, tuple[str, ...]]:
+    """Whether a tensor is a leaf, whether it has a `grad_fn`, and its view chain.
+
+    A view that a write through another view made invalid raises when it is asked, and says so in its chain.
+    """
+    try:
+        is_leaf, node = tensor.is_leaf, tensor.grad_fn
+    except RuntimeError:
+        return False, True, ("invalid",)
+    base = tensor._base
+    if node is None or base is None:
+        return is_leaf, node is not None, ()
+    chain = []
+    while node is not None and node is not base.grad_fn and not hasattr(node, "variable"):
+        chain.append(_node_name(node))
+        node = node.next_functions[0][0] if node.next_functions else None
+    return is_leaf, True, tuple(chain)
+
+
+def _node_name(node: torch.autograd.graph.Node) -> str:
+    """The name of an autograd node of ATen's, which ends in a number or is C++'s; that of any other is `custom`."""
+    name = node.name().rpartition("::")[2]
+    return name if name[-1].isdigit() or "::" in node.name() else "custom"
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """A copy of a tensor's numbers; of none of them where its storage was freed."""
+    if not is_allocated(tensor):
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    with torch.no_grad():
+        plain = tensor.detach()
+        plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
+        plain = plain.values() if plain.is_nested else plain
+        plain = plain.resolve_conj().resolve_neg()
+        if plain.device.type != "cpu" and plain.numel() >= _least_on_host.get():
+            return plain.cpu().contiguous()
+        return plain.clone(memory_format=torch.contiguous_format)
+
+
+def _has_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, bit for bit."""
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
+        return False
+    return torch.equal(bits(one).reshape(-1), bits(other).reshape(-1))  # a GPU takes 64 dimensions at most
+
+
+@dataclass(slots=True)
+class _Made:
+    """A call that was made: what it was given, and what it gave."""
+
+    call: Call
+    output: Tree
+    is_poor: bool
+    """It raised, so that there is nothing to go back from."""
+
+
+class _Run:
+    """A run of a script on one callable: what its acts have made so far."""
+
+    def __init__(
+        self,
+        script: Script,
+        function: Callable[..., Any],
+        mode: str,
+        seed: int,
+        moved: Callable[[Tensor], Tensor] | None,
+    ) -> None:
+        self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, moved
+        self._made: list[_Made] = []
+        self._written: set[str] = set()
+        self._moves = 0
+        self._modes = _get_current_dispatch_mode_stack()
+        self._held: dict[str, Tensor] = {}
+        """What acts gave, by `PATH of step N`."""
+        self._news: set[str] = set()
+        """Which of these the act before gave."""
+
+    def observed(self, index: int, is_poked: bool) -> Observation:
+        """One act, and all that can be seen of it."""
+        act = self._script.acts[index]
+        if index and self._script.acts[index - 1].is_spent:
+            seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
+        if act.moves_state:
+            self._move_state()
+        call = self._call_of(index) if act.calls else self._made[-act.back].call
+        is_last = index == len(self._script.acts) - 1
+        before = walk_call(call.function, call.args, call.kwargs)
+        leaves = leaves_of(call, before) if self._mode == "train" else {}
+        if act.back and not act.accumulates:
+            self._drop_gradients(leaves)
+        versions = {path: _version(tensor) for path, tensor in before.tensors.items()}
+        numbers = {path: _numbers(tensor) for path, tensor in before.tensors.items()}
+        random_before = random_state(before.generators)
+        step = self._enact(act, call, before, leaves)
+        if step.error is not None:
+            let_go(step.error.error)
+        random_after = random_state(before.generators)
+        after = walk_call(call.function, call.args, call.kwargs)
+        names = _names(before.tensors)
+        watched = after.tensors | step.tree.tensors
+        state = {path: look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
+        unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
+        written = frozenset(numbers.keys() - unchanged)
+        self._written |= written
+        gradients = {path: leaf.grad for path, leaf in leaves.items()} if act.back else {}
+        seen_again = self._held if is_last else {path: self._held[path] for path in self._news if path in self._held}
+        observation = Observation(
+            kinds=after.kinds | step.tree.kinds,
+            scalars=after.scalars | step.tree.scalars,
+            outputs=step.outputs,
+            state=state,
+            gradients={path: None if grad is None else look(grad, {}) for path, grad in gradients.items()},
+            versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
+            written=written,
+            aliases=step.aliases | (aliases(watched | _gradients(leaves)) if act.back else frozenset()),
+            earlier={path: look(tensor, {}) for path, tensor in seen_again.items()},
+            error=step.error,
+            warnings=step.warnings,
+            random=random_after,
+            ambient=step.ambient,
+            uses_random=random_before != random_after,
+            hooks=tuple(step.hooks),
+            arrivals=step.arrivals,
+            pokes=poke(step.tree.tensors, watched | _gradients(leaves)) if is_poked else {},
+            seconds=step.seconds,
+            act=str(act),
+            is_spent=act.is_spent,
+        )
+        self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
+        return observation if not is_last else self._with_leaks(observation)
+
+    def _drop_gradients(self, leaves: Mapping[str, Tensor]) -> None:
+        """Sets gradients to None; those of inputs of calls before stay with them."""
+        for leaf in leaves.values():
+            leaf.grad = None
+
+    def _move_state(self) -> None:
+        """Gives the state that the program itself has not written other numbers."""
+        self._moves += 1
+        first = self._script.calls[0]
+        assert first is not None
+        current = state_of(first.function)
+        for path, value in self._script.state(self._moves).items():
+            tensor = current.get(path)
+            if tensor is not None and path not in self._written and tensor.shape == value.shape:
+                with torch.no_grad():
+                    tensor.copy_(value)
+
+    def _call_of(self, index: int) -> Call:
+        """What the act's call is given; it may be the objects of the call before, with the numbers of this one."""
+        act, own = self._script.acts[index], self._script.calls[index]
+        before = self._made[-1].call if self._made else None
+        if before is None or act.given not in (SAME, REWRITTEN):
+            assert own is not None
+            return own
+        if act.given == REWRITTEN and own is not None and not _rewrite(before, own):
+            return own
+        return before
+
+    def _enact(self, act: Act, call: Call, before: Tree, leaves: Mapping[str, Tensor]) -> _Step:
+        step = _Step()
+        mode = _other(self._mode) if act.in_other_mode else self._mode
+        if act.in_other_mode:
+            set_mode(call, mode)
+
+        def run() -> None:
+            with ambient.put_back(), grad_mode(mode), _within(self._modes), _stopwatch(step) as timed:
+                self._do(step, act, call, before, leaves, timed)
+
+        with _recorded_warnings(step):
+            _in_thread(run) if act.in_thread else run()
+        if act.in_other_mode:
+            set_mode(call, self._mode)
+        return step
+
+    def _do(
+        self,
+        step: _Step,
+        act: Act,
+        call: Call,
+        before: Tree,
+        leaves: Mapping[str, Tensor],
+        timed: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        during = "call"
+        try:
+            if act.calls:
+                self._made.append(_Made(call, step.tree, is_poor=True))
+                with timed():
+                    step.output = self._function(*call.args, **call.kwargs)
+                _note_outputs(step, before, call)
+                self._made[-1] = _Made(call, step.tree, is_poor=False)
+            during = "backward"
+            if act.back and not self._made[-act.back].is_poor:
+                with _recorded_arrivals(leaves, step), timed():
+                    backward(self._made[-act.back].output, self._seed, self._moved, act.ends, act.retains)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too: whatever the program does, it does not end the run
+            step.error = Raised(error, during)
+        finally:
+            step.ambient = ambient.read()
+
+    def _keep(self, number: int, given: Mapping[str, Tensor]) -> None:
+        """Keeps what the act gave, to be looked at again, as far as there is room: at least until the next act."""
+        news = {f"{path} of step {number}": tensor for path, tensor in given.items()}
+        kept = self._held if _count(self._held) + _count(news) <= HELD_NUMBERS else {}
+        self._held = kept | news
+        self._news = set(news)
+
+    def _with_leaks(self, observation: Observation) -> Observation:
+        if self._script.another is None or observation.error is not None:
+            return observation
+        self._made.clear()
+        self._held.clear()
+        with _recorded_warnings(_Step()), ambient.put_back(), grad_mode(self._mode):
+            try:
+                held = leaks.held_after(self._once, self._script.another)
+                grown = leaks.growth_bytes(self._once, self._script.another)
+            except Exception:
+                return dataclasses.replace(observation, held=("(further calls raise)",))
+        return dataclasses.replace(observation, held=held, growth_bytes=grown)
+
+    def _once(self, call: Call) -> Any:
+        """One more call, in training with its backward, of which nothing is kept."""
+        output = self._function(*call.args, **call.kwargs)
+        if self._mode == "train":
+            backward(walk(output, "output"), self._seed)
+            self._drop_gradients(leaves_of(call, walk_call(call.function, call.args, call.kwargs)))
+        return output
+
+
+def _count(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _other(mode: str) -> str:
+    return "infer" if mode == "train" else "train"
+
+
+def _in_thread(run: Callable[[], None]) -> None:
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+@contextlib.contextmanager
+def _within(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    """Within dispatch modes, the outermost first."""
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
+        yield
+
+
+def _rewrite(before: Call, own: Call) -> bool:
+    """Writes the arguments of one call into the tensors of another; False, with nothing written, where it cannot."""
+    old, new = (walk((call.args, call.kwargs), "input") for call in (before, own))
+    if old.kinds != new.kinds or repr(old.scalars) != repr(new.scalars):
+        return False
+    pairs = [(tensor, new.tensors[path]) for path, tensor in old.tensors.items()]
+    if not all(_is_rewritable(one, other) for one, other in pairs):
+        return False
+    with torch.no_grad():
+        for tensor, value in pairs:
+            tensor.copy_(value)
+    return True
+
+
+def _is_rewritable(tensor: Tensor, value: Tensor) -> bool:
+    is_alike = (tensor.shape, tensor.dtype, tensor.stride()) == (value.shape, value.dtype, value.stride())
+    is_own = is_plain(tensor) and tensor.is_leaf and tensor._base is None and not tensor.is_inference()
+    return is_alike and is_own and is_allocated(tensor) and 0 not in tensor.stride()
+
+
+def _note_outputs(step: _Step, before: Tree, call: Call) -> None:
+    """Facts of the outputs and the alias graph, before backward frees or changes anything."""
+    step.tree = walk(step.output, "output")
+    watched = before.tensors | step.tree.tensors
+    names = _names(watched)
+    step.outputs = {path: look(tensor, names) for path, tensor in step.tree.tensors.items()}
+    step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
+
+
+def _names(tensors: Mapping[str, Tensor]) -> dict[int, str]:
+    """Paths by the identity of their tensor; the first path where a tensor has several."""
+    return {id(tensor): path for path, tensor in reversed(list(tensors.items()))}
+
+
+def _gradients(leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{path}.grad": leaf.grad for path, leaf in leaves.items() if leaf.grad is not None}
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+@contextlib.contextmanager
+def _stopwatch(step: _Step) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+    """Gives a context that adds the time spent in it to the step's."""
+
+    @contextlib.contextmanager
+    def timed() -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+        finally:
+            step.seconds += time.perf_counter() - start
+
+    yield timed
+
+
+class _Arrivals:
+    """What the hooks of one leaf see in one backward."""
+
+    def __init__(self, path: str, step: _Step) -> None:
+        self._path, self._step = path, step
+        self._count, self._is_sum = 0, True
+        self._seen: Tensor | None = None
+
+    def before(self, gradient: Tensor | None) -> None:
+        """A hook of the leaf: a gradient is about to be accumulated. One that is None accumulates nothing."""
+        self._seen = None if gradient is None else gradient.detach().clone()
+        if gradient is not None:
+            self._count += 1
+            self._note()
+
+    def after(self, leaf: Tensor, had: Tensor | None) -> None:
+        """A hook that is called after accumulation."""
+        self._step.hooks.append(self._path)
+        if self._seen is None or leaf.grad is None or self._seen.layout != torch.strided:
+            return
+        expected = self._seen if had is None else had + self._seen
+        self._is_sum &= expected.shape == leaf.grad.shape and _has_numbers(expected, leaf.grad.detach())
+        self._note()
+
+    def _note(self) -> None:
+        told = "what was accumulated" if self._is_sum else "other numbers than were accumulated"
+        self._step.arrivals[self._path] = f"{self._count} of {told}"
+
+
+def _has_numbers(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(number_bits(one), number_bits(other))
+
+
+@contextlib.contextmanager
+def _recorded_arrivals(leaves: Mapping[str, Tensor], step: _Step) -> Iterator[None]:
+    """Notes what hooks of each leaf see, and the order in which gradients have been accumulated."""
+    unique = {id(leaf): (path, leaf) for path, leaf in reversed(list(leaves.items()))}
+    handles = []
+    for path, leaf in reversed(unique.values()):
+        if leaf.requires_grad:  # it still does: the call may have turned it off
+            watch, had = _Arrivals(path, step), None if leaf.grad is None else leaf.grad.detach().clone()
+            handles.append(leaf.register_hook(watch.before))
+            handles.append(leaf.register_post_accumulate_grad_hook(functools.partial(watch.after, had=had)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _recorded_warnings(step: _Step) -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            found = [warning for warning in caught if _is_of_program(warning)]
+            step.warnings = {one.category.__name__: str(one.message) for one in reversed(found)}  # the first one stays
+
+
+def _is_of_program(warning: warnings.WarningMessage) -> bool:
+    if not issubclass(warning.category, UserWarning):
+        return False
+    place = Path(warning.filename)
+    if place.is_relative_to(TORCH):
+        return place.relative_to(TORCH).parts[0] not in COMPILING
+    return not place.is_relative_to(OURS / "compiler") and not place.is_relative_to(OURS / "harness")

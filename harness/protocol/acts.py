@@ -1,0 +1,158 @@
+"""What a caller does with a compiled program, as data: sequences of acts.
+
+An act is a call, a backward, or both. A call is given one of several sets of numbers: those of the case (1), and
+others of the same kind (2, 3, ...; harness/protocol/fresh_numbers.py). It gets them in tensors of its own (`FRESH`),
+written into the tensors of the call before (`REWRITTEN`), or it is given those tensors as the call before left them
+(`SAME`). Parameters, buffers and whatever else the program holds get other numbers before an act that `moves_state`.
+
+`DEFAULT` is what every case goes
+through. `FURTHER` are the acts that may follow, of which each case gets one by its name, and a thorough run all.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+FRESH, REWRITTEN, SAME = "fresh", "rewritten", "same"
+ALL, LARGEST = "all", "largest"
+TWICE = "twice"
+"""Each tensor that has the batch's dimension, with as many rows again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A call with the numbers `numbers`, if not 0; then, if `back` is not 0, a backward from the results of a call:
+    1 for the latest, 2 for the one before it.
+
+    `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
+    `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. `retains`:
+    the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
+    """
+
+    numbers: int = 0
+    back: int = 0
+    given: str = FRESH
+    ends: str = ALL
+    retains: bool = False
+    accumulates: bool = False
+    is_spent: bool = False
+    moves_state: bool = False
+    in_other_mode: bool = False
+    in_thread: bool = False
+    sizes: str = ""
+
+    @property
+    def calls(self) -> bool:
+        return self.numbers > 0
+
+    def __str__(self) -> str:
+        """`call with numbers 2, backward`, as a failing row says it."""
+        called = f"call with numbers {self.numbers}" if self.calls else ""
+        given = f" in the {'same tensors' if self.given == SAME else 'tensors of the call before'}"
+        called += given if self.calls and self.given != FRESH else ""
+        return ", ".join(part for part in (called, self._said_of_backward(), *self._said_of_place()) if part)
+
+    def _said_of_backward(self) -> str:
+        if not self.back:
+            return ""
+        of = "" if self.back == 1 else f" of the call {self.back - 1} before"
+        ends = " from the largest result alone" if self.ends == LARGEST else ""
+        return f"backward{of}{ends}" + (" into the gradients there" if self.accumulates else "")
+
+    def _said_of_place(self) -> tuple[str, ...]:
+        return (
+            "in the other mode" if self.in_other_mode else "",
+            "in another thread" if self.in_thread else "",
+            "with twice the batch" if self.sizes else "",
+        )
+
+
+Protocol = tuple[Act, ...]
+
+
+def step(numbers: int, **how: object) -> Act:
+    """A call and the backward from all of its results, with other parameters than the act before."""
+    return replace(Act(numbers, back=1, moves_state=True), **how)  # type: ignore[arg-type]
+
+
+def steps(mode: str, count: int) -> Protocol:
+    """So many calls, each with a backward in training, and each with numbers and parameters of its own."""
+    return tuple(Act(n, back=int(mode == "train"), moves_state=n > 1) for n in range(1, count + 1))
+
+
+FEW: Mapping[str, Protocol] = {
+    "infer": (Act(1), Act(1, given=SAME), Act(2, moves_state=True)),
+    "train": (Act(1, back=1), step(2), step(1)),
+}
+"""For a case that brings a scenario, which is the caller itself, and for searches that try many programs."""
+
+DEFAULT: Mapping[str, Protocol] = {
+    "infer": (
+        Act(1),
+        Act(1, given=SAME),
+        Act(2, moves_state=True),
+        Act(3, given=REWRITTEN),
+        Act(4, moves_state=True),
+        Act(1),
+        Act(2, given=REWRITTEN),
+        Act(5, moves_state=True),
+        Act(3),
+        Act(4, given=REWRITTEN),
+        Act(2, moves_state=True),
+        Act(5),
+    ),
+    "train": (
+        Act(1, back=1),
+        step(2),
+        step(3, given=REWRITTEN, accumulates=True, moves_state=False),
+        Act(4, moves_state=True),
+        Act(5),
+        Act(back=2, ends=LARGEST, retains=True),
+        Act(back=2),
+        Act(back=1),
+        Act(back=1, is_spent=True),
+        step(1),
+        step(2, given=REWRITTEN),
+        step(4),
+        step(5),
+        step(3),
+    ),
+}
+
+FURTHER: Mapping[str, Mapping[str, Protocol]] = {
+    "other sizes": {
+        "infer": (Act(1, sizes=TWICE), Act(2, sizes=TWICE), Act(3), Act(3, sizes=TWICE)),
+        "train": (step(1, sizes=TWICE), step(2, sizes=TWICE), step(3), step(3, sizes=TWICE)),
+    },
+    "other mode": {
+        "infer": (Act(1, in_other_mode=True), Act(2), Act(3, in_other_mode=True), Act(3)),
+        "train": (Act(1, in_other_mode=True), step(2), Act(3, in_other_mode=True), step(3)),
+    },
+    "another thread": {
+        "infer": (Act(2, in_thread=True), Act(3), Act(1, in_thread=True)),
+        "train": (step(2, in_thread=True), step(3), step(1, in_thread=True)),
+    },
+    "results in reverse": {
+        "infer": (Act(3), Act(2), Act(5), Act(4)),
+        "train": (
+            Act(2, moves_state=True),
+            Act(3),
+            Act(4),
+            Act(back=1),
+            Act(back=2, ends=LARGEST),
+            Act(back=3, accumulates=True),
+        ),
+    },
+}
+
+
+def chosen(name: str, mode: str, thorough: bool = False) -> tuple[str, Protocol]:
+    """What the case of that name goes through after the default acts: in words, and all acts as data.
+
+    One of `FURTHER` by the name, or, with `thorough`, all of them.
+    """
+    known = list(FURTHER)
+    names = known if thorough else [known[zlib.crc32(f"{name} {mode}".encode()) % len(known)]]
+    return ", ".join(names), tuple(act for each in (DEFAULT, *(FURTHER[n] for n in names)) for act in each[mode])

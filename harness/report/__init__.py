@@ -1,0 +1,1 @@
+"""What people and programs read of a run: the terminal, JSON, HTML, and two reports compared."""

@@ -1,0 +1,295 @@
+"""Runs the state machine of `suites.programs` on a backend, outside pytest: `assay run machine`.
+
+Runs are drawn in chunks, each with a seed of its own, so that a failure ends its chunk alone and shards are the
+chunks dealt out to child processes. Each distinct failure is made short and stored as a script. A child that dies
+takes the chunk that it was at with it, which is named and counted as a failure; another goes on after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from harness.backends.registry import resolve
+from harness.outcome import Difference
+from harness.report import documents as report
+from harness.search.script import Failure, failure_from, reduced, rendered, signature_of
+from harness.search.twin import Diverged, Twin
+
+CHUNK = 8
+"""Runs a search: with more, Hypothesis makes them out of earlier ones."""
+STORE = Path(".assay/machine")
+MACHINE = "suites.programs.machine"
+
+
+def OPTIONS(command: Any) -> Any:
+    """The options of `assay run` that only the machine reads."""
+    for option in (
+        click.option("--runs", type=click.IntRange(min=1), default=100, show_default=True, help="machine: runs."),
+        click.option(
+            "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="machine: steps a run."
+        ),
+        click.option(
+            "--jobs",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="machine, programs, ops, gradients: processes.",
+        ),
+        click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
+        click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
+        click.option("--subjects", default="", metavar="NAME[,NAME]", help="machine: only these callables."),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: `runs` runs of `steps` steps from `seed` on, and where failing scripts are put."""
+
+    backend: str
+    runs: int = 100
+    steps: int = 20
+    seed: int = 0
+    store: str = str(STORE)
+    jobs: int = 1
+    subjects: str = ""
+    strict: bool = False
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Seed and number of runs of each chunk."""
+        return [(self.seed + at // CHUNK, min(CHUNK, self.runs - at)) for at in range(0, self.runs, CHUNK)]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the runs came to."""
+
+    runs: int = 0
+    steps: int = 0
+    compiles: int = 0
+    cut_short: int = 0
+    seconds: float = 0.0
+    subjects: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, for a report and for a parent process."""
+        plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return plain | {"subjects": dict(self.subjects), "rules": dict(self.rules)}
+
+    def add(self, other: Tally) -> None:
+        for name in ("runs", "steps", "compiles", "cut_short"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.subjects.update(other.subjects)
+        self.rules.update(other.rules)
+        for key, failure in other.failures.items():
+            known = self.failures.setdefault(key, {**failure, "count": 0})
+            known["count"] += failure["count"]
+
+
+class Drive:
+    """The chunks of one process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.tally = plan, Tally()
+        self.backend = resolve(plan.backend)
+        self._machine: Any = importlib.import_module(MACHINE)
+
+    def run(self, chunks: Sequence[tuple[int, int]], after: Callable[[int, Tally], None] = lambda *_: None) -> Tally:
+        """Runs the chunks; `after` each, it is told how many are done and what they came to."""
+        start = time.perf_counter()
+        for done, (seed, runs) in enumerate(chunks, 1):
+            self._chunk(seed, runs)
+            self.tally.seconds = time.perf_counter() - start
+            after(done, self.tally)
+        return self.tally
+
+    def _chunk(self, seed: int, runs: int) -> None:
+        """Up to `runs` runs; a failure ends the drawing, not what is left of the plan."""
+        first: list[Failure] = []
+
+        def failed(twin: Twin, diverged: Diverged) -> None:
+            first.append(failure_from(twin, diverged))
+
+        left = runs
+        while left > 0:
+            before = self.tally.runs
+            self._machine.search(
+                self.backend, seed=seed, runs=left, steps=self.plan.steps, failed=failed, ended=self._ended,
+                names=self.plan.subjects, strict=self.plan.strict,
+            )  # fmt: skip
+            left -= max(1, self.tally.runs - before)
+            seed += 1_000_003  # the same seed would draw the same failing run again
+            for failure in first:
+                self._keep(failure)
+            first.clear()
+
+    def _ended(self, twin: Twin, rules: Counter[str]) -> None:
+        self.tally.runs += 1
+        self.tally.steps += len(twin.steps)
+        self.tally.compiles += twin.compiles
+        self.tally.cut_short += twin.is_over
+        self.tally.subjects[twin.subject.name] += 1
+        self.tally.rules.update(rules)
+
+    def _keep(self, failure: Failure) -> None:
+        """Counts a failure; one that is new is made short and stored."""
+        key = " ".join(signature_of(failure.subject, failure.differences))
+        if key not in self.tally.failures:
+            short = reduced(failure, self.backend)
+            path = stored(short, self.plan)
+            said = [dataclasses.asdict(each) for each in short.differences]
+            self.tally.failures[key] = {"count": 0, "script": str(path), "steps": len(short.steps), "differences": said}
+            click.echo(f"{key}\n  {short.differences[0].detail}\n  {len(short.steps)} steps: {path}")
+        self.tally.failures[key]["count"] += 1
+
+
+def stored(failure: Failure, plan: Plan) -> Path:
+    """Writes the script under the store; its name is the signature and the backend."""
+    folder = Path(plan.store)
+    folder.mkdir(parents=True, exist_ok=True)
+    words = "_".join("".join(c if c.isalnum() else "_" for c in part) for part in failure.signature)
+    path = folder / f"{words.strip('_')}__{plan.backend.partition(',')[0].replace(':', '_').replace('.', '_')}.py"
+    path.write_text(rendered(failure, plan.backend))
+    return path
+
+
+def quietly(
+    plan: Plan, chunks: Sequence[tuple[int, int]], after: Callable[[int, Tally], None] = lambda *_: None
+) -> Tally:
+    """The chunks in this process, without the warnings and logs of programs that are meant to go wrong."""
+    logging.disable(logging.CRITICAL)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Drive(plan).run(chunks, after)
+    finally:
+        torch.set_num_threads(threads)
+        logging.disable(logging.NOTSET)
+
+
+Chunks = list[tuple[int, int]]
+
+
+def sharded(plan: Plan) -> Tally:
+    """The chunks dealt out to `plan.jobs` child processes. A chunk that a child dies of is a failure."""
+    total, start = Tally(), time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+        dealt = filter(None, (plan.chunks()[job :: plan.jobs] for job in range(plan.jobs)))
+        shards = [Shard(plan, chunks, Path(folder) / f"{job}.json") for job, chunks in enumerate(dealt)]
+        while any(shard.chunks for shard in shards):
+            time.sleep(POLL_S)
+            for shard in shards:
+                total.add(shard.ended())
+    total.seconds = time.perf_counter() - start
+    return total
+
+
+POLL_S = 0.1
+
+
+class Shard:
+    """Chunks that one child after another runs; `row` is where it writes what is done."""
+
+    def __init__(self, plan: Plan, chunks: Chunks, row: Path) -> None:
+        self.plan, self.chunks, self.row = plan, chunks, row
+        self._child = self._started()
+
+    def ended(self) -> Tally:
+        """What the chunks came to that a child has run which has ended now; those are left no longer."""
+        if not self.chunks or self._child.poll() is None:
+            return Tally()
+        tally = Tally()
+        if self.row.is_file():
+            written = json.loads(self.row.read_text())
+            tally, self.chunks = read_tally(written["tally"]), self.chunks[written["done"] :]
+        if self.chunks:
+            lost, self.chunks = self.chunks[0], self.chunks[1:]
+            tally.add(died(self.plan, lost, self._child.returncode))
+        if self.chunks:
+            self.row.unlink(missing_ok=True)
+            self._child = self._started()
+        return tally
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        request = dataclasses.asdict(self.plan) | {"chunks": self.chunks, "row": str(self.row)}
+        path = os.pathsep.join(path or "." for path in sys.path)
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([sys.executable, "-m", "harness.search.drive", json.dumps(request)], env=environment)
+
+
+def died(plan: Plan, chunk: tuple[int, int], status: int) -> Tally:
+    """What is counted for a chunk that took its process with it: one failure, with the command that shows it."""
+    seed, runs = chunk
+    again = f"assay run machine --backend {plan.backend} --runs {runs} --steps {plan.steps} --seed {seed}"
+    again += f" --subjects {plan.subjects}" * bool(plan.subjects) + " --strict" * plan.strict
+    detail = f"the process ended with status {status} in the {runs} runs of seed {seed}: {again}"
+    click.echo(f"crash of seed {seed}\n  {detail}", err=True)
+    difference = dataclasses.asdict(Difference("crash", "process", detail))
+    failure = {"count": 1, "script": "", "steps": 0, "differences": [difference]}
+    return Tally(failures={f"crash of seed {seed}": failure})
+
+
+def read_tally(data: dict[str, Any]) -> Tally:
+    counted = {name: Counter(data[name]) for name in ("subjects", "rules")}
+    return Tally(**{**data, **counted})
+
+
+def run_machine(plans: Sequence[Plan], json_path: Path | None) -> int:
+    """Runs each plan, says what it came to, writes the report; the exit code is 1 where twins differed."""
+    tallies = [quietly(plan, plan.chunks()) if plan.jobs == 1 else sharded(plan) for plan in plans]
+    for plan, tally in zip(plans, tallies, strict=True):
+        click.echo(summary(plan, tally), err=json_path == report.STDOUT)
+    if json_path is not None:
+        rows = [
+            {"plan": dataclasses.asdict(plan)} | tally.as_data() for plan, tally in zip(plans, tallies, strict=True)
+        ]
+        report.write_json(json_path, {"schema": report.SCHEMA, "machine": rows})
+    return 1 if any(tally.failures for tally in tallies) else 0
+
+
+def summary(plan: Plan, tally: Tally) -> str:
+    failing = sum(failure["count"] for failure in tally.failures.values())
+    return (
+        f"{tally.runs} runs on {plan.backend}: {tally.steps} steps, {tally.compiles} compiles, {tally.seconds:.0f} s "
+        f"({tally.seconds / max(1, tally.runs):.2f} s a run), {tally.cut_short} cut short; "
+        f"{len(tally.failures)} distinct failures in {failing} runs"
+    )
+
+
+def main(argument: str) -> None:
+    """The child: its chunks. What they came to is written whole after each."""
+    request = json.loads(argument)
+    chunks, row = [(seed, runs) for seed, runs in request.pop("chunks")], Path(request.pop("row"))
+    part = row.with_suffix(".part")
+
+    def write(done: int, tally: Tally) -> None:
+        part.write_text(json.dumps({"done": done, "tally": tally.as_data()}))
+        part.rename(row)
+
+    quietly(Plan(**request), chunks, write)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
