@@ -276,3 +276,13 @@ def test_tolerance_judges_on_the_device_what_is_kept_on_the_host(
     assert torch.cuda.max_memory_allocated() > before
     assert told == text(ours, eager, Evidence(shaped, samples=lambda: [eager]))
     assert tolerance.largest(ours, device) == ours.abs().max()
+
+
+def test_roundings_that_cancel_in_eager_alone_are_measured_by_its_neighbours() -> None:
+    truth, eager = torch.tensor([8e-16, -3e-16, 1e-16], dtype=torch.float64), torch.zeros(3)
+    near = torch.tensor([1.2e-7, -6e-8, 0.0])
+    evidence = Evidence(truth, samples=lambda: [near, -near])
+    assert text(torch.tensor([2e-7, 1e-7, 0.0]), eager, evidence) == ""
+    assert text(torch.tensor([2e-5, 1e-7, 0.0]), eager, evidence)
+    nothing = Evidence(torch.zeros(3, dtype=torch.float64), samples=lambda: [near])
+    assert text(torch.tensor([2e-7, 0.0, 0.0]), eager, nothing), "a zero of the float64 run too is a zero"

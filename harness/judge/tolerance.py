@@ -17,7 +17,8 @@ made when they are needed, more runs `r` of eager's, each on neighbouring number
    place of `t`. That may be so for 1 % of the elements (or for one). Where no kind is exact it may be so for more, as
    far as it moves the tensor by 10 %. Beyond that it is `unstable`.
 6. *Eager is no oracle* where rms(e - t) is beyond an eighth of rms(t), or 32 roots of the precision (but not where it
-   is 8 rms(t) or more: `t` is zero there, and `e` nothing but rounding). Then only rule 2 makes it the same. What
+   is 8 rms(t) or more, or is so in a neighbouring run if `e` is 0: `t` is zero there, and `e` nothing but rounding).
+   Then only rule 2 makes it the same. What
    breaks rule 3 differs; so does what leaves eager where its own neighbours stay together, and what is further from
    `t` than twice eager. All else is `unstable`, and never the same.
 7. *No float64 run.* Eager is the centre, and its neighbours give E. Within 4 units in the last place, times the root of
@@ -223,13 +224,20 @@ class _Judge:
         if is_oracle and self._is_within(self.truth, [self.eager]):
             return None
         runs = [self.eager, *self._near_runs(self.truth), *self._runs(self.evidence.between)]
-        if is_oracle and self._is_within(self.truth, runs):
+        if (is_oracle or self._cancels(runs)) and self._is_within(self.truth, runs):
             return None
         found = self._across_kinks(self.truth, runs)
         if is_oracle and found is not None and found.kind == DIFFERS and self._is_barely_off(runs):
             runs = [*runs, *self._same_computations(self.truth, self.evidence.more)]
             return None if self._is_within(self.truth, runs) else self._across_kinks(self.truth, runs)
         return found
+
+    def _cancels(self, runs: Sequence[Tensor]) -> bool:
+        """Whether eager's roundings cancel to zeros at these numbers alone: next to what they leave at neighbouring ones,
+        the float64 run is zero."""
+        assert self.truth is not None
+        left = max(rms(run - self.truth) for run in runs)
+        return not bool(self.eager.any()) and left >= rms(self.truth) / NO_ORACLE > 0
 
     def _is_barely_off(self, runs: Sequence[Tensor]) -> bool:
         """Whether each element is within a few times its bound: then more of eager's runs may tell."""
@@ -254,7 +262,10 @@ class _Judge:
         return near or self._same_computations(centre, self.evidence.kept)
 
     def _same_computations(self, centre: Tensor, samples: Samples) -> list[Tensor]:
-        """Those of the runs that are no other computation: by far further off than eager, and than roundings go."""
+        """Those of the runs that are no other computation: by far further off than eager, and than roundings go. A zero
+        of eager's says nothing of how far those go, where the float64 run has one left."""
+        if not self.eager.any() and centre.any():
+            return self._runs(samples)
         rounding = math.sqrt(self.precision.epsilon) * float(self.eager.abs().max())
         reach = max(rounding, STRAYED * float((self.eager - centre).abs().max()))
         return [run for run in self._runs(samples) if float((run - self.eager).abs().max()) <= reach]
