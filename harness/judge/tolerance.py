@@ -233,8 +233,8 @@ class _Judge:
         return found
 
     def _cancels(self, runs: Sequence[Tensor]) -> bool:
-        """Whether eager's roundings cancel to zeros at these numbers alone: next to what they leave at neighbouring ones,
-        the float64 run is zero."""
+        """Whether eager's roundings cancel to zeros, but at neighbouring numbers leave what the float64 run is nothing
+        beside."""
         assert self.truth is not None
         left = max(rms(run - self.truth) for run in runs)
         return not bool(self.eager.any()) and left >= rms(self.truth) / NO_ORACLE > 0
