@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.cli.commands import commands
-from harness.processes import worker
+from harness.processes import child
 
 CASES = """
 import ctypes
@@ -69,9 +69,9 @@ def test_bench_ends_what_hangs(cases: str) -> None:
 def test_bench_interrupted_ends_its_worker_and_reports(
     cases: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers: list[subprocess.Popen[bytes]] = []
+    workers: list[subprocess.Popen[str]] = []
 
-    class Interrupted(subprocess.Popen[bytes]):
+    class Interrupted(subprocess.Popen[str]):
         """A process that the user interrupts while it is waited for."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -83,8 +83,8 @@ def test_bench_interrupted_ends_its_worker_and_reports(
                 raise KeyboardInterrupt
             return super().wait()
 
-    names = {"Popen": Interrupted, "STDOUT": subprocess.STDOUT, "TimeoutExpired": subprocess.TimeoutExpired}
-    monkeypatch.setattr(worker, "subprocess", SimpleNamespace(**names))
+    names = {"Popen": Interrupted, "DEVNULL": subprocess.DEVNULL, "TimeoutExpired": subprocess.TimeoutExpired}
+    monkeypatch.setattr(child, "subprocess", SimpleNamespace(**names))
     path = tmp_path / "bench.json"
     result = invoke(cases, "--filter", "hang", "--backend", "eager", "--against", "eager", "--json", str(path))
     assert result.exit_code == 130 and [each.returncode for each in workers] == [-9]

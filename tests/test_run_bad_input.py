@@ -15,7 +15,8 @@ from compiler.errors import Unsupported
 from harness.backends.registry import Backend, BackendError, backend_names, resolve
 from harness.case import Case, case
 from harness.discover import discover
-from harness.processes.isolate import last_words, run_isolated
+from harness.processes.child import last_words
+from harness.processes.isolate import run_isolated
 from harness.run import run_case
 
 HERE = Path(__file__).name

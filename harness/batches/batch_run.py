@@ -11,10 +11,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import zlib
@@ -27,7 +23,7 @@ from typing import Any
 from harness.batches.batch import TOGETHER, Tally
 from harness.batches.sample import Batch, key_of
 from harness.outcome import Result
-from harness.processes.isolate import last_words
+from harness.processes.child import Child, Lost, last_words
 
 UNITS = 400
 """How many units one child runs: kernels that it loaded are never unloaded."""
@@ -128,7 +124,7 @@ class _Line(threading.Thread):
         super().__init__(daemon=True)
         self.stopped = threading.Event()
         self._settings, self._waiting, self._inbox = settings, waiting, inbox
-        self._child: _Child | None = None
+        self._worker: _Worker | None = None
 
     def run(self) -> None:
         try:
@@ -139,7 +135,7 @@ class _Line(threading.Thread):
         except Exception as error:
             self._inbox.put(error)
         finally:
-            self._end_child()
+            self._end_worker()
             self._inbox.put(None)
 
     def _ended(self, unit: Unit) -> Ended:
@@ -156,7 +152,7 @@ class _Line(threading.Thread):
                 for result in lost:
                     tally.judged(result)
                 return Ended(unit, tally, time.monotonic() - began)
-            self._end_child()
+            self._end_worker()
             if len(event["samples"]) > 1:
                 together = max(1, len(event["samples"]) // 4)
             else:
@@ -164,16 +160,16 @@ class _Line(threading.Thread):
 
     def _ask(self, unit: Unit, together: int, excluded: Sequence[str]) -> Event:
         """Runs a unit in the child; the event that ended it, or that it was lost with what was running."""
-        if self._child is None or self._child.units >= UNITS:
-            self._end_child()
-            self._child = _Child(self._settings, self.stopped)
+        if self._worker is None or self._worker.units >= UNITS:
+            self._end_worker()
+            self._worker = _Worker(self._settings, self.stopped)
         request = {"unit": key_of(unit.batch), "backend": unit.backend, "together": together, "excluded": excluded}
-        return self._child.asked(request)
+        return self._worker.asked(request)
 
-    def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+    def _end_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.child.end()
+            self._worker = None
 
 
 def _sample_of(result: Result) -> str:
@@ -194,27 +190,21 @@ def _lost(unit: Unit, event: Event, suite: str) -> Result:
 
 
 @dataclass(slots=True)
-class _Child:
-    """A process that runs units."""
+class _Worker:
+    """A child that runs units."""
 
     settings: Settings
     stopped: threading.Event
     units: int = 0
-    process: subprocess.Popen[str] = field(init=False)
-    said: Any = field(init=False)
-    lines: queue.Queue[str | None] = field(default_factory=queue.Queue, init=False)
+    child: Child = field(init=False)
     samples: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.said = tempfile.TemporaryFile("w+")
         given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed", "device")}
-        environment = WAITING | os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "harness.batches.batch_worker", json.dumps(given)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-        threading.Thread(target=self._read, daemon=True).start()
+        waiting = {name: value for name, value in WAITING.items() if name not in os.environ}
+        self.child = Child(
+            "harness.batches.batch_worker", json.dumps(given), environment=waiting, speaks=True, listens=True
+        )
 
     def asked(self, request: dict[str, Any]) -> Event:
         self.samples = []
@@ -223,46 +213,20 @@ class _Child:
             if first["event"] != "alive":
                 raise RuntimeError(f"a process for batches did not start: {first['detail']}")
         self.units += 1
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
+        self.child.tell(json.dumps(request))
         while (event := self._next(self.settings.timeout_s))["event"] == "running":
             self.samples = event["samples"]
         return event
 
-    def end(self) -> None:
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:  # nothing is left
-            pass
-        self.process.wait()
-        self.said.close()
-
     def _next(self, limit_s: float) -> Event:
         """The next event; `lost`, with its verdict, where the process says nothing more."""
-        until = time.monotonic() + limit_s
-        while time.monotonic() < until:
-            try:
-                line = self.lines.get(timeout=1.0)
-            except queue.Empty:
-                if self.stopped.is_set():
-                    return {"event": "error", "detail": "stopped"}
-                continue
-            if line is None:
-                return self._lost("crash", f"the process ended with status {self.process.wait()}")
-            return json.loads(line)  # type: ignore[no-any-return]
-        return self._lost("timeout", f"silent for {limit_s:g} s")
-
-    def _lost(self, verdict: str, told: str) -> Event:
-        self.said.seek(0)
-        detail = f"{told}\n{last_words(self.said.read())}"
-        return {"event": "lost", "verdict": verdict, "samples": self.samples, "detail": detail}
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
+        try:
+            return json.loads(self.child.line(limit_s, self.stopped.is_set))  # type: ignore[no-any-return]
+        except Lost as lost:
+            if lost.verdict == "stopped":
+                return {"event": "error", "detail": lost.told}
+            detail = f"{lost.told}\n{last_words(self.child.said())}"
+            return {"event": "lost", "verdict": lost.verdict, "samples": self.samples, "detail": detail}
 
 
 @dataclass(slots=True)

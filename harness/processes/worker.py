@@ -7,16 +7,14 @@ as soon as each part is measured, so that a crash loses only what was under way.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from harness.processes.child import Child, ending
 
 NO_CACHES = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
 
@@ -49,31 +47,16 @@ def cold_environment() -> Iterator[dict[str, str]]:
 
 def _run(module: str, folder: Path, timeout_s: float, environment: Mapping[str, str]) -> tuple[str, str] | None:
     """None if the worker ended well, else `timeout` or `crash` and a sentence."""
-    command = [sys.executable, "-m", module, str(folder / "request"), str(folder / "answer")]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
-        )
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return "timeout", f"no answer within {timeout_s:g} s (--timeout)"
-        finally:
-            _end_group(process)
-    return None if code == 0 else ("crash", f"{_ending(code)}: {_last_line(folder / 'log')}")
+    child = Child(module, str(folder / "request"), str(folder / "answer"), environment=environment)
+    try:
+        status = child.wait(timeout_s)
+    finally:
+        child.end()
+    if status is None:
+        return "timeout", f"no answer within {timeout_s:g} s (--timeout)"
+    return None if status == 0 else ("crash", f"{ending(status)}: {_last_line(child.said())}")
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends the worker and what it started, such as the compile workers of a backend."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _ending(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
     return lines[-1].strip() if lines else "it said nothing"

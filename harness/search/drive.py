@@ -11,8 +11,6 @@ import dataclasses
 import importlib
 import json
 import logging
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +26,7 @@ import torch
 
 from harness.backends.registry import resolve
 from harness.outcome import Difference
+from harness.processes.child import Child, ending
 from harness.report import documents as report
 from harness.search.script import Failure, failure_from, reduced, rendered, signature_of
 from harness.search.twin import Diverged, Twin
@@ -218,7 +217,7 @@ class Shard:
 
     def ended(self) -> Tally:
         """What the chunks came to that a child has run which has ended now; those are left no longer."""
-        if not self.chunks or self._child.poll() is None:
+        if not self.chunks or (status := self._child.status) is None:
             return Tally()
         tally = Tally()
         if self.row.is_file():
@@ -226,17 +225,16 @@ class Shard:
             tally, self.chunks = read_tally(written["tally"]), self.chunks[written["done"] :]
         if self.chunks:
             lost, self.chunks = self.chunks[0], self.chunks[1:]
-            tally.add(died(self.plan, lost, self._child.returncode))
+            tally.add(died(self.plan, lost, status))
         if self.chunks:
             self.row.unlink(missing_ok=True)
             self._child = self._started()
         return tally
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> Child:
         request = dataclasses.asdict(self.plan) | {"chunks": self.chunks, "row": str(self.row)}
-        path = os.pathsep.join(path or "." for path in sys.path)
-        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([sys.executable, "-m", "harness.search.drive", json.dumps(request)], env=environment)
+        environment = {"OMP_NUM_THREADS": "1"}
+        return Child("harness.search.drive", json.dumps(request), environment=environment, is_shown=True)
 
 
 def died(plan: Plan, chunk: tuple[int, int], status: int) -> Tally:
@@ -244,7 +242,7 @@ def died(plan: Plan, chunk: tuple[int, int], status: int) -> Tally:
     seed, runs = chunk
     again = f"assay run machine --backend {plan.backend} --runs {runs} --steps {plan.steps} --seed {seed}"
     again += f" --subjects {plan.subjects}" * bool(plan.subjects) + " --strict" * plan.strict
-    detail = f"the process ended with status {status} in the {runs} runs of seed {seed}: {again}"
+    detail = f"{ending(status)} in the {runs} runs of seed {seed}: {again}"
     click.echo(f"crash of seed {seed}\n  {detail}", err=True)
     difference = dataclasses.asdict(Difference("crash", "process", detail))
     failure = {"count": 1, "script": "", "steps": 0, "differences": [difference]}

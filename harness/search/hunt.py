@@ -10,13 +10,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
 import queue
 import re
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +23,7 @@ from harness import outcome
 from harness.judge import ledger
 from harness.judge.ledger import Judgement, Known
 from harness.outcome import Result
-from harness.processes.isolate import last_words
+from harness.processes.child import Child, Lost, last_words
 from harness.search.hunt_worker import Request
 from harness.search.stored import stored
 
@@ -246,34 +241,26 @@ class _Shard(threading.Thread):
     def _run_child(self) -> None:
         indices = self._left[:BLOCK] if self._suspect is None else [self._suspect["index"]]
         request, self._ended = self._settings.request(indices), 0
-        with tempfile.TemporaryFile("w+") as said:
-            child = _started(request, said)
-            try:
-                ended = self._listen(child)
-            finally:
-                _end(child)
-            if self._running is not None and not self._stop_asked.is_set():
-                said.seek(0)
-                self._lost(ended, f"exit status {child.returncode}\n{last_words(said.read())}")
-            elif self._suspect is not None and self._suspect["index"] not in self._left:
-                self._accuse("after others", "not when it runs in a process of its own")
+        child = Child("harness.search.hunt_worker", json.dumps(dataclasses.asdict(request)), speaks=True)
+        try:
+            lost = self._listen(child)
+        finally:
+            child.end()
+        if self._running is not None and not self._stop_asked.is_set():
+            self._lost(lost.verdict, f"{lost.told}\n{last_words(child.said())}")
+        elif self._suspect is not None and self._suspect["index"] not in self._left:
+            self._accuse("after others", "not when it runs in a process of its own")
 
-    def _listen(self, child: subprocess.Popen[str]) -> str:
+    def _listen(self, child: Child) -> Lost:
         """Passes on events until the child ends or is silent for too long; says which."""
-        lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=_read, args=(child, lines), daemon=True).start()
         limit_s = START_S
-        while not self._stop_asked.is_set():
-            try:
-                line = lines.get(timeout=limit_s)
-            except queue.Empty:
-                return "timeout"
-            if line is None:
-                child.wait()
-                return "crash"
-            limit_s = self._settings.timeout_s or TIMEOUT_S
-            self._note(json.loads(line))
-        return "stopped"
+        try:
+            while True:
+                line = child.line(limit_s, self._stop_asked.is_set)
+                limit_s = self._settings.timeout_s or TIMEOUT_S
+                self._note(json.loads(line))
+        except Lost as lost:
+            return lost
 
     def _note(self, event: Event) -> None:
         match event["event"]:
@@ -316,34 +303,3 @@ class _Shard(threading.Thread):
                 "index": suspect["index"], "source": suspect["source"],
             }
         )  # fmt: skip
-
-
-def _started(request: Request, said: Any) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
-    command = [
-        sys.executable,
-        "-X",
-        "faulthandler",
-        "-m",
-        "harness.search.hunt_worker",
-        json.dumps(dataclasses.asdict(request)),
-    ]
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True, env=environment,
-        start_new_session=True,
-    )  # fmt: skip
-
-
-def _read(child: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    assert child.stdout is not None
-    for line in child.stdout:
-        lines.put(line)
-    lines.put(None)
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    child.wait()
