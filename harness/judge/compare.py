@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.calls.errors import is_same_error, name_of
 from harness.calls.memory import bits, number_bits
+from harness.judge import fields
 from harness.judge.oracle import Oracle, of_kind
 from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
 from harness.observe.leaks import LEAST_GROWTH, grows
@@ -42,23 +42,6 @@ from harness.outcome import Difference
 
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
-FLAGS = (
-    "device",
-    "layout",
-    "stride",
-    "offset",
-    "requires_grad",
-    "is_leaf",
-    "has_grad_fn",
-    "conj",
-    "neg",
-    "is_inference",
-    "is_allocated",
-)
-SAME_VIEWS = {"ReshapeAliasBackward": "ViewBackward", "UnsafeViewBackward": "ViewBackward"}
-"""What eager calls a view that `reshape` made; `view` makes the same. The digit says whether it was made in place."""
-DERIVED_AGAIN = "AsStridedBackward0"
-"""What eager makes of the chain of a view whose base was written after it was made; any chain of views is as good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +101,7 @@ def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> b
 
 def _is_identical_step(eager: Observation, ours: Observation) -> bool:
     return (
-        _is_equal_error(eager, ours)
+        fields.is_equal_error(_error_of(eager), _error_of(ours))
         and all(
             getattr(eager, name) == getattr(ours, name)
             for name in ("kinds", "aliases", "pokes", "warnings", "random", "ambient", "arrivals", "held")
@@ -133,10 +116,8 @@ def _is_identical_step(eager: Observation, ours: Observation) -> bool:
     )
 
 
-def _is_equal_error(eager: Observation, ours: Observation) -> bool:
-    if eager.error is None or ours.error is None:
-        return eager.error is ours.error
-    return is_same_error(eager.error.error, ours.error.error)
+def _error_of(observation: Observation) -> BaseException | None:
+    return None if observation.error is None else observation.error.error
 
 
 def _other_bits(ours: Tensor, eager: Tensor) -> str | None:
@@ -218,7 +199,7 @@ class _Pair:
         yield from self._tensors(self.eager.outputs, self.ours.outputs, "values")
         if (self.eager.error is None) != (self.ours.error is None):
             return  # what one of them did after the other stopped is no difference of its own
-        yield from self._structure()
+        yield from fields.plain("structure", self.eager.kinds, self.ours.kinds)
         yield from self._scalars()
         yield from self._tensors(self.eager.state, self.ours.state, "mutation")
         yield from self._gradients()
@@ -236,21 +217,9 @@ class _Pair:
 
     def _error(self) -> Iterator[Difference]:
         eager, ours = self.eager.error, self.ours.error
-        if eager is None and ours is None:
-            return
-        if eager is None or ours is None or not is_same_error(eager.error, ours.error):
-            told = [
-                f"{name_of(raised.error)} in the {raised.during}" if raised else "no error" for raised in (ours, eager)
-            ]
-            said = f" ({ours.error})" if ours else ""
-            field = "freed" if self.eager.is_spent and ours is None else "error"
-            yield Difference(field, "call", f"ours raised {told[0]}{said}; eager raised {told[1]}")
-
-    def _structure(self) -> Iterator[Difference]:
-        for path in _either(self.eager.kinds, self.ours.kinds):
-            eager, ours = self.eager.kinds.get(path, "nothing"), self.ours.kinds.get(path, "nothing")
-            if eager != ours:
-                yield Difference("structure", path, f"ours is {ours}, eager's {eager}")
+        during = eager.during if eager else "", ours.during if ours else ""
+        field = "freed" if self.eager.is_spent and ours is None else "error"
+        yield from fields.errors("call", _error_of(self.eager), _error_of(self.ours), during, field)
 
     def _scalars(self) -> Iterator[Difference]:
         for path in self.eager.scalars.keys() & self.ours.scalars.keys():
@@ -279,13 +248,11 @@ class _Pair:
             yield from _told(name, path, self._explain(name, path, eager[path], ours[path]))
 
     def _gradients(self) -> Iterator[Difference]:
-        for path in _either(self.eager.gradients, self.ours.gradients):
+        for path in fields.either(self.eager.gradients, self.ours.gradients):
             eager, ours = self.eager.gradients.get(path), self.ours.gradients.get(path)
             where = f"{path}.grad"
+            yield from fields.presence(where, eager, ours)
             if eager is None or ours is None:
-                if (eager is None) != (ours is None):
-                    told = ["None" if seen is None else "a tensor" for seen in (ours, eager)]
-                    yield Difference("gradient", where, f"ours is {told[0]}, eager's {told[1]}")
                 continue
             # whether a gradient is conjugated now or when it is read tells nothing
             facts = [dataclasses.replace(seen.facts, conj=False, neg=False) for seen in (eager, ours)]
@@ -293,44 +260,8 @@ class _Pair:
             yield from _told("gradient", where, self._explain("gradient", path, eager, ours))
 
     def _facts(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
-        for name in ("shape", "dtype"):
-            if getattr(eager, name) != getattr(ours, name):
-                yield Difference(
-                    name, path, f"ours is {_said(getattr(ours, name))}, eager's {_said(getattr(eager, name))}"
-                )
-        if eager.shape != ours.shape:
-            return
-        for name in FLAGS:
-            told, other = self._flag(name, ours), self._flag(name, eager)
-            if told != other:
-                yield Difference(name, path, f"ours is {_said(told)}, eager's {_said(other)}")
-        yield from self._view(path, eager, ours)
-
-    def _flag(self, name: str, facts: Facts) -> object:
-        is_empty = 0 in facts.shape
-        if name == "offset" and is_empty and not self.asked.with_strides:
-            return 0
-        if name != "stride" or self.asked.with_strides:
-            return getattr(facts, name)
-        return tuple(
-            0 if is_empty or size == 1 else step for size, step in zip(facts.shape, facts.stride, strict=False)
-        )
-
-    def _view(self, path: str, eager: Facts, ours: Facts) -> Iterator[Difference]:
-        if self._base_of(eager) != self._base_of(ours):
-            told = [facts.view or "nothing" for facts in (ours, eager)]
-            yield Difference("view", path, f"ours is a view of {told[0]}, eager's of {told[1]}")
-        elif (
-            self._base_of(eager)
-            and eager.view_chain
-            and ours.view_chain
-            and not _is_same_chain(eager.view_chain, ours.view_chain)
-        ):
-            told = [" of ".join(facts.view_chain) or "nothing" for facts in (ours, eager)]
-            yield Difference("view", path, f"ours was made by {told[0]}, eager's by {told[1]}")
-
-    def _base_of(self, facts: Facts) -> str:
-        return "" if facts.view == "(unobserved)" and not self.asked.with_bookkeeping else facts.view
+        asked = self.asked
+        return fields.facts(path, eager, ours, with_strides=asked.with_strides, with_bases=asked.with_bookkeeping)
 
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
@@ -349,18 +280,11 @@ class _Pair:
         return again is not None and torch.equal(number_bits(again.value), number_bits(eager.value))
 
     def _versions(self) -> Iterator[Difference]:
-        for path in self.eager.versions.keys() & self.ours.versions.keys():
-            eager, ours = self.eager.versions[path], self.ours.versions[path]
-            is_unmarked = eager == 0 and path in self.eager.written
-            is_other = eager != ours if self.asked.with_bookkeeping else (eager > 0) != (ours > 0)
-            if is_other and not is_unmarked:
-                yield Difference("version", path, f"ours grew by {ours}, eager's by {eager}")
+        eager, ours = self.eager.versions, self.ours.versions
+        return fields.versions(eager, ours, self.eager.written, by_how_much=self.asked.with_bookkeeping)
 
     def _aliases(self) -> Iterator[Difference]:
-        for one, other, kind in sorted(self.eager.aliases - self.ours.aliases):
-            yield Difference("alias", one, f"lost: in eager it {kind} {other}, in ours it does not")
-        for one, other, kind in sorted(self.ours.aliases - self.eager.aliases):
-            yield Difference("alias", one, f"extra: in ours it {kind} {other}, in eager it does not")
+        yield from fields.aliases(self.eager.aliases, self.ours.aliases)
         if self.eager.aliases == self.ours.aliases:
             yield from self._pokes()
 
@@ -375,10 +299,7 @@ class _Pair:
         for name, eager in self.eager.random.items():
             if self.ours.random.get(name) != eager:
                 yield Difference("random", name, "the random state after the call is not eager's")
-        for name, eager_on in self.eager.ambient.items():
-            if self.ours.ambient.get(name) != eager_on:
-                ours = self.ours.ambient.get(name)
-                yield Difference("ambient", name, f"after the act it is {ours} in ours, {eager_on} in eager")
+        yield from fields.ambient(self.eager.ambient, self.ours.ambient)
         for category in sorted(self._missing_warnings()):
             said = _first_line(self.eager.warnings[category])
             yield Difference("warnings", category, f"eager warns, ours does not: {said}")
@@ -387,7 +308,7 @@ class _Pair:
             yield Difference("warnings", category, f"ours warns, eager does not: {said}")
 
     def _hooks(self) -> Iterator[Difference]:
-        for path in _either(self.eager.arrivals, self.ours.arrivals):
+        for path in fields.either(self.eager.arrivals, self.ours.arrivals):
             eager, ours = self.eager.arrivals.get(path, "none"), self.ours.arrivals.get(path, "none")
             if eager != ours:
                 yield Difference("hooks", path, f"hooks of this leaf saw {ours}; in eager {eager}")
@@ -415,15 +336,6 @@ def _first_line(text: str) -> str:
     return text.strip().splitlines()[0][:200] if text.strip() else "nothing"
 
 
-def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    named = [
-        tuple(SAME_VIEWS.get(kind := name.rstrip("0123456789"), kind) for name in chain) for chain in (eager, ours)
-    ]
-    if named[0] == named[1]:
-        return True
-    return DERIVED_AGAIN in eager and "custom" not in ours
-
-
 def _without_signs_of_zero(seen: Seen) -> Seen:
     has_zeros = seen.value.is_floating_point() or seen.value.is_complex()
     return dataclasses.replace(seen, value=_plus_zero(seen.value)) if has_zeros else seen
@@ -432,12 +344,3 @@ def _without_signs_of_zero(seen: Seen) -> Seen:
 def _plus_zero(value: torch.Tensor) -> torch.Tensor:
     """The value with 0 for -0. No kernel adds numbers of 8 bits."""
     return value + 0 if value.element_size() > 1 else (value.float() + 0).to(value.dtype)
-
-
-def _said(value: object) -> str:
-    return str(list(value)) if isinstance(value, tuple) else str(value)
-
-
-def _either(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    """The paths of both, in order, each once."""
-    return list(dict.fromkeys([*one, *other]))

@@ -48,10 +48,10 @@ from torch._dynamo.utils import counters
 
 from harness.backends.registry import Backend
 from harness.calls.clone import nudged
-from harness.calls.errors import is_same_error, name_of, unwrapped
+from harness.calls.errors import name_of
 from harness.calls.memory import aliases, bits
 from harness.calls.tree import Tree, walk
-from harness.judge.compare import FLAGS
+from harness.judge import fields
 from harness.judge.float64 import WIDER, Drawn, Recast
 from harness.judge.tolerance import DIFFERS, Evidence, Finding, Precision, explain, explain_reals, is_same
 from harness.observe.observation import Facts, facts_of
@@ -388,35 +388,22 @@ class Comparison:
     is_coarse: bool
 
     def differences(self) -> Iterator[Difference]:
-        yield from self._error()
+        yield from fields.errors("step", self.eager.error, self.ours.error)
         if (self.eager.error is None) != (self.ours.error is None):
             return  # what one of them did after the other stopped is no difference of its own
-        yield from self._structure()
+        yield from fields.plain("structure", self.eager.tree.kinds, self.ours.tree.kinds)
+        yield from fields.plain("values", self.eager.tree.scalars, self.ours.tree.scalars)
         yield from self._tensors()
         yield from self._gradients()
-        yield from self._versions()
-        yield from self._aliases()
-        yield from self._modes()
+        yield from fields.versions(self.eager.grown, self.ours.grown, self.eager.written)
+        yield from fields.aliases(*(aliases(side.tree.tensors | _given(side.gradients)) for side in self._sides))
+        if not torch.equal(self.eager.modes.random, self.ours.modes.random):
+            yield Difference("random", "torch", "the random state after the step is not eager's")
+        yield from fields.ambient(self.eager.modes.ambient, self.ours.modes.ambient)
 
-    def _error(self) -> Iterator[Difference]:
-        eager, ours = self.eager.error, self.ours.error
-        if eager is None and ours is None:
-            return
-        if eager is None or ours is None or not is_same_error(eager, ours):
-            told = ["no error" if error is None else name_of(error) for error in (ours, eager)]
-            said = "" if ours is None else f" ({_first_line(unwrapped(ours)[-1])})"
-            meant = "" if eager is None else f" ({_first_line(eager)})"
-            yield Difference("error", "step", f"ours raised {told[0]}{said}; eager raised {told[1]}{meant}")
-
-    def _structure(self) -> Iterator[Difference]:
-        for name, eager, ours in (
-            ("structure", self.eager.tree.kinds, self.ours.tree.kinds),
-            ("values", self.eager.tree.scalars, self.ours.tree.scalars),
-        ):
-            for path in dict.fromkeys([*eager, *ours]):
-                one, other = ours.get(path, "nothing"), eager.get(path, "nothing")
-                if type(one) is not type(other) or one != other:
-                    yield Difference(name, path, f"ours is {one!r}, eager's {other!r}")
+    @property
+    def _sides(self) -> tuple[Side, Side]:
+        return self.eager, self.ours
 
     def _tensors(self) -> Iterator[Difference]:
         for path in self.eager.tree.tensors.keys() & self.ours.tree.tensors.keys():
@@ -424,13 +411,11 @@ class Comparison:
 
     def _gradients(self) -> Iterator[Difference]:
         eager, ours = self.eager.gradients, self.ours.gradients
-        for path in dict.fromkeys([*eager, *ours]):
+        for path in fields.either(eager, ours):
             one, other = eager.get(path), ours.get(path)
+            yield from fields.presence(f"{path}.grad", one, other)
             if one is not None and other is not None:
                 yield from self._tensor("gradient", f"{path}.grad", one, other)
-            elif (one is None) != (other is None):
-                told = ["None" if found is None else "a tensor" for found in (other, one)]
-                yield Difference("gradient", f"{path}.grad", f"ours is {told[0]}, eager's {told[1]}")
 
     def _tensor(self, name: str, path: str, eager: Tensor, ours: Tensor) -> Iterator[Difference]:
         facts = self.eager.facts[path], self.ours.facts[path]
@@ -468,27 +453,6 @@ class Comparison:
         if truth.shape == eager.shape and _is_nearer(_plain(ours), _plain(eager), truth):
             return None  # nearer than eager everywhere, though the three may be far apart
         return explain(_plain(ours), _plain(eager), dataclasses.replace(evidence, truth=_plain(truth)))
-
-    def _versions(self) -> Iterator[Difference]:
-        for path in self.eager.grown.keys() & self.ours.grown.keys():
-            eager, ours = self.eager.grown[path], self.ours.grown[path]
-            is_unmarked = eager == 0 and path in self.eager.written
-            if (eager > 0) != (ours > 0) and not is_unmarked:
-                yield Difference("version", path, f"ours grew by {ours}, eager's by {eager}")
-
-    def _aliases(self) -> Iterator[Difference]:
-        eager, ours = (aliases(side.tree.tensors | _given(side.gradients)) for side in (self.eager, self.ours))
-        for one, other, kind in sorted(eager - ours):
-            yield Difference("alias", one, f"lost: in eager it {kind} {other}, in ours it does not")
-        for one, other, kind in sorted(ours - eager):
-            yield Difference("alias", one, f"extra: in ours it {kind} {other}, in eager it does not")
-
-    def _modes(self) -> Iterator[Difference]:
-        if not torch.equal(self.eager.modes.random, self.ours.modes.random):
-            yield Difference("random", "torch", "the random state after the step is not eager's")
-        for name, eager in self.eager.modes.ambient.items():
-            if (ours := self.ours.modes.ambient[name]) != eager:
-                yield Difference("ambient", name, f"ours is {ours}, eager's {eager}")
 
 
 def _compiled_source(source: str) -> Any:
@@ -540,13 +504,7 @@ def _facts_differences(path: str, eager: Facts | str, ours: Facts | str) -> Iter
         told = [facts if isinstance(facts, str) else "no error" for facts in (ours, eager)]
         yield Difference("error", path, f"looking at grad_fn raises {told[0]} in ours, {told[1]} in eager")
         return
-    for name in ("shape", "dtype", *FLAGS):
-        one, other = getattr(ours, name), getattr(eager, name)
-        if one != other:
-            yield Difference(name, path, f"ours is {one}, eager's {other}")
-    if "(unobserved)" not in (eager.view, ours.view) and eager.view != ours.view:
-        told = [facts.view or "nothing" for facts in (ours, eager)]
-        yield Difference("view", path, f"ours is a view of {told[0]}, eager's of {told[1]}")
+    yield from fields.facts(path, eager, ours)
 
 
 def _is_nearer(ours: Tensor, eager: Tensor, truth: Tensor) -> bool:
@@ -574,7 +532,3 @@ def _offsets(tensors: Sequence[Tensor]) -> tuple[float, ...]:
         else math.inf
         for tensor in tensors
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:200]
