@@ -9,7 +9,6 @@ of JSON, before the next begins; a run that is given a store again runs what is 
 from __future__ import annotations
 
 import json
-import os
 import queue
 import threading
 import time
@@ -23,15 +22,12 @@ from typing import Any
 from harness.batches.batch import TOGETHER, Tally
 from harness.batches.sample import Batch, key_of
 from harness.outcome import Result
-from harness.processes.child import Child, Lost, last_words
+from harness.processes.child import Child, Lost, last_words, sharing
 
 UNITS = 400
 """How many units one child runs: kernels that it loaded are never unloaded."""
 START_S = 180.0
 TIMEOUT_S = 300.0
-WAITING = {"OMP_WAIT_POLICY": "passive"}
-"""Threads that wait for work sleep: those of several children, and of their C++ compilers, share the processors, and
-one that spins takes its processor from the one that it waits for."""
 Event = dict[str, Any]
 
 
@@ -201,9 +197,8 @@ class _Worker:
 
     def __post_init__(self) -> None:
         given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed", "device")}
-        waiting = {name: value for name, value in WAITING.items() if name not in os.environ}
         self.child = Child(
-            "harness.batches.batch_worker", json.dumps(given), environment=waiting, speaks=True, listens=True
+            "harness.batches.batch_worker", json.dumps(given), environment=sharing(), speaks=True, listens=True
         )
 
     def asked(self, request: dict[str, Any]) -> Event:

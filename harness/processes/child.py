@@ -20,7 +20,13 @@ from typing import Any
 
 LAST_LINES = 12
 POLL_S = 1.0
-NOTHING: Mapping[str, str] = {}
+WAIT_POLICY = "OMP_WAIT_POLICY"
+
+
+def sharing() -> dict[str, str]:
+    """Variables for a child that has no cores to itself: a thread that waits for another one sleeps. If it spins, it
+    takes the core that the other one needs, and rows take nine times as long. Whoever has set a policy keeps it."""
+    return {} if WAIT_POLICY in os.environ else {WAIT_POLICY: "passive"}
 
 
 class Lost(Exception):
@@ -43,7 +49,7 @@ class Child:
         self,
         module: str,
         *arguments: str,
-        environment: Mapping[str, str] = NOTHING,
+        environment: Mapping[str, str] | None = None,
         speaks: bool = False,
         listens: bool = False,
         is_shown: bool = False,
@@ -57,7 +63,7 @@ class Child:
             stdout=subprocess.PIPE if speaks else self._said,
             stderr=self._said,
             text=True,
-            env={**os.environ, "PYTHONPATH": path, **environment},
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
             start_new_session=True,
         )
         if speaks:

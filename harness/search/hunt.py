@@ -23,7 +23,7 @@ from harness import outcome
 from harness.judge import ledger
 from harness.judge.ledger import Judgement, Known
 from harness.outcome import Result
-from harness.processes.child import Child, Lost, last_words
+from harness.processes.child import Child, Lost, last_words, sharing
 from harness.search.hunt_worker import Request
 from harness.search.stored import stored
 
@@ -241,7 +241,9 @@ class _Shard(threading.Thread):
     def _run_child(self) -> None:
         indices = self._left[:BLOCK] if self._suspect is None else [self._suspect["index"]]
         request, self._ended = self._settings.request(indices), 0
-        child = Child("harness.search.hunt_worker", json.dumps(dataclasses.asdict(request)), speaks=True)
+        child = Child(
+            "harness.search.hunt_worker", json.dumps(dataclasses.asdict(request)), environment=sharing(), speaks=True
+        )
         try:
             lost = self._listen(child)
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness import outcome
+from harness.processes.child import sharing
 from harness.processes.worker import Answer, ask, cold_environment
 from harness.selftest.record import Asked, Kill, Member, Tried
 from harness.selftest.wrong_backends import BANK, CORRECT
@@ -30,7 +31,9 @@ class WrongBackends:
         with cold_environment() as environment:
             kill, rows = None, 0
             for _ in range(processes):
-                answer = ask("harness.selftest.rows_worker", request_for(member, asked), asked.timeout_s, environment)
+                answer = ask(
+                    "harness.selftest.rows_worker", request_for(member, asked), asked.timeout_s, environment | sharing()
+                )
                 kill, count = killed_by(answer)
                 rows += count
                 if kill is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.processes.child import sharing
 from harness.processes.worker import cold_environment
 from harness.selftest.mutants import ROOT, Mutant
 
@@ -49,4 +50,4 @@ def environment_of(tree: Path, backend: str) -> Iterator[dict[str, str]]:
     paths = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
     interpreted = {"TRITON_INTERPRET": "1"} if backend.startswith("assay-triton") else {}
     with cold_environment() as cold:
-        yield {**cold, **interpreted, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+        yield {**cold, **sharing(), **interpreted, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
