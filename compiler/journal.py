@@ -36,6 +36,7 @@ class Totals:
     eager: Counter[str] = field(default_factory=Counter)
     restored: int = 0
     recorded: int = 0
+    replayed: int = 0
     apart: int = 0
     tuned: int = 0
     failed_builds: int = 0
@@ -60,8 +61,8 @@ def totals() -> dict[str, object]:
     their reasons. `tuned` are the kernels whose tiles were chosen by measuring, `products` the products of matrices
     with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `failed_builds`
     are the programs that Triton failed on, so that another form of them runs. `recorded` are the
-    graphs of a GPU that became a CUDA graph, `unrecorded` those that may not, by their reasons; `apart` counts those
-    that could not share their memory with others, for what was held of them.
+    graphs of a GPU that became a CUDA graph, `replayed` the calls that were one, `unrecorded` the graphs that may not
+    be, by their reasons; `apart` counts those that could not share their memory with others, for what was held of them.
     """
     return {
         "compiles": _totals.compiles,
@@ -72,6 +73,7 @@ def totals() -> dict[str, object]:
         "eager": dict(_totals.eager),
         "restored": _totals.restored,
         "recorded": _totals.recorded,
+        "replayed": _totals.replayed,
         "apart": _totals.apart,
         "tuned": _totals.tuned,
         "failed_builds": _totals.failed_builds,
@@ -221,6 +223,11 @@ def count_product(is_ours: bool) -> None:
 def count_recorded() -> None:
     """A graph's launches were recorded as a CUDA graph."""
     _totals.recorded += 1
+
+
+def count_replayed() -> None:
+    """A call was a CUDA graph that was launched again."""
+    _totals.replayed += 1
 
 
 def count_apart() -> None:

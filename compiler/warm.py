@@ -212,7 +212,11 @@ class _Late:
         """One that was; its graph is loaded when it first runs."""
 
         def graph() -> GraphCall:
-            return kept.host.run(self.journal.options) or self.part(given).graph
+            loaded = kept.host.run(self.journal.options)
+            if loaded is None:
+                return self.part(given).graph
+            self.journal.count(kept.host.counts, len(kept.host.kernels))
+            return loaded
 
         return Part(lazily(graph), kept.arguments, kept.written, kept.gradients, kept.inputs)
 

@@ -28,7 +28,8 @@ class Result:
     """One case in one mode on one backend. Times are medians; `None` where the run did not get that far.
 
     `ms_spread`, `eager_ms_spread` and `speed_spread` are the quartiles of a call's time and of eager's time over it.
-    `nodes` counts those that ran in eager too; `eager` is how many of them did, by the backend's reason.
+    `nodes` counts those that ran in eager too; `eager` is how many of them did, by the backend's reason. `begun` says
+    what was seen in use of what begins late or not each time: graphs restored, recorded, replayed, kernels tuned.
     """
 
     case: str
@@ -48,6 +49,7 @@ class Result:
     eager_ms_spread: tuple[float, float] | None = None
     ms_spread: tuple[float, float] | None = None
     speed_spread: tuple[float, float] | None = None
+    begun: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_noise(self) -> bool:

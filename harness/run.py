@@ -27,7 +27,7 @@ import functools
 import gc
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -271,11 +271,12 @@ class _Trial:
             nodes_generated=counted.nodes_generated,
             fallbacks=counted.fallbacks,
             graph_breaks=graph_breaks,
-            detail="; ".join(part for part in (detail, *comparison.notes) if part),
+            detail="; ".join(part for part in (detail, *comparison.notes, *_replays(counted.begun)) if part),
             eager=in_eager.nodes_by_reason,
             eager_ms_spread=timing.eager_ms_spread,
             ms_spread=timing.ms_spread,
             speed_spread=timing.speed_spread,
+            begun=counted.begun,
         )
 
     def _oracle(self, eager: Run) -> Oracle:
@@ -473,6 +474,11 @@ def _is_of_program(step: Observation) -> bool:
 def first_lines(error: BaseException) -> str:
     """The beginning of what an error says, in one line."""
     return " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
+
+
+def _replays(begun: Mapping[str, int]) -> tuple[str, ...]:
+    """How many calls were replays of a recording, where any was recorded."""
+    return (f"{begun.get('replayed', 0)} replays observed",) if begun.get("recorded") else ()
 
 
 def _reported(comparison: Comparison) -> tuple[Difference, ...]:

@@ -236,7 +236,7 @@ def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
 
 
 def alone(call: Call, back: int = 0) -> Script:
-    return Script((Act(1, back=back),), (call,), lambda which: {})
+    return Script((Act(1, back=back),), [call], lambda which: {})
 
 
 def test_observe_moved_cotangents_reach_the_gradients() -> None:

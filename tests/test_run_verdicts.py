@@ -286,7 +286,7 @@ def test_observe_same_seed_gives_the_same_run(mode: str) -> None:
 
     def script() -> Script:
         acts = (Act(1), Act(1, given=SAME))
-        return Script(acts, (made(), None), lambda which: {})
+        return Script(acts, [made(), None], lambda which: {})
 
     one, other = (observe(script(), mode, seed=3) for _ in range(2))
     for first, second in zip(one, other, strict=True):

@@ -213,6 +213,20 @@ def test_warm_start_restores_a_backward_and_its_parts(start: Start) -> None:
     assert "capture" not in journal.totals()["seconds"], "all three backwards were kept"  # type: ignore[operator]
 
 
+def test_warm_start_counts_the_nodes_of_a_cold_one(start: Start) -> None:
+    def two(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tanh(x) * y, torch.exp(y)
+
+    counted = []
+    for _ in range(2):
+        journal.reset()
+        x, y = (X.clone().requires_grad_() for _ in range(2))
+        start(two, x, y)[0].sum().backward()
+        totals = journal.totals()
+        counted.append((totals["nodes"], totals["nodes_generated"], totals["kernels"]))
+    assert restored() == 1 and counted[0] == counted[1]
+
+
 def test_warm_start_builds_a_backward_that_nobody_had_run(start: Start) -> None:
     def run(backward: bool) -> Tensor | None:
         x = X.clone().requires_grad_()

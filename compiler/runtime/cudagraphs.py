@@ -52,7 +52,7 @@ from compiler.ir.roles import (
     Written,
 )
 from compiler.ir.watch import LAUNCHES
-from compiler.journal import count_apart, count_recorded, count_unrecorded
+from compiler.journal import count_apart, count_recorded, count_replayed, count_unrecorded
 from compiler.runtime.packing import LARGE_BYTES
 from compiler.runtime.recording import (
     CudaTape,
@@ -284,6 +284,7 @@ class Replayed:
                     return self.plain(args)
                 results = recording.replayed(args) if is_fitting else None
                 if results is not None:
+                    count_replayed()
                     return results
                 self._missed(sizes, place, recording, args)
                 return self.plain(args)

@@ -59,6 +59,8 @@ RUN_IN_EAGER = ("eager", "eager_debug", "eager_noexcept", "pre_dispatch_eager")
 """Torch's backends that return Dynamo's graph as it is: rungs on which something is looked for."""
 
 FLAGS = ("dynamic", "fullgraph")
+BEGUN = ("restored", "recorded", "replayed", "tuned")
+"""What the journal counts that begins late, or not at each compile."""
 """What torch.compile itself can be asked for behind a backend's name."""
 
 WHOLE_BACKWARD = "compiled_autograd"
@@ -88,7 +90,8 @@ class Statistics:
     """What the compiler's own journal counted, and what was seen of a backend that keeps none.
 
     `eager` are the nodes of graphs that ran in eager, by the reason, and are among the journal's `nodes`; `raised` are
-    those of graphs that the backend raised for, `given` all that Dynamo gave it.
+    those of graphs that the backend raised for, `given` all that Dynamo gave it. `begun` counts what begins late, or
+    not at each compile: graphs restored from the cache, recorded, replayed, kernels tuned.
     """
 
     nodes: int | None = None
@@ -97,6 +100,7 @@ class Statistics:
     eager: dict[str, int] = field(default_factory=dict)
     raised: dict[str, int] = field(default_factory=dict)
     given: int = 0
+    begun: dict[str, int] = field(default_factory=dict)
 
 
 def resolve(name: str) -> Backend:
@@ -208,7 +212,10 @@ def statistics(backend: str) -> Statistics:
     totals = importlib.import_module("compiler.journal").totals()
     eager = dict(totals["eager"])
     nodes = totals["nodes"] + sum(eager.values())
-    return Statistics(nodes, totals["nodes_generated"], dict(totals["fallbacks"]), eager, dict(seen.raised), seen.nodes)
+    begun = {name: totals[name] for name in BEGUN}
+    return Statistics(
+        nodes, totals["nodes_generated"], dict(totals["fallbacks"]), eager, dict(seen.raised), seen.nodes, begun
+    )
 
 
 def counted_since(before: Statistics, now: Statistics) -> Statistics:
@@ -220,6 +227,7 @@ def counted_since(before: Statistics, now: Statistics) -> Statistics:
         _all_grown(before.eager, now.eager),
         _all_grown(before.raised, now.raised),
         now.given - before.given,
+        _all_grown(before.begun, now.begun),
     )
 
 

@@ -47,6 +47,8 @@ from harness.protocol.fresh_numbers import state_of
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
 TORCH = Path(torch.__file__).parent
+COPIES = 4
+"""Tensors that are written for each one that was given up: the allocator may give a few other places first."""
 OURS = Path(__file__).parents[2]
 HELD_NUMBERS = 1 << 24
 """Results and gradients of earlier acts are kept, to be looked at again, while they have no more numbers than that."""
@@ -162,10 +164,10 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class Script:
     """The acts of a run, and what they are given: for each act the call with its arguments, or None where there is
-    none of its own; `state(k)`, the numbers by path that the state has from its `k`th move on."""
+    none of its own, or it was given up; `state(k)`, the numbers by path that the state has from its `k`th move on."""
 
     acts: tuple[Act, ...]
-    calls: tuple[Call | None, ...]
+    calls: list[Call | None]
     state: Callable[[int], Mapping[str, Tensor]]
     another: Callable[[], Call] | None = None
     """Makes one more call, of which nothing is kept: where leaks are looked for."""
@@ -402,10 +404,14 @@ class _Run:
         """What acts gave, by `PATH of step N`."""
         self._news: set[str] = set()
         """Which of these the act before gave."""
+        self._rubbish: list[Tensor] = []
+        """What lies where arguments lay that were given up."""
 
     def observed(self, index: int, is_poked: bool) -> Observation:
         """One act, and all that can be seen of it."""
         act = self._script.acts[index]
+        if index and self._script.acts[index - 1].gives_up:
+            self._give_up(index - 1)
         if index and self._script.acts[index - 1].is_spent:
             seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
         if act.moves_state:
@@ -456,6 +462,23 @@ class _Run:
         )
         self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
         return observation if not is_last else self._with_leaks(observation)
+
+    def _give_up(self, index: int) -> None:
+        """Lets go of the arguments of an act, which live on where autograd or a result holds them, and has tensors of
+        as many bytes, all of them ones, written in their place. The program and its state stay."""
+        call, first = self._script.calls[index], self._script.calls[0]
+        if call is None or first is None or call is first or not self._made or self._made[-1].call is not call:
+            return
+        arguments = walk((call.args, call.kwargs), "input").tensors.values()
+        sizes = [tensor.untyped_storage().nbytes() for tensor in arguments if is_plain(tensor) and is_allocated(tensor)]
+        devices = [tensor.device for tensor in arguments if is_plain(tensor) and is_allocated(tensor)]
+        self._script.calls[index] = None
+        self._made[-1] = dataclasses.replace(self._made[-1], call=Call(call.function, (), {}, first.leaves))
+        del arguments, call
+        pairs = zip(sizes, devices, strict=True)
+        self._rubbish = [
+            torch.full((size,), 0xFF, dtype=torch.uint8, device=device) for size, device in pairs for _ in range(COPIES)
+        ]
 
     def _drop_gradients(self, leaves: Mapping[str, Tensor]) -> None:
         """Sets gradients to None; those of inputs of calls before stay with them."""

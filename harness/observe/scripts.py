@@ -57,7 +57,7 @@ class Scripts:
         for act in self.acts[1:]:
             calls.append(self._copy(act, first, convert) if act.calls else None)
         another = (lambda: self._copy(Act(1), first, convert)) if watches_leaks and self.watches_leaks else None
-        return Script(self.acts, tuple(self._numbered(calls)), lambda which: self._state(which, convert), another)
+        return Script(self.acts, list(self._numbered(calls)), lambda which: self._state(which, convert), another)
 
     def without(self, eager: Sequence[Observation]) -> Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""

@@ -29,6 +29,7 @@ class Act:
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
     `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. `retains`:
     the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
+    `gives_up`: the caller lets go of the arguments after the act, and other things are written where they lay.
     """
 
     numbers: int = 0
@@ -41,6 +42,7 @@ class Act:
     moves_state: bool = False
     in_other_mode: bool = False
     in_thread: bool = False
+    gives_up: bool = False
     sizes: str = ""
 
     @property
@@ -66,6 +68,7 @@ class Act:
             "in the other mode" if self.in_other_mode else "",
             "in another thread" if self.in_thread else "",
             "with twice the batch" if self.sizes else "",
+            "whose arguments are then given up" if self.gives_up else "",
         )
 
 
@@ -97,7 +100,7 @@ DEFAULT: Mapping[str, Protocol] = {
         Act(4, moves_state=True),
         Act(1),
         Act(2, given=REWRITTEN),
-        Act(5, moves_state=True),
+        Act(5, moves_state=True, gives_up=True),
         Act(3),
         Act(4, given=REWRITTEN),
         Act(2, moves_state=True),
@@ -108,7 +111,7 @@ DEFAULT: Mapping[str, Protocol] = {
         step(2),
         step(3, given=REWRITTEN, accumulates=True, moves_state=False),
         Act(4, moves_state=True),
-        Act(5),
+        Act(5, gives_up=True),
         Act(back=2, ends=LARGEST, retains=True),
         Act(back=2),
         Act(back=1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,5 +61,26 @@ def grows_with_every_call(graph: fx.GraphModule, example_inputs: Sequence[object
     def run(*args: Any) -> Sequence[Any]:
         kept.append(torch.zeros(1 << 18))
         return graph.forward(*args)  # type: ignore[no-any-return]
+
+    return run
+
+
+@wrong("held memory", "train")
+def reads_inputs_that_were_given_up(graph: fx.GraphModule, example_inputs: Sequence[object]) -> Run:
+    """Backward reads the inputs of its call by their addresses, though the caller may have let go of them."""
+    names = names_of_inputs(graph)
+
+    def run(*args: Any) -> Sequence[Any]:
+        pairs = zip(names, args, strict=True)
+        given = [arg for name, arg in pairs if not is_parameter(arg) and not is_buffer(name)]
+        places = [(arg.data_ptr(), arg.nbytes) for arg in given if isinstance(arg, Tensor) and arg.nbytes]
+        read = [ctypes.string_at(*place) for place in places]
+        results = graph.forward(*args)
+        for result in results:
+            if isinstance(result, Tensor) and result.requires_grad and not result.is_leaf:
+                result.register_hook(
+                    lambda gradient: gradient * (read == [ctypes.string_at(*place) for place in places])
+                )
+        return results  # type: ignore[no-any-return]
 
     return run
