@@ -38,28 +38,27 @@ def ratios(rows: Sequence[Row], key: str, mode: str) -> list[float]:
     return [row[key] for row in rows if row["mode"] == mode and row.get(key) and row.get("verdict", "same") == "same"]
 
 
+def _place(where: Mapping[str, Any]) -> str:
+    """The machine, the version of torch and the day of a measurement."""
+    return f"{where['cpu']}, {where['cores']} cores, torch {where['torch'].partition('+')[0]}, {where['date'][:10]}"
+
+
 def summary() -> str:
     """Assay beside Inductor in six rows."""
     cpu, gpu, calls = measured(ON_CPU), measured(ON_GPU), measured(OF_CALLS)
-    where = cpu["environment"]
     first = [
         dict(row, ratio=row["first_call_s_inductor"] / row["first_call_s_assay"])
         for row in gpu["rows"]
         if row.get("first_call_s_inductor")
     ]
     tiny = [row for row in calls["rows"] if row["against"] == "inductor" and "tiny" in row["case"]]
-    on_cpu = f"{where['cpu']}, {where['cores']} cores, torch {where['torch'].partition('+')[0]}, {where['date'][:10]}"
+    on_cpu = _place(cpu["environment"])
     on_gpu = f"{gpu['device'].removeprefix('one ')}, torch {gpu['torch']}, {gpu['date']}"
     lines = [
         ("CPU: speed of a step", cpu["rows"], "speed_ratio", on_cpu),
         ("CPU: cold compile time", cpu["rows"], "compile_ratio", on_cpu),
         ("CPU: peak memory", cpu["rows"], "memory_ratio", on_cpu),
-        (
-            "CPU: a call of a tiny function",
-            tiny,
-            "speed_ratio",
-            on_cpu.rpartition(", ")[0] + f", {calls['environment']['date'][:10]}",
-        ),
+        ("CPU: a call of a tiny function", tiny, "speed_ratio", _place(calls["environment"])),
         ("GPU: speed of a step", gpu["rows"], "speed_ratio", on_gpu),
         ("GPU: first call", first, "ratio", on_gpu),
     ]

@@ -1,4 +1,4 @@
-"""The documents: their tables are what the measurements say, their links lead somewhere, and the README is one screen."""
+"""The documents: tables are what measurements say, links lead somewhere, and the README is one screen."""
 
 from __future__ import annotations
 
