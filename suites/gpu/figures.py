@@ -64,13 +64,19 @@ class Part:
     """Whether it takes every GPU there is."""
 
 
+CATALOGUE = "suites/gpu/test_suites.py"
+"""The catalogue of semantics, which takes as long as all other tests."""
+
+
 def parts() -> Iterator[Part]:
     """All of them, those first that tell most in least time."""
-    tests = ("-q", "-m", "gpu and not full", "suites/gpu", "tests", "--benchmark-disable", "-p", "no:cacheprovider")
+    tests = ("-q", "-m", "gpu and not full", "--benchmark-disable", "-p", "no:cacheprovider")
     cores = os.cpu_count() or 1
     testers = min(cores, TESTERS * max(1, cores // CORES))
     side_by_side = ("-n", str(testers)) if find_spec("xdist") else ()
-    yield Part("tests", "pytest", (*tests, *side_by_side), 560, writes_rows=False, needs_all=True)
+    folders = ("suites/gpu", "tests", f"--ignore={CATALOGUE}")
+    yield Part("tests", "pytest", (*tests, *side_by_side, *folders), 560, writes_rows=False, needs_all=True)
+    yield Part("catalogue", "pytest", (*tests, *side_by_side, CATALOGUE), 560, writes_rows=False, needs_all=True)
     overhead = ("--suite", "overhead", "--precision", "float32", "--rounds", "5", "tiny_function", "two_inputs")
     for mode in ("infer", "train"):
         yield Part(f"overhead {mode}", "suites.gpu.zoo", (*overhead, "--mode", mode), 90)
@@ -173,6 +179,7 @@ def _of_tiny_calls(what: str, mode: str, bar: float) -> Figure:
 
 FIGURES = (
     Figure("tests that failed", "tests", lambda rows: rows[-1].get("failed") if rows else None, 0, False),
+    Figure("cases that failed", "catalogue", lambda rows: rows[-1].get("failed") if rows else None, 0, False),
     Figure("kernels: share of a copy's rate", "kernels", _mean("assay_share"), 0.90),
     Figure("kernels: the least share", "kernels", _least("assay_share"), 0.75),
     Figure("products: the library's time over the faster way's", "products", _chosen_ratio, 1.0),
