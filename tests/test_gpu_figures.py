@@ -109,7 +109,7 @@ def test_each_gpu_has_a_part_of_its_own_and_tests_have_all_of_them(tmp_path: Pat
             both.wait()  # raises unless two of them run at once
         return [{"speed_ratio": 2.0}]
 
-    some = list(parts())[:5]
+    some = list(parts())[:6]
     go_on(some, path, 1000, "a", start, ["0", "1"])
     assert seen[:2] == [("tests", "0,1"), ("catalogue", "0,1")]
     assert {devices for _, devices in seen[2:]} == {"0", "1"}
