@@ -75,6 +75,8 @@ def _at(n: int, *shape: int) -> Tensor:
 
 
 POSITIONS: dict[str, Function] = {
+    "correction of a variance": lambda x, n: x.var(0, correction=n),
+    "correction of a deviation": lambda x, n: (x * 2).std(1, correction=n, keepdim=True),
     "select": lambda x, n: x[n] * 2,
     "select of a column": lambda x, n: x[:, n] * 2,
     "select of an element": lambda x, n: x[n, n] * 2,

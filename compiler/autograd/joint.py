@@ -164,6 +164,8 @@ def _gradients(
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
+    except ZeroDivisionError as error:  # of Python's numbers: of C++'s own, which eager divides, it is infinite
+        raise Unsupported("its backward divides by a size that is 0 at these numbers") from error
     except (RuntimeError, ValueError) as error:  # fake tensors refuse a view with a ValueError
         said = f"its backward fails, as eager's will when it is asked for: {error}"
         raise Unexpected(said, in_backward=True) from error

@@ -162,8 +162,11 @@ def degrees_of_freedom(operation: Operation, count: Index, dtype: torch.dtype) -
     """`max(count - correction, 0)`."""
     correction = operation.arguments.get("correction")
     correction = 1 if correction is None else correction
-    if isinstance(count, Int):
+    if isinstance(count, Int) and isinstance(correction, int | float):
         return constant(max(count.value - correction, 0), dtype)
+    if isinstance(correction, Index):  # a number that changes: beyond 64 bits the difference would turn around
+        left = call("sub", number_of(count, dtype), number_of(correction, dtype))
+        return call("maximum", left, constant(0.0, dtype))
     if not isinstance(correction, int):
         raise Declined("correction")
     return number_of(maximum(count - correction, Int(0)), dtype)
