@@ -18,10 +18,10 @@ from compiler.codegen.tile import SPACE, Blocks, Shape, choose, split_of
 from compiler.codegen.triton import emit_programs, takes
 from compiler.codegen.triton_tiles import Program
 from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Cast, Check, Expr, Loop, Scan
+from compiler.ir.loops import AsValue, Cast, Check, Expr, Loop, Scan
 from compiler.runtime import triton_build
 from compiler.runtime.triton_build import stack_bytes
-from compiler.runtime.triton_launch import compiled, module_of
+from compiler.runtime.triton_launch import WIDE, Variants, compiled, module_of
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
 from tests.lowering import planned, traced
@@ -531,3 +531,16 @@ def test_emit_by_row_has_scalars_for_what_a_row_has_one_of(name: str, tmp_path: 
     for program in programs:
         assert "[1, 1]" not in program.text and "axis=None" in program.text
         assert ".target sm_90" in compiled(run.kernel, program, module, False, True).asm["ptx"]
+
+
+def test_numbers_beyond_32_bits_reach_a_kernel_whole(tmp_path: Path) -> None:
+    """A number that a kernel is called with is no size: no buffer is as large, and its square may be larger still."""
+    given, x = Symbol("n0"), torch.arange(8, dtype=torch.int64)
+    squared = call("add", load("x", i, torch.int64), AsValue(given * given, torch.int64))
+    run = ir.make_run(loops(i=8), [store("y", i, squared)], {"x": x}, {"y": x}, {"n0": 3})
+    (program,) = emit_programs(run.kernel)
+    assert program.text.count("tl.full((), n0, tl.int64)") == 2
+    start = Variants.start_text(SimpleNamespace(kernel=run.kernel))  # type: ignore[arg-type]
+    assert f"n0 >= {WIDE}" in start and "otherwise" in start
+    code = compiled(run.kernel, program, module_of((program,), str(tmp_path)), False, True)
+    assert "i64" in code.asm["ttir"]

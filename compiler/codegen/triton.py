@@ -836,7 +836,7 @@ class _Emitter:
             case Cast(inner, dtype):
                 return self._new(place, triton_expr.cast(self._value(inner, place), inner.dtype, dtype))
             case AsValue(index, dtype):
-                text, axes = self._index(index, place)
+                text, axes = self._index(index, place, is_value=True)
                 whole = text if axes else f"tl.full((), {text}, tl.int64)"
                 kind = triton_expr.TYPES[dtype]
                 return self._new(place, f"{parenthesized(whole)}.to({kind})")
@@ -965,12 +965,21 @@ class _Emitter:
             left, at = left - at.own, at.around
         return frozenset(axes | ({"x"} if left & self.x_vars else set()))
 
-    def _index(self, index: Index, place: Place) -> tuple[str, frozenset[str]]:
-        """The text of an index, and the axes along which it varies."""
+    def _index(self, index: Index, place: Place, is_value: bool = False) -> tuple[str, frozenset[str]]:
+        """The text of an index, and the axes along which it varies. As a value it may be beyond all sizes."""
         names = affine.names(index)
         for name in names & self.intern.positions.keys():
             names |= self.intern.free(self.intern.positions[name])
-        return self._text_of(index, place), self._axes_of(names, place)
+        if is_value and triton_index.may_outgrow(index, self.kernel.symbols):
+            text = triton_index.text_of(index, lambda name: self._whole(name, place), self.extents)
+        else:
+            text = self._text_of(index, place)
+        return text, self._axes_of(names, place)
+
+    def _whole(self, name: str, place: Place) -> str:
+        """A variable in 64 bits, if it is a number that the kernel is called with."""
+        text = self._variable(name, place)
+        return f"tl.full((), {name}, tl.int64)" if text == name else text
 
     def _text_of(self, index: Index, place: Place) -> str:
         return triton_index.text_of(index, lambda name: self._variable(name, place), self.extents)

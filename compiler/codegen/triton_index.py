@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from compiler.codegen import affine
 from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol
@@ -31,6 +31,17 @@ def text_of(index: Index, variable: Variable, extents: Mapping[str, Index]) -> s
         case FloorDiv(a, b) | Mod(a, b):
             return _division(index, factor_of(a, variable, extents), factor_of(b, variable, extents), extents)
     raise AssertionError(index)
+
+
+def may_outgrow(index: Index, numbers: Collection[str]) -> bool:
+    """Whether a value may leave 32 bits though each number that the kernel is called with is within them: where one of
+    these is in a sum or a product."""
+    match index:
+        case Sum(parts) | Product(parts):
+            return any(affine.names(part) & set(numbers) or may_outgrow(part, numbers) for part in parts)
+        case Min(a, b) | Max(a, b) | FloorDiv(a, b) | Mod(a, b):
+            return may_outgrow(a, numbers) or may_outgrow(b, numbers)
+    return False
 
 
 def factor_of(index: Index, variable: Variable, extents: Mapping[str, Index]) -> str:

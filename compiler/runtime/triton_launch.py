@@ -214,6 +214,7 @@ class Variants:
         is_aligned = not any(address % ALIGNED_BYTES for address in values[:count])
         sizes = dict(zip(self.kernel.symbols, values[count:], strict=True))
         is_wide = any(eval(index_text(b.numel), dict(sizes)) >= WIDE for b in self.kernel.buffers)
+        is_wide |= any(size >= WIDE for size in sizes.values())
         self._variant(_Variant(is_wide, is_aligned)).launch(*values)
 
     def start(self, first: _Made) -> Launcher:
@@ -225,7 +226,8 @@ class Variants:
         names = [f"a{n}" for n in range(len(kernel.buffers))]
         tests = [f"({' | '.join(names)}) & {ALIGNED_BYTES - 1}"] if names else []
         sizes = [buffer.numel for buffer in kernel.buffers if not isinstance(buffer.numel, Int)]
-        tests += [f"{index_text(size)} >= {WIDE}" for size in dict.fromkeys(sizes)]
+        known = dict.fromkeys([*map(index_text, sizes), *kernel.symbols])
+        tests += [f"{size} >= {WIDE}" for size in known]
         arguments = ", ".join([*names, *kernel.symbols])
         lines = [f"def start({arguments}):"]
         if tests:

@@ -127,7 +127,7 @@ def variants_of(kernel: Kernel) -> list[Variant]:
     to fit into 32 bits or not to."""
     is_wide = is_surely_wide(kernel)
     found = [Variant(USUAL, is_wide, True)]
-    if not is_wide and not all(isinstance(buffer.numel, Int) for buffer in kernel.buffers):
+    if not is_wide and kernel.symbols:
         found.append(Variant(WIDE_INDEX, True, True))
     if kernel.buffers:
         found.append(Variant(UNALIGNED, is_wide, False))
