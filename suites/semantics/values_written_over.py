@@ -19,7 +19,7 @@ def _mask() -> Tensor:
 def value_read_behind_what_is_put_into_it() -> Made:
     def f(x: Tensor, mask: Tensor, new: Tensor) -> tuple[Tensor, ...]:
         y = x + 1
-        first, second = y.masked_scatter(mask, new), y.index_copy(0, torch.tensor([1]), new[None, :3])
+        first, second = y.masked_scatter(mask, new), y.index_copy(0, torch.tensor([1], device=x.device), new[None, :3])
         return first * 2, second * 2, y * 3
 
     return f, (torch.randn(2, 3), _mask(), torch.randn(6)), {}
