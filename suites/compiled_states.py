@@ -1,4 +1,4 @@
-"""The digest of every state and source that the compiler makes, case by case: what proves that a change changes nothing.
+"""The digest of every state that the compiler makes, case by case: it proves that a change changes nothing.
 
     python -m suites.compiled_states --json before.json zoo semantics
     python -m suites.compiled_states --against before.json zoo semantics      exit code 1 where anything differs
@@ -36,7 +36,7 @@ COUNTS = ("compiles", "nodes", "nodes_generated", "kernels", "eager_graphs", "fa
 
 
 def record_of(case: Case, mode: str, backend: str = "assay", seed: int = 0) -> Record:
-    """What one step of a case compiles to: `states`, the digests by file, and the counts; `error` for what it raises."""
+    """What one step of a case compiles to: the digests of its `states`, the counts, and the `error` that it raises."""
     torch._dynamo.reset()
     journal.reset()
     found: Record = {}
@@ -50,11 +50,19 @@ def record_of(case: Case, mode: str, backend: str = "assay", seed: int = 0) -> R
             one_step(call, compiled, mode, seed)
         except Exception as error:
             found["error"] = type(error).__name__
-        found["states"] = {
-            str(path.relative_to(folder)): digest(path.read_text()) for path in sorted(Path(folder).rglob("*.py"))
-        }
+        found["states"] = _states(Path(folder))
     totals = journal.totals()
     return found | {name: totals[name] for name in COUNTS}
+
+
+def _states(folder: Path) -> dict[str, str]:
+    """The digest of each file, by the number of its graph within the folder and its name."""
+    graphs = sorted(path for path in folder.iterdir() if path.is_dir())
+    return {
+        f"{number}/{path.name}": digest(path.read_text())
+        for number, graph in enumerate(graphs)
+        for path in sorted(graph.iterdir())
+    }
 
 
 def _with(backend: str, options: Mapping[str, object]) -> Any:
@@ -113,11 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     told = list(differences(json.loads(given.against.read_text()), found)) if given.against is not None else []
-    print(
-        *told,
-        f"{len(found)} rows, {sum(len(row['states']) for row in found.values())} states, {len(told)} differ",
-        sep="\n",
-    )
+    states = sum(len(row["states"]) for row in found.values())
+    print(*told, f"{len(found)} rows, {states} states, {len(told)} differ", sep="\n")
     return int(bool(told))
 
 
