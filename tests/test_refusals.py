@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from compiler.fx import assay
 from compiler.ir import refusals
 from compiler.ir.refusals import refuse_call
 from harness.calls.errors import is_same_error
@@ -107,3 +108,20 @@ def _outcome(function: Callable[..., Any], value: Tensor) -> Any:
         return function(value)
     except Exception as error:
         return error
+
+
+def test_a_number_that_is_refused_refuses_no_other_one() -> None:
+    """float16 holds 5, and not 2**40: a program that was recorded for the one is recorded afresh for the other."""
+
+    def program(x: torch.Tensor, number: int) -> torch.Tensor:
+        return x.index_fill(0, torch.tensor([0]), number)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend=assay, options={"fallback": "limits"}, dynamic=True)
+    x = torch.ones(3, dtype=torch.float16)
+    for number in (-(1 << 40), 1 << 40, 5, 1 << 41, -7):
+        if abs(number) < 10:
+            assert torch.equal(compiled(x, number), program(x, number))
+        else:
+            with pytest.raises(RuntimeError, match="without overflow"):
+                compiled(x, number)

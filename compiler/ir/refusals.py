@@ -108,6 +108,9 @@ def refuse_call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
         return
     has_numbers = any(isinstance(leaf, torch.SymFloat) for leaf in leaves)
     if (error := refusal(asked)) is not None and (not has_numbers or isinstance(error, NotImplementedError)):
+        for leaf in leaves:
+            if isinstance(leaf, torch.SymInt):
+                int(leaf)  # a guard: called with another number, which eager may take, the program is recorded afresh
         raise error
     for size in _computed_sizes(leaves):
         if refusal(asked.emptied(_places_of(size, leaves))) is not None:
