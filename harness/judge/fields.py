@@ -5,7 +5,7 @@ Each function takes eager's and ours and yields a `Difference` for each path at 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from harness.calls.errors import is_same_error, name_of
 from harness.calls.memory import Alias
@@ -44,18 +44,19 @@ def errors(
     ours: BaseException | None,
     during: tuple[str, str] = ("", ""),
     field: str = "error",
+    tell: Callable[[BaseException], str] = str,
 ) -> Iterator[Difference]:
-    """What was raised; `during` says in what part of the step, eager's and ours."""
+    """What was raised; `during` says in what part of the step, eager's and ours, and `tell` what an error says."""
     if not is_equal_error(eager, ours):
-        told, other = (_raised(error, where) for error, where in ((ours, during[1]), (eager, during[0])))
+        told, other = (_raised(error, where, tell) for error, where in ((ours, during[1]), (eager, during[0])))
         yield Difference(field, path, f"ours raised {told}; eager raised {other}")
 
 
-def _raised(error: BaseException | None, during: str) -> str:
+def _raised(error: BaseException | None, during: str, tell: Callable[[BaseException], str]) -> str:
     if error is None:
         return "no error"
     where = f" in the {during}" if during else ""
-    return f"{name_of(error)}{where} ({error})"
+    return f"{name_of(error)}{where} ({tell(error)})"
 
 
 def plain(name: str, eager: Mapping[str, object], ours: Mapping[str, object]) -> Iterator[Difference]:

@@ -469,15 +469,18 @@ class _Run:
         call, first = self._script.calls[index], self._script.calls[0]
         if call is None or first is None or call is first or not self._made or self._made[-1].call is not call:
             return
-        arguments = walk((call.args, call.kwargs), "input").tensors.values()
-        sizes = [tensor.untyped_storage().nbytes() for tensor in arguments if is_plain(tensor) and is_allocated(tensor)]
-        devices = [tensor.device for tensor in arguments if is_plain(tensor) and is_allocated(tensor)]
+        places = [
+            (tensor.untyped_storage().nbytes(), tensor.device)
+            for tensor in walk((call.args, call.kwargs), "input").tensors.values()
+            if is_plain(tensor) and is_allocated(tensor)
+        ]
         self._script.calls[index] = None
         self._made[-1] = dataclasses.replace(self._made[-1], call=Call(call.function, (), {}, first.leaves))
-        del arguments, call
-        pairs = zip(sizes, devices, strict=True)
+        del call
         self._rubbish = [
-            torch.full((size,), 0xFF, dtype=torch.uint8, device=device) for size, device in pairs for _ in range(COPIES)
+            torch.full((size,), 0xFF, dtype=torch.uint8, device=device)
+            for size, device in places
+            for _ in range(COPIES)
         ]
 
     def _drop_gradients(self, leaves: Mapping[str, Tensor]) -> None:

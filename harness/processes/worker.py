@@ -58,5 +58,7 @@ def _run(module: str, folder: Path, timeout_s: float, environment: Mapping[str, 
 
 
 def _last_line(said: str) -> str:
+    """The fault, where Python's fault handler wrote of one; or else the last line."""
     lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
+    faults = [line for line in lines if line.startswith("Fatal Python error")]
+    return [*faults, *reversed(lines), "it said nothing"][0].strip()

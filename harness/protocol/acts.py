@@ -5,8 +5,8 @@ others of the same kind (2, 3, ...; harness/protocol/fresh_numbers.py). It gets 
 written into the tensors of the call before (`REWRITTEN`), or it is given those tensors as the call before left them
 (`SAME`). Parameters, buffers and whatever else the program holds get other numbers before an act that `moves_state`.
 
-`DEFAULT` is what every case goes
-through. `FURTHER` are the acts that may follow, of which each case gets one by its name, and a thorough run all.
+`DEFAULT` is what every case goes through. `FURTHER` are the acts that may follow, of which each case gets one by its
+name, and a thorough run all.
 """
 
 from __future__ import annotations

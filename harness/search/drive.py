@@ -197,10 +197,14 @@ def sharded(plan: Plan) -> Tally:
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         dealt = filter(None, (plan.chunks()[job :: plan.jobs] for job in range(plan.jobs)))
         shards = [Shard(plan, chunks, Path(folder) / f"{job}.json") for job, chunks in enumerate(dealt)]
-        while any(shard.chunks for shard in shards):
-            time.sleep(POLL_S)
+        try:
+            while any(shard.chunks for shard in shards):
+                time.sleep(POLL_S)
+                for shard in shards:
+                    total.add(shard.ended())
+        finally:
             for shard in shards:
-                total.add(shard.ended())
+                shard.end()
     total.seconds = time.perf_counter() - start
     return total
 
@@ -228,8 +232,13 @@ class Shard:
             tally.add(died(self.plan, lost, status))
         if self.chunks:
             self.row.unlink(missing_ok=True)
+            self.end()
             self._child = self._started()
         return tally
+
+    def end(self) -> None:
+        """Ends the child: it has a session of its own, which no interrupt of this process reaches."""
+        self._child.end()
 
     def _started(self) -> Child:
         request = dataclasses.asdict(self.plan) | {"chunks": self.chunks, "row": str(self.row)}

@@ -48,7 +48,7 @@ from torch._dynamo.utils import counters
 
 from harness.backends.registry import Backend
 from harness.calls.clone import nudged
-from harness.calls.errors import name_of
+from harness.calls.errors import name_of, unwrapped
 from harness.calls.memory import aliases, bits
 from harness.calls.tree import Tree, walk
 from harness.judge import fields
@@ -388,7 +388,7 @@ class Comparison:
     is_coarse: bool
 
     def differences(self) -> Iterator[Difference]:
-        yield from fields.errors("step", self.eager.error, self.ours.error)
+        yield from fields.errors("step", self.eager.error, self.ours.error, tell=_first_line)
         if (self.eager.error is None) != (self.ours.error is None):
             return  # what one of them did after the other stopped is no difference of its own
         yield from fields.plain("structure", self.eager.tree.kinds, self.ours.tree.kinds)
@@ -396,14 +396,11 @@ class Comparison:
         yield from self._tensors()
         yield from self._gradients()
         yield from fields.versions(self.eager.grown, self.ours.grown, self.eager.written)
-        yield from fields.aliases(*(aliases(side.tree.tensors | _given(side.gradients)) for side in self._sides))
+        eager, ours = (aliases(side.tree.tensors | _given(side.gradients)) for side in (self.eager, self.ours))
+        yield from fields.aliases(eager, ours)
         if not torch.equal(self.eager.modes.random, self.ours.modes.random):
             yield Difference("random", "torch", "the random state after the step is not eager's")
         yield from fields.ambient(self.eager.modes.ambient, self.ours.modes.ambient)
-
-    @property
-    def _sides(self) -> tuple[Side, Side]:
-        return self.eager, self.ours
 
     def _tensors(self) -> Iterator[Difference]:
         for path in self.eager.tree.tensors.keys() & self.ours.tree.tensors.keys():
@@ -532,3 +529,8 @@ def _offsets(tensors: Sequence[Tensor]) -> tuple[float, ...]:
         else math.inf
         for tensor in tensors
     )
+
+
+def _first_line(error: BaseException) -> str:
+    """Of what was raised first, where a backend's frames have made other errors of it."""
+    return (str(unwrapped(error)[-1]).strip().splitlines() or [""])[0][:200]
