@@ -17,9 +17,12 @@ import functools
 import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from compiler import journal
 from harness import outcome
@@ -118,9 +121,20 @@ def run_batch(batch: Batch, how: How) -> Tally:
     how.said(())
     samples = how.only([sample for sample in batch.make(how.seed) if sample.name not in how.excluded])
     size = how.together if batch.is_together else 1
-    for start in range(0, len(samples), size):
-        trial.judge(tuple(samples[start : start + size]))
+    with _in_one_thread() if batch.is_serial else nullcontext():
+        for start in range(0, len(samples), size):
+            trial.judge(tuple(samples[start : start + size]))
     return trial.tally
+
+
+@contextmanager
+def _in_one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Batch:
 
     `is_together`: several may share a compile. Errors, of which the first ends its program, may not. `judge`, where it
     is given, judges its programs in the place of a run beside eager's. `tags` are of the cases that they are.
+    `is_serial`: they run in one thread, as eager's threads race for what they write.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Batch:
     is_together: bool = True
     judge: Judge | None = None
     tags: tuple[str, ...] = ()
+    is_serial: bool = False
 
     @property
     def form(self) -> str:

@@ -35,6 +35,9 @@ from suites.ops.layouts import LAYOUTS, laid_out
 
 FIRST = (torch.float32, torch.float64, torch.int64, torch.complex64)
 """The first dtype of an operator is the first of these that it has."""
+RACING = tuple(f"nn.functional.max_unpool{n}d" for n in (1, 2, 3))
+"""Of which eager's threads race for the places that several numbers go to, and which therefore run in one thread
+(upstream_bugs/unpooling_to_one_place_races.py)."""
 PLAIN = "contiguous"
 UNINITIALISED = (
     *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
@@ -131,7 +134,7 @@ def _of_forms(
     group = f"{name_of(op)}.{dtype_name(dtype)}"
     for form in forms:
         make = functools.partial(_samples, op, dtype, form, written if form.is_written else choice)
-        yield Batch(f"{group}.{form.name}", group, form.mode, make, shapes=(shapes,))
+        yield Batch(f"{group}.{form.name}", group, form.mode, make, shapes=(shapes,), is_serial=op.name in RACING)
 
 
 def _through_compile(op: Any, dtype: torch.dtype, forms: Sequence[_Form]) -> Iterator[Batch]:
@@ -139,7 +142,8 @@ def _through_compile(op: Any, dtype: torch.dtype, forms: Sequence[_Form]) -> Ite
     for form in forms:
         for shapes, choice in (("static", AS_IT_IS), ("dynamic", SOME_AS_THEY_ARE)) if not form.is_written else ():
             make = functools.partial(_samples, op, dtype, form, choice)
-            yield Batch(f"{group}.compile", group, form.mode, make, "torch.compile", (shapes,))
+            serial = op.name in RACING
+            yield Batch(f"{group}.compile", group, form.mode, make, "torch.compile", (shapes,), is_serial=serial)
 
 
 def _errors(op: Any) -> Batch:
