@@ -8,8 +8,6 @@ signs; a guard takes one for the other.
 
 from __future__ import annotations
 
-import argparse
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf, nan
@@ -17,6 +15,8 @@ from math import inf, nan
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from suites.changing import main
 
 Function = Callable[[Tensor, float], Tensor]
 Observed = str | Tensor
@@ -153,28 +153,5 @@ def runs() -> Iterator[Run]:
             yield from (Run(form, dtype, is_read) for is_read in (True, False))
 
 
-def sliced(every: int, which: int = 0) -> list[Run]:
-    """One run in so many, the same each time: a hash of its name says."""
-    return [run for run in runs() if zlib.crc32(run.name.encode()) % every == which]
-
-
-def main() -> int:
-    """Runs them and prints each difference. Returns 1 where there is any."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--every", type=int, default=1, help="run one in so many")
-    parser.add_argument("--which", type=int, default=0, help="which of them")
-    parser.add_argument("--filter", default="", help="only runs whose name has this in it")
-    asked = parser.parse_args()
-    chosen = [run for run in sliced(asked.every, asked.which) if asked.filter in run.name]
-    wrong = 0
-    for run in chosen:
-        found = run.differences()
-        wrong += bool(found)
-        for difference in found:
-            print(f"{run.name}: {difference}", flush=True)
-    print(f"{len(chosen)} runs, {wrong} with differences")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(runs()))

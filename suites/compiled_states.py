@@ -24,7 +24,6 @@ import torch
 
 from compiler import journal
 from compiler.fx import assay
-from harness.backends.registry import resolve
 from harness.case import Case
 from harness.discover import discover
 from harness.observe.observation import one_step, seed_all, set_mode
@@ -35,7 +34,7 @@ NAMES = re.compile(r"\bcompiler[\w./]*")
 COUNTS = ("compiles", "nodes", "nodes_generated", "kernels", "eager_graphs", "fallbacks")
 
 
-def record_of(case: Case, mode: str, backend: str = "assay", seed: int = 0) -> Record:
+def record_of(case: Case, mode: str, seed: int = 0) -> Record:
     """What one step of a case compiles to: the digests of its `states`, the counts, and the `error` that it raises."""
     torch._dynamo.reset()
     journal.reset()
@@ -44,8 +43,7 @@ def record_of(case: Case, mode: str, backend: str = "assay", seed: int = 0) -> R
         try:
             call = made_call(case, "tiny", seed, "cpu")
             set_mode(call, mode)
-            options = {"dump": folder, "warm": False}
-            compiled = torch.compile(call.function, backend=_with(backend, options))
+            compiled = torch.compile(call.function, backend=assay, options={"dump": folder, "warm": False})
             seed_all(seed)
             one_step(call, compiled, mode, seed)
         except Exception as error:
@@ -65,28 +63,16 @@ def _states(folder: Path) -> dict[str, str]:
     }
 
 
-def _with(backend: str, options: Mapping[str, object]) -> Any:
-    """The backend with these options, as torch.compile takes it."""
-    return lambda graph, inputs: assay(graph, inputs, options={**options, **_options_of(backend)})
-
-
-def _options_of(backend: str) -> Mapping[str, object]:
-    """The options in a backend's name. Raises: BackendError for a name that there is not."""
-    resolve(backend)
-    pairs = (part.partition("=") for part in backend.split(",")[1:])
-    return {name: value for name, _, value in pairs}
-
-
 def digest(text: str) -> str:
     """What a state is told by; names of the compiler's modules do not count."""
     return hashlib.sha256(NAMES.sub("compiler", text).encode()).hexdigest()[:20]
 
 
-def records(names: Sequence[str], text: str, backend: str, one_in: int) -> Iterator[tuple[str, Record]]:
+def records(names: Sequence[str], text: str, one_in: int) -> Iterator[tuple[str, Record]]:
     """The records of all cases of suites whose name has `text` in it, or of one in so many."""
     rows = [(case, mode) for case in discover(names) if text in case.name for mode in case.modes]
     for case, mode in rows[::one_in]:
-        yield f"{case.name} {mode}", record_of(case, mode, backend)
+        yield f"{case.name} {mode}", record_of(case, mode)
 
 
 def differences(before: Mapping[str, Record], after: Mapping[str, Record]) -> Iterator[str]:
@@ -113,11 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the record here")
     parser.add_argument("--against", type=Path, help="an earlier record of the same rows")
     parser.add_argument("--filter", default="", help="only rows whose name has this in it")
-    parser.add_argument("--backend", default="assay")
     parser.add_argument("--one-in", type=int, default=1, help="one row in so many")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    found = dict(records(given.suites, given.filter, given.backend, given.one_in))
+    found = dict(records(given.suites, given.filter, given.one_in))
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     told = list(differences(json.loads(given.against.read_text()), found)) if given.against is not None else []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suites.changing_floats import FORMS, Run, runs, sliced
+from suites.changing import sliced
+from suites.changing_floats import FORMS, Run, runs
 
 EVERY = 60
 MENDED = {
@@ -17,7 +18,7 @@ MENDED = {
 CHOSEN = [run for run in runs() if (run.form, run.dtype, run.is_read) in MENDED]
 
 
-@pytest.mark.parametrize("run", [*CHOSEN, *sliced(EVERY)], ids=lambda run: run.name)
+@pytest.mark.parametrize("run", [*CHOSEN, *sliced(runs(), EVERY)], ids=lambda run: run.name)
 def test_changing_floats_are_as_in_eager(run: Run) -> None:
     found = run.differences()
     assert not found, "\n".join(map(str, found))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from harness.batches import batch
@@ -56,3 +58,21 @@ def test_a_suite_that_runs_on_the_cpu_alone_says_so(suite: str, reason: str, mon
     monkeypatch.setattr(cli, "environment", lambda device: dict[str, Any]())
     done = CliRunner().invoke(cli.commands, ["run", suite, "--device", "cuda", "--filter", "softmax.float64"])
     assert done.exit_code == 2 and reason in done.output, done.output
+
+
+def test_a_batch_whose_threads_race_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, before = list[int](), torch.get_num_threads()
+
+    def run_case(case: Any, mode: str, backend: Any, **more: Any) -> Result:
+        threads.append(torch.get_num_threads())
+        return Result(case.name, mode, str(backend), "same")
+
+    monkeypatch.setattr(batch, "run_case", run_case)
+    torch.set_num_threads(2)
+    try:
+        run_batch(dataclasses.replace(ALL, is_serial=True), How("eager", 0, "toys"))
+        serial = len(threads)
+        run_batch(ALL, How("eager", 0, "toys"))
+        assert set(threads[:serial]) == {1} and set(threads[serial:]) == {2} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
