@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch._dynamo import list_backends, register_backend
 
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 
 os.environ.setdefault("ASSAY_WARM", "0")
 os.environ.setdefault("ASSAY_VERIFY", "1")

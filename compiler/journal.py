@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler.ir.decisions import Decision, Moment, Plan, Told
-from compiler.ir.index import Int
-from compiler.ir.loops import Counts, Launch, Schedule
+from compiler.ir.graph.decisions import Decision, Moment, Plan, Told
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Counts, Launch, Schedule
 from compiler.options import Options
 
 log = logging.getLogger("assay")

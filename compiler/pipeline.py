@@ -19,17 +19,16 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from compiler.autograd.higher import as_recorded, gradients_again
+from compiler.autograd.higher_order import as_recorded, gradients_again
 from compiler.autograd.joint import differentiate
+from compiler.autograd.missing_tangents import copied, unwritten, without
 from compiler.autograd.partition import Split, default_split
 from compiler.autograd.saved_hooks import GraphHooks, packed
-from compiler.autograd.undefined import copied, unwritten, without
 from compiler.capture.ambient import Ambient, transforms_left
-from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.decompositions.table import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call
-from compiler.capture.overlap import overlap_test
-from compiler.codegen.convention import (
+from compiler.codegen.call.convention import (
     AmbientNeeds,
     check_versions,
     emit_call,
@@ -38,33 +37,34 @@ from compiler.codegen.convention import (
     roots_of,
     written_positions,
 )
-from compiler.codegen.cpp import emit_kernel
+from compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
+from compiler.codegen.cpp.kernel import emit_kernel
 from compiler.codegen.host import emit, load
-from compiler.codegen.orders import kept_by, order_of, unpacking_of
-from compiler.codegen.triton import emit_programs, takes
-from compiler.ir.again import Path
-from compiler.ir.captured import Captured
-from compiler.ir.devices import has_triton
-from compiler.ir.loops import Kernel
-from compiler.ir.replacement import verify_views
-from compiler.ir.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
-from compiler.ir.strides import has_symbols
-from compiler.ir.text import show
+from compiler.codegen.triton.programs import emit_programs, takes
+from compiler.ir.graph.captured import Captured
+from compiler.ir.graph.derivative_path import Path
+from compiler.ir.graph.replacement import verify_views
+from compiler.ir.graph.roles import Gradient, GraphCall, Inference, Mutation, Program, Signature, Tangent
+from compiler.ir.loops.kernel import Kernel
+from compiler.ir.loops.live_memory import live_bytes
+from compiler.ir.loops.text import show
+from compiler.ir.tensors.devices import has_triton
+from compiler.ir.tensors.overlap import overlap_test
+from compiler.ir.tensors.strides import has_symbols
 from compiler.journal import Journal, say_once
 from compiler.ops import lower
 from compiler.ops.lower import ON_CPU, Target
 from compiler.options import Options
 from compiler.passes import DRAWN, FUNCTIONAL, MERGED, PASSES, Pass
-from compiler.runtime.build import find_compiler
 from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
-from compiler.runtime.kept import Host, Linked
-from compiler.runtime.load import choose_products, load_kernels
 from compiler.runtime.partial_backward import PartialBackward
 from compiler.runtime.specialize import Specialized
 from compiler.schedule.fuse import fuse
-from compiler.schedule.memory import live_bytes
 from compiler.schedule.order import plan
 from compiler.schedule.products import Choose
+from compiler.toolchain.build import find_compiler
+from compiler.toolchain.load import choose_products, load_kernels
+from compiler.toolchain.serialized_call import Host, Linked
 from compiler.torch_compat import Decompositions
 
 LoadKernels = Callable[[Sequence[Kernel], Options], Mapping[str, Callable[..., None]]]

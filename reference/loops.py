@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from compiler.ir.failures import FAILURES, failures_of
-from compiler.ir.index import Index, evaluate, symbols
-from compiler.ir.loops import (
+from compiler.ir.loops.failures import FAILURES, failures_of
+from compiler.ir.loops.index import Index, evaluate, symbols
+from compiler.ir.loops.kernel import (
     AsValue,
     Bind,
     Buffer,
@@ -33,7 +33,7 @@ from compiler.ir.loops import (
     Scan,
     Store,
 )
-from compiler.ir.rewrite import free_variables, is_scattered
+from compiler.ir.loops.rewrite import free_variables, is_scattered
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from compiler import journal
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 from harness.case import Case
 from harness.discover import discover
 from harness.observe.observation import one_step, seed_all, set_mode

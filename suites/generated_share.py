@@ -28,8 +28,8 @@ from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.loops import Counts
-from compiler.ir.roles import GraphCall, Program, UserInput
+from compiler.ir.graph.roles import GraphCall, Program, UserInput
+from compiler.ir.loops.kernel import Counts
 from compiler.journal import Journal
 from compiler.ops import lower
 from compiler.options import Options

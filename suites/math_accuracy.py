@@ -21,12 +21,12 @@ from pathlib import Path
 
 import torch
 
-from compiler.codegen.prelude import prelude
-from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Buffer, Call, Kernel, Load, Loop, Store
+from compiler.codegen.cpp.prelude import prelude
+from compiler.ir.loops.index import Int, Symbol
+from compiler.ir.loops.kernel import Buffer, Call, Kernel, Load, Loop, Store
 from compiler.options import Options
-from compiler.runtime.build import FLAGS, find_compiler
-from compiler.runtime.load import load_kernels
+from compiler.toolchain.build import FLAGS, find_compiler
+from compiler.toolchain.load import load_kernels
 
 START, END = "<!-- measured -->", "<!-- /measured -->"
 

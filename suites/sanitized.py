@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.runtime.build import Compiler, find_compiler
+from compiler.toolchain.build import Compiler, find_compiler
 
 SANITIZERS = "address,undefined"
 LIBRARIES = ("libasan.so", "libubsan.so")

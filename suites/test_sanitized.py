@@ -13,7 +13,7 @@ SANITIZER = Sanitizer.find()
 CALLED = """
 import torch
 from compiler.options import Options
-from compiler.runtime.launch import Function, load_text
+from compiler.toolchain.launch import Function, load_text
 
 TEXT = '''
 static void fill(f32* memory, i64 count, i64 shift) {{ memory[count] = (f32)(1 << shift); }}

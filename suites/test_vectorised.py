@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from compiler.runtime.build import find_compiler
+from compiler.toolchain.build import find_compiler
 from suites.vectorised import scalar_pairs
 
 PAIRS = [("log1p", "exp"), ("tanh", "log1p"), ("exp", "exp"), ("log", "sigmoid"), ("lgamma", "abs"), ("sigmoid", "sin")]

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import torch
 
-from compiler.codegen.cpp import emit_kernel
-from compiler.codegen.expr import COSTLY, FLOAT
-from compiler.codegen.prelude import prelude_of
-from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Buffer, Call, Cast, Expr, Kernel, Load, Loop, Store
-from compiler.runtime.build import FLAGS, find_compiler
+from compiler.codegen.cpp.expressions import FLOAT
+from compiler.codegen.cpp.kernel import emit_kernel
+from compiler.codegen.cpp.prelude import prelude_of
+from compiler.codegen.loops.operators import COSTLY
+from compiler.ir.loops.index import Int, Symbol
+from compiler.ir.loops.kernel import Buffer, Call, Cast, Expr, Kernel, Load, Loop, Store
+from compiler.toolchain.build import FLAGS, find_compiler
 
 SIZE = 1 << 17
 CHEAP = ("abs", "neg", "sqrt", "rsqrt", "floor", "round", "sign", "reciprocal")

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from compiler.codegen.tile import SPACE
+from compiler.codegen.triton.tile_sizes import SPACE
 from compiler.options import Options
 from harness.backends.interpreted import interpret
 from tests import kernel_ir as ir

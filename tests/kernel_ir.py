@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from compiler.ir.index import Index, Int, Symbol, as_index
-from compiler.ir.loops import Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
+from compiler.ir.loops.index import Index, Int, Symbol, as_index
+from compiler.ir.loops.kernel import Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
 from compiler.options import Options
-from compiler.runtime.load import load_kernels
+from compiler.toolchain.load import load_kernels
 
 F32 = torch.float32
 i, j, k, r, s, n = (Symbol(name) for name in "ijkrsn")

@@ -9,10 +9,10 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler.codegen.host import emit, load
-from compiler.ir.loops import Schedule
-from compiler.ir.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.text import parse, show
-from compiler.ir.verify import verify_schedule
+from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.loops.kernel import Schedule
+from compiler.ir.loops.text import parse, show
+from compiler.ir.loops.verify import verify_schedule
 from compiler.ops import lower
 from compiler.ops.lower import ON_CPU
 from compiler.schedule.fuse import fuse

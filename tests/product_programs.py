@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compiler.codegen.host import emit, load
-from compiler.codegen.tile import PRODUCTS
-from compiler.ir.loops import AsValue, Schedule, Tiles
+from compiler.codegen.triton.tile_sizes import PRODUCTS
+from compiler.ir.loops.kernel import AsValue, Schedule, Tiles
 from compiler.options import Options
 from compiler.schedule.products import Region
 from tests import kernel_ir as ir

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import pytest
 
@@ -40,10 +40,25 @@ HARNESS = (
 )
 """The harness, floor by floor: a room imports its own modules, and those of the floors under it."""
 
-STAGES = ("compiler.capture", "compiler.passes", "compiler.autograd", "compiler.schedule")
-MEETING_PLACES = ("compiler.ir", "compiler.ops", "compiler.errors", "compiler.torch_compat")
-"""What a middle stage may import beside its own files: the IR, the operators' records, and two files that import
-nothing of ours."""
+FOUNDATION = ("compiler", "errors", "torch_compat", "options", "journal", "fallback")
+"""Files of the compiler that every room but `ir` may import."""
+
+COMPILER: dict[str, tuple[str, ...]] = {
+    "ir": (),
+    "capture": ("ir",),
+    "schedule": ("ir",),
+    "runtime": ("ir",),
+    "codegen": ("ir", "schedule", "runtime"),
+    "toolchain": ("ir", "schedule", "runtime", "codegen"),
+    "kernels": ("toolchain",),
+    "ops": ("ir", "runtime", "kernels"),
+    "autograd": ("ir", "ops"),
+    "passes": ("ir", "ops"),
+}
+"""The rooms of the compiler, and which others each of them imports. The stages meet in `ir` alone; the operators'
+records call `kernels` and `runtime`. `pipeline.py` and the front doors in `entry` see all of them."""
+BARE = ("compiler.ir", "compiler.errors", "compiler.torch_compat")
+"""What `ir` may import."""
 
 BORROWED = (
     "torch._inductor",
@@ -61,13 +76,13 @@ BORROWED = (
 OTHER_PEOPLES = "suites.libraries"
 """Its rows import their packages when they are made: the suite is listed where none of them is installed."""
 LAZY: dict[tuple[str, str], str] = {
-    ("compiler.runtime.load", "compiler.runtime.triton_launch.load_triton"): "Triton need not be there",
-    ("compiler.runtime.load", "compiler.runtime.triton_launch.Variants"): "Triton need not be there",
-    ("compiler.runtime.load", "compiler.runtime.tune_products.choose"): "Triton need not be there",
-    ("compiler.runtime.triton_build", "triton"): "it need not be there",
-    ("compiler.runtime.triton_build", "triton.backends.compiler.GPUTarget"): "it need not be there",
-    ("compiler.runtime.triton_build", "triton.compiler.ASTSource"): "it need not be there",
-    ("compiler.runtime.triton_launch", "triton.runtime.driver.driver"): "it need not be there",
+    ("compiler.toolchain.load", "compiler.toolchain.gpu.triton_launch.load_triton"): "Triton need not be there",
+    ("compiler.toolchain.load", "compiler.toolchain.gpu.triton_launch.Variants"): "Triton need not be there",
+    ("compiler.toolchain.load", "compiler.toolchain.gpu.tune_products.choose"): "Triton need not be there",
+    ("compiler.toolchain.gpu.triton_build", "triton"): "it need not be there",
+    ("compiler.toolchain.gpu.triton_build", "triton.backends.compiler.GPUTarget"): "it need not be there",
+    ("compiler.toolchain.gpu.triton_build", "triton.compiler.ASTSource"): "it need not be there",
+    ("compiler.toolchain.gpu.triton_launch", "triton.runtime.driver.driver"): "it need not be there",
 }
 """Imports inside functions that are right, as (module, imported name), each with its reason."""
 
@@ -119,13 +134,51 @@ def climbed_floors(sources: Sources) -> Iterator[str]:
                 yield f"{name}:{each.line} imports {module}, which is not on a floor under {room}"
 
 
-def met_stages(sources: Sources) -> Iterator[str]:
+def room_of(module: str, package: str = "compiler") -> str:
+    """The room of a module: the folder, or the file, directly under its package."""
+    return module.removeprefix(f"{package}.").partition(".")[0]
+
+
+def crossed_rooms(sources: Sources) -> Iterator[str]:
     for name, source in sources.items():
-        stage = next((stage for stage in STAGES if is_under(name, stage)), None)
-        allowed = (stage, *MEETING_PLACES)
-        for module, each in edges(source, sources) if stage else ():
-            if not any(is_under(module, prefix) for prefix in allowed if prefix):
-                yield f"{name}:{each.line} imports {module}; middle stages meet only in {', '.join(MEETING_PLACES)}"
+        room = room_of(name)
+        if not is_under(name, "compiler") or room not in COMPILER:
+            continue
+        for module, each in edges(source, sources):
+            if not _may_import(room, module):
+                yield f"{name}:{each.line} imports {module}; it may import {', '.join((room, *COMPILER[room]))}"
+
+
+def _may_import(room: str, module: str) -> bool:
+    if room == "ir":
+        return any(is_under(module, each) for each in BARE)
+    return room_of(module) in (room, *COMPILER[room], *FOUNDATION)
+
+
+def folder_cycles(sources: Sources) -> Iterator[str]:
+    """Folders of one folder that import each other. What an `__init__` imports is the front of its folder."""
+    folders = {name.rpartition(".")[0] for name in sources if name.count(".")}
+    graph: dict[str, set[str]] = {folder: set() for folder in folders}
+    for name, source in sources.items():
+        for module, _ in edges(source, sources) if name not in folders else ():
+            for one, other in _parting(name, module, folders):
+                graph[one].add(other)
+    yield from _closed_walks(graph, "folder cycle")
+
+
+def _parting(name: str, module: str, folders: Container[str]) -> Iterator[tuple[str, str]]:
+    """The two folders at which the ways to two modules part."""
+    ways = zip(_ways(name), _ways(module), strict=False)
+    for one, other in ways:
+        if one != other:
+            if one in folders and other in folders:
+                yield one, other
+            return
+
+
+def _ways(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def borrowed_modules(sources: Sources) -> Iterator[str]:
@@ -137,17 +190,21 @@ def borrowed_modules(sources: Sources) -> Iterator[str]:
 
 
 def import_cycles(sources: Sources) -> Iterator[str]:
+    yield from _closed_walks(
+        {name: {module for module, _ in edges(source, sources)} - {name} for name, source in sources.items()},
+        "import cycle",
+    )
+
+
+def _closed_walks(graph: Mapping[str, set[str]], kind: str) -> Iterator[str]:
     """One sentence for each cycle that a depth-first walk closes."""
-    graph = {
-        name: sorted({module for module, _ in edges(source, sources)} - {name}) for name, source in sources.items()
-    }
     finished: set[str] = set()
 
     def walk(name: str, path: tuple[str, ...]) -> Iterator[str]:
         if name in path:
-            yield "import cycle: " + " -> ".join((*path[path.index(name) :], name))
+            yield f"{kind}: " + " -> ".join((*path[path.index(name) :], name))
         elif name not in finished:
-            for module in graph[name]:
+            for module in sorted(graph[name]):
                 yield from walk(module, (*path, name))
             finished.add(name)
 
@@ -186,7 +243,8 @@ def vague_names(sources: Sources) -> Iterator[str]:
 RULES: tuple[Callable[[Sources], Iterable[str]], ...] = (
     crossed_arrows,
     climbed_floors,
-    met_stages,
+    crossed_rooms,
+    folder_cycles,
     borrowed_modules,
     import_cycles,
     buried_imports,
@@ -207,7 +265,7 @@ def test_architecture_holds(rule: Callable[[Sources], Iterable[str]], project: S
 
 def test_architecture_sees_every_package(project: Sources) -> None:
     assert {name.partition(".")[0] for name in project} == set(PACKAGES)
-    assert {"compiler.options", "compiler.ir.roles", "harness.case", "suites.zoo.language"} <= project.keys()
+    assert {"compiler.options", "compiler.ir.graph.roles", "harness.case", "suites.zoo.language"} <= project.keys()
 
 
 def test_architecture_reference_stays_short() -> None:
@@ -268,18 +326,36 @@ def test_floors_are_climbed_by_no_room_of_the_harness() -> None:
     assert list(climbed_floors(sources_of(harness__misplaced=""))) == ["harness.misplaced has no floor"]
 
 
-def test_architecture_sees_stages_that_meet() -> None:
+def test_architecture_sees_a_room_that_imports_another() -> None:
     files = {
-        "compiler__ir__roles": "",
+        "compiler": "",
+        "compiler__errors": "",
+        "compiler__ir__roles": "from compiler import errors",
         "compiler__ops": "",
-        "compiler__journal": "",
-        "compiler__passes__fold": "from compiler.ir import roles\nfrom compiler import ops",
+        "compiler__options": "",
+        "compiler__pipeline": "from compiler.passes.fold import fold",
+        "compiler__passes__fold": "from compiler.ir import roles\nfrom compiler import ops, options",
         "compiler__passes__drop": "from compiler.passes.fold import fold\nfrom . import fold",
         "compiler__schedule__fuse": "",
     }
-    assert list(met_stages(sources_of(**files))) == []
-    for text in ("from compiler.passes import drop", "from ..passes import drop", "import compiler.journal"):
-        assert len(list(met_stages(sources_of(**{**files, "compiler__schedule__fuse": text})))) == 1, text
+    assert list(crossed_rooms(sources_of(**files))) == []
+    for text in ("from compiler.passes import drop", "from ..passes import drop", "import compiler.pipeline"):
+        assert len(list(crossed_rooms(sources_of(**{**files, "compiler__schedule__fuse": text})))) == 1, text
+    assert len(list(crossed_rooms(sources_of(**{**files, "compiler__ir__roles": "import compiler.options"})))) == 1
+
+
+def test_architecture_sees_folders_that_import_each_other() -> None:
+    files = {
+        "compiler__ops": "from compiler.ops.complex import numbers",
+        "compiler__ops__registry": "",
+        "compiler__ops__complex": "",
+        "compiler__ops__complex__numbers": "from compiler.ops.pointwise import table",
+        "compiler__ops__pointwise": "",
+        "compiler__ops__pointwise__table": "from compiler.ops import registry",
+    }
+    assert list(folder_cycles(sources_of(**files))) == []
+    back = {"compiler__ops__pointwise__table": "from compiler.ops.complex import numbers"}
+    assert len(list(folder_cycles(sources_of(**{**files, **back})))) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 from compiler import pipeline
-from compiler.aot import aot_function, aot_module_simplified
+from compiler.entry.aot import aot_function, aot_module_simplified
+from compiler.entry.dynamo import compile_fx, compile_fx_inner
 from compiler.errors import AssayError
-from compiler.fx import compile_fx, compile_fx_inner
 
 Made = Callable[[Tensor], Tensor]
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compiler.autograd.budget import REGION, budget_split, candidates, within
-from compiler.autograd.cost import bytes_of
+from compiler.autograd.memory_budget import REGION, budget_split, candidates, within
 from compiler.autograd.partition import Split, demands
+from compiler.autograd.recompute_cost import bytes_of
 from compiler.autograd.rematerialize import cheapest_split
+from compiler.entry.dynamo import assay
 from compiler.errors import OptionError
-from compiler.fx import assay
-from compiler.ir.roles import Program, Saved
+from compiler.ir.graph.roles import Program, Saved
 from compiler.options import Options
 from reference.evaluate import evaluate
 from reference.partition import peak_bytes

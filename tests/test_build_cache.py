@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from compiler.errors import BuildError
-from compiler.ir.loops import Expr, Kernel
+from compiler.ir.loops.kernel import Expr, Kernel
 from compiler.options import Options
-from compiler.runtime import build, cache, launch
-from compiler.runtime.load import load_kernels
+from compiler.toolchain import build, cache, launch
+from compiler.toolchain.load import load_kernels
 from tests import kernel_ir as ir
 
 

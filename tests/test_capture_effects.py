@@ -11,11 +11,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler.autograd.joint import differentiate
-from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.decompositions.table import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, fake_leaf
 from compiler.errors import Unsupported
-from compiler.ir.roles import (
+from compiler.ir.graph.roles import (
     Base,
     Constant,
     Gradient,

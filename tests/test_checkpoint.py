@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from compiler import fx
 from compiler.autograd.partition import Split
-from compiler.ir.roles import Program, Saved
+from compiler.entry import dynamo as fx
+from compiler.ir.graph.roles import Program, Saved
 from reference.partition import peak_bytes
 
 Function = Callable[..., Any]

@@ -12,12 +12,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from compiler.codegen import affine
-from compiler.codegen.cpp import emit_kernel
-from compiler.codegen.narrow import Narrower
-from compiler.codegen.renamer import Interner, operands, subexpressions
-from compiler.ir.index import FloorDiv, Index, Int, Mod, Symbol, evaluate, floordiv, maximum, minimum, mod
-from compiler.ir.loops import AsValue, Call, Cast, Const, Expr
+from compiler.codegen.cpp.kernel import emit_kernel
+from compiler.codegen.loops import affine
+from compiler.codegen.loops.narrow import Narrower
+from compiler.codegen.loops.renamer import Interner, operands, subexpressions
+from compiler.ir.loops.index import FloorDiv, Index, Int, Mod, Symbol, evaluate, floordiv, maximum, minimum, mod
+from compiler.ir.loops.kernel import AsValue, Call, Cast, Const, Expr
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, i, j, load, loops, reduce, store
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen import columns, cpp_reductions
-from compiler.codegen.columns import LEAST_ELEMENTS, LEAST_ROWS
-from compiler.codegen.cpp import emit_kernel
-from compiler.fx import assay
+from compiler.codegen.cpp import reductions as cpp_reductions
+from compiler.codegen.cpp.kernel import emit_kernel
+from compiler.codegen.loops import columns
+from compiler.codegen.loops.columns import LEAST_ELEMENTS, LEAST_ROWS
+from compiler.entry.dynamo import assay
 from tests import kernel_ir as ir
 from tests.lowering import planned, traced
 from tests.test_cpp_kernels import BOUNDS, RUNS

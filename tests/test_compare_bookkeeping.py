@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen import convention
+from compiler.codegen.call import convention
 from harness.backends.registry import Backend, resolve
 from harness.case import Case, Made
 from harness.case import case as declare

@@ -13,9 +13,9 @@ from torch._dynamo import compiled_autograd
 from torch.nn import functional as F
 
 from compiler import journal
-from compiler.capture.lists import without_lists
+from compiler.capture.list_arguments import without_lists
+from compiler.entry.dynamo import assay, compile_graph
 from compiler.errors import Unsupported
-from compiler.fx import assay, compile_graph
 from compiler.options import Options
 from harness.backends.registry import BackendError, graph_compiler, resolve
 from harness.cli.commands import commands

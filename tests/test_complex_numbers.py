@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from compiler.fx import assay, compile_fx_inner
-from compiler.ir.text import show_index
+from compiler.entry.dynamo import assay, compile_fx_inner
+from compiler.ir.loops.text import show_index
 from compiler.journal import reset, totals
 from tests.lowering import assert_same, check, planned, traced
 

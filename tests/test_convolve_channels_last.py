@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from compiler import fx
-from compiler.ir.roles import Program, Signature
+from compiler.entry import dynamo as fx
+from compiler.ir.graph.roles import Program, Signature
 from compiler.passes import CHOICES
-from compiler.passes.convolve_channels_last import convolve_channels_last
+from compiler.passes.products.convolve_channels_last import convolve_channels_last
 
 Call = Callable[..., object]
 

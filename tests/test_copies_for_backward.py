@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from compiler.autograd.copies import add_copies
 from compiler.autograd.partition import COPY, demands, viewed
 from compiler.autograd.rematerialize import cheapest_split
-from compiler.ir.loops import Allocate
-from compiler.ir.roles import Program, Saved
+from compiler.autograd.result_copies import add_copies
+from compiler.ir.graph.roles import Program, Saved
+from compiler.ir.loops.kernel import Allocate
 from compiler.passes.cast_before_views import cast_before_views
 from compiler.passes.split_log_softmax import split_log_softmax
 from tests.lowering import assert_same, executable, planned, traced

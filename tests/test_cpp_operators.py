@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from compiler.codegen.expr import C_TYPES, HALVES, call, is_supported, table_of
+from compiler.codegen.cpp.expressions import C_TYPES, call, is_supported, table_of
+from compiler.codegen.loops.operators import HALVES
+from compiler.entry.dynamo import assay
 from compiler.errors import Unsupported
-from compiler.fx import assay
-from compiler.ir.loops import Call, Cast, Expr, Load
+from compiler.ir.loops.kernel import Call, Cast, Expr, Load
 from tests import kernel_ir as ir
 
 FLOATS = (torch.float32, torch.float64)

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler.codegen.cpp import emit_kernel
-from compiler.fx import assay
-from compiler.ir.loops import Kernel
-from compiler.schedule.crossed import MOST_TOTALS
+from compiler.codegen.cpp.kernel import emit_kernel
+from compiler.entry.dynamo import assay
+from compiler.ir.loops.kernel import Kernel
+from compiler.schedule.row_and_column_sums import MOST_TOTALS
 from tests.lowering import check, planned, traced
 
 IN_PARTS = "part*"

@@ -21,11 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler.capture.functionalize import capture
+from compiler.entry.dynamo import _call
 from compiler.errors import OptionError
-from compiler.fx import _call
-from compiler.ir.index import Int
-from compiler.ir.loops import Allocate, Free, Reinterpret
-from compiler.ir.roles import (
+from compiler.ir.graph.roles import (
     Buffer,
     Gradient,
     GraphCall,
@@ -37,13 +35,15 @@ from compiler.ir.roles import (
     UserInput,
     UserOutput,
 )
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Allocate, Free, Reinterpret
+from compiler.ir.loops.live_memory import Change
 from compiler.journal import reset, totals
 from compiler.options import Options
-from compiler.runtime import cudagraphs
-from compiler.runtime.cudagraphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
-from compiler.runtime.packing import Event, Freed, Returned, Taken
-from compiler.runtime.recording import Pool, _events, record
-from compiler.schedule.memory import Change
+from compiler.runtime.recording import cuda_graphs
+from compiler.runtime.recording.cuda_graphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
+from compiler.runtime.recording.pool_layout import Event, Freed, Returned, Taken
+from compiler.runtime.recording.recording import Pool, _events, record
 from tests.taped import WEIGHT, Step, Tape, made, plain, replays
 
 
@@ -153,7 +153,7 @@ def test_parameters_whose_storages_are_filled_again_elsewhere_are_not_recorded(r
         w.untyped_storage().resize_(size)
         w.normal_()
     assert len(places) > 1
-    assert graph.reason == cudagraphs.REFILLED and not graph.sizes
+    assert graph.reason == cuda_graphs.REFILLED and not graph.sizes
 
 
 def test_recordings_are_bounded() -> None:
@@ -258,7 +258,7 @@ def test_what_forward_saved_in_one_storage_is_copied_if_that_is_little(
     monkeypatch: pytest.MonkeyPatch, most: int, is_recorded: bool
 ) -> None:
     """The storage counts once, in however many parts it is saved."""
-    monkeypatch.setattr(cudagraphs, "MOST_COPIED", most)
+    monkeypatch.setattr(cuda_graphs, "MOST_COPIED", most)
     saved = [Saved("a"), Saved("b")]
     backward = made(lambda a, b, t: (a * b * t,), [*saved, Tangent(UserOutput(0))], roles=[Gradient(UserInput(0))])
     for k in range(10):
@@ -335,9 +335,9 @@ def test_what_cannot_be_recorded_runs_plainly() -> None:
 def test_without_being_asked_recordings_take_no_more_than_a_share_of_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cudagraphs, "_memory_of", lambda device: 1 << 30)
-    monkeypatch.setattr(cudagraphs, "recorded_bytes", lambda device: 100 << 20 if len(Tape.made) == 1 else 200 << 20)
-    monkeypatch.setattr(cudagraphs, "TIMED_CALLS", 0)
+    monkeypatch.setattr(cuda_graphs, "_memory_of", lambda device: 1 << 30)
+    monkeypatch.setattr(cuda_graphs, "recorded_bytes", lambda device: 100 << 20 if len(Tape.made) == 1 else 200 << 20)
+    monkeypatch.setattr(cuda_graphs, "TIMED_CALLS", 0)
     first, second = (made(lambda x: (x * 2,), [UserInput(0)]) for _ in range(2))
     first.wanted = second.wanted = False
     for graph in (first, second):
@@ -361,17 +361,17 @@ def test_a_call_that_was_disturbed_does_not_decide(
     """Whether calls wait for the host, where they are timed: where two do not agree, a third one tells."""
     timed = iter(waits)
 
-    def run(graph: Replayed, place: cudagraphs._Place, args: list[Tensor]) -> Any:
+    def run(graph: Replayed, place: cuda_graphs._Place, args: list[Tensor]) -> Any:
         place.timed.append((None, None, float(next(timed))))
         return graph.plain(args)
 
     monkeypatch.setattr(Replayed, "_timed", run)
-    monkeypatch.setattr(cudagraphs, "_waits_for_host", lambda each: bool(each[2]))
+    monkeypatch.setattr(cuda_graphs, "_waits_for_host", lambda each: bool(each[2]))
     graph = made(lambda x: (x * 2,), [UserInput(0)])
     graph.wanted = False
-    monkeypatch.setattr(cudagraphs.torch.cuda, "memory_reserved", lambda device: 0)
-    monkeypatch.setattr(cudagraphs.torch.cuda, "memory_allocated", lambda device: 0)
-    monkeypatch.setattr(cudagraphs, "_memory_of", lambda device: 1 << 30)
+    monkeypatch.setattr(cuda_graphs.torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(cuda_graphs.torch.cuda, "memory_allocated", lambda device: 0)
+    monkeypatch.setattr(cuda_graphs, "_memory_of", lambda device: 1 << 30)
     for k in range(6):
         assert graph([torch.tensor(float(k))])[0].item() == 2 * k
     (place,) = (place for sizes in graph.sizes.values() for place in sizes.places)
@@ -626,7 +626,7 @@ def test_memory_that_was_lent_outlives_its_recordings() -> None:
 def test_a_recording_stands_for_the_settings_that_it_was_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library looks at them when it is called, and a replay calls none."""
     chosen = ["tf32"]
-    monkeypatch.setattr(cudagraphs, "settings", lambda: chosen[0])
+    monkeypatch.setattr(cuda_graphs, "settings", lambda: chosen[0])
     factor = {"tf32": 2, "ieee": 3}
     graph = Replayed(
         plain(lambda x: (x * factor[chosen[0]],)), [UserInput(0)], [UserOutput(0)], 0,
@@ -642,7 +642,7 @@ def test_a_recording_stands_for_the_settings_that_it_was_made_with(monkeypatch: 
 def test_what_calls_a_library_is_recorded_for_what_the_user_has_set() -> None:
     def is_set(function: Callable[..., Tensor], *inputs: Tensor) -> bool:
         gm = make_fx(function)(*inputs)
-        return bool(cudagraphs._calls(SimpleNamespace(module=gm)) & cudagraphs.LIBRARIES)  # type: ignore[arg-type]
+        return bool(cuda_graphs._calls(SimpleNamespace(module=gm)) & cuda_graphs.LIBRARIES)  # type: ignore[arg-type]
 
     x = torch.randn(2, 3, 8, 8)
     assert is_set(lambda x: torch.conv2d(x, torch.ones(4, 3, 2, 2)), x)
@@ -652,10 +652,10 @@ def test_what_calls_a_library_is_recorded_for_what_the_user_has_set() -> None:
 
 def test_settings_are_read_from_torch() -> None:
     before = torch.backends.cudnn.allow_tf32
-    first = cudagraphs.settings()
+    first = cuda_graphs.settings()
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=not before, deterministic=True):
-        assert cudagraphs.settings() != first
-    assert cudagraphs.settings() == first
+        assert cuda_graphs.settings() != first
+    assert cuda_graphs.settings() == first
 
 
 def test_what_nothing_reads_may_lie_anywhere() -> None:
@@ -685,7 +685,7 @@ def test_an_input_on_the_host_that_nothing_reads_is_no_reason() -> None:
     assert reason_against(graph(reads=True)) == "a tensor that it is given is on cpu, other tensors are on cuda:0"
     assert reason_against(graph(reads=False)) == ""
     for reads, unread in ((True, frozenset[int]()), (False, frozenset({1}))):
-        found = cudagraphs.Recordable.of(graph(reads))
+        found = cuda_graphs.Recordable.of(graph(reads))
         assert found is not None and found.unread == unread
 
 
@@ -712,7 +712,7 @@ def test_changes_of_large_blocks_and_of_what_forward_saved() -> None:
         Free(("sine", "view")),
         empty("last", large),
     )
-    found = cudagraphs.Recordable.of(program, steps)
+    found = cuda_graphs.Recordable.of(program, steps)
     size = 4 * large
     assert found is not None
     assert found.changes == (("sine[0]", size), ("other[0]", size), ("sine[0]", 0), (0, 0), ("last[0]", size))

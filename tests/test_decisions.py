@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from compiler.autograd.budget import budget_split
+from compiler.autograd.memory_budget import budget_split
 from compiler.autograd.partition import Split, default_split
 from compiler.autograd.rematerialize import cheapest_split
-from compiler.fx import assay
-from compiler.ir.decisions import Decision, Reason, Told
-from compiler.ir.roles import Saved
+from compiler.entry.dynamo import assay
+from compiler.ir.graph.decisions import Decision, Reason, Told
+from compiler.ir.graph.roles import Saved
 from compiler.journal import listening
 from tests.test_budget import layers
 from tests.test_partition import joint_of

@@ -17,12 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler import journal
 from compiler.capture import inputs
-from compiler.capture.batch_norm import without_cudnn
-from compiler.capture.decompositions import EXACT
+from compiler.capture.decompositions.batch_norm import without_cudnn
+from compiler.capture.decompositions.table import EXACT
 from compiler.capture.functionalize import capture
 from compiler.errors import Unsupported
-from compiler.ir.index import Int
-from compiler.ir.loops import Call, Cast, Const, Expr, Load
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Call, Cast, Const, Expr, Load
 from compiler.ops.exact import exact
 from compiler.ops.registry import Declined
 from compiler.passes import CHOICES, PASSES

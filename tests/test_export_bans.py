@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from compiler.entry.export import aot_export_joint_simple, aot_export_module
 from compiler.errors import BANS, ExportError, Unsupported
-from compiler.export import aot_export_joint_simple, aot_export_module
 from tests.test_export_module import Calls
 
 Forward = Callable[..., Any]

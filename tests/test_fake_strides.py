@@ -11,8 +11,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from compiler.capture.user_calls import UserCalls
-from compiler.ir import fake_strides
+from compiler.capture.user_code.rewritten_calls import UserCalls
+from compiler.ir.tensors import fake_strides
 from harness.backends.direct import without_dynamo
 
 aten = torch.ops.aten

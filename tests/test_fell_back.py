@@ -12,9 +12,9 @@ from torch import Tensor, fx
 
 from compiler import journal
 from compiler.autograd import joint
-from compiler.capture.decompositions import DECOMPOSITIONS
-from compiler.fx import assay
-from compiler.given_back import nodes_of
+from compiler.capture.decompositions.table import DECOMPOSITIONS
+from compiler.entry.dynamo import assay
+from compiler.fallback import nodes_of
 from harness.backends.registry import Backend
 from harness.case import case
 from harness.judge import ledger
@@ -81,7 +81,7 @@ def run(program: Any, backend: str, mode: str = "infer") -> Result:
 @pytest.fixture
 def wrong_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {**DECOMPOSITIONS, torch.ops.aten.gelu.default: raising(KeyError("aten.native_gelu"))}
-    monkeypatch.setattr("compiler.fx.DECOMPOSITIONS", table)
+    monkeypatch.setattr("compiler.entry.dynamo.DECOMPOSITIONS", table)
 
 
 @pytest.mark.usefixtures("wrong_decomposition")

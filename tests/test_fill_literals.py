@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.ir.roles import Program, Signature
+from compiler.ir.graph.roles import Program, Signature
 from compiler.passes.fill_literals import fill_literals
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from compiler import journal
-from compiler.ir.roles import Program
+from compiler.ir.graph.roles import Program
 from compiler.passes.eliminate_dead_code import eliminate_dead_code
 from compiler.passes.fold_constants import MOST_BYTES, fold_constants
 from tests.lowering import traced

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compiler import journal
-from compiler.fx import assay
-from compiler.ir.roles import Seed
-from compiler.ir.trace import is_random
-from compiler.passes.functionalize_rng import functionalize_rng
-from compiler.passes.give_key import give_key
+from compiler.entry.dynamo import assay
+from compiler.ir.graph.roles import Seed
+from compiler.ir.graph.trace import is_random
+from compiler.passes.random.functionalize_rng import functionalize_rng
+from compiler.passes.random.give_key import give_key
 from harness.backends.registry import resolve
 from tests.lowering import traced
 from tests.test_split_dropout import recorded

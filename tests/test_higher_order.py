@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from compiler import journal, pipeline
-from compiler.aot import aot_function
+from compiler.entry.aot import aot_function
+from compiler.entry.dynamo import assay
 from compiler.errors import Unsupported
-from compiler.fx import assay
 from compiler.runtime import higher_order
 
 Function = Callable[..., Any]

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from compiler.codegen.host import LARGE_BYTES, emit, load
-from compiler.ir.loops import Free, Launch
-from compiler.ir.roles import Saved
-from compiler.runtime import pages
+from compiler.ir.graph.roles import Saved
+from compiler.ir.loops.kernel import Free, Launch
+from compiler.toolchain import allocator as pages
 from reference.loops import as_function
 from tests.lowering import assert_same, check, executable, planned, traced
 

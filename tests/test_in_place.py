@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, fake_leaf
-from compiler.fx import assay
-from compiler.ir.roles import Mutation, UserInput
+from compiler.entry.dynamo import assay
+from compiler.ir.graph.roles import Mutation, UserInput
 from compiler.passes.write_in_place import write_in_place
 from reference.evaluate import evaluate
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from compiler import journal
+from compiler.entry.dynamo import assay
 from compiler.errors import OptionError
-from compiler.fx import assay
 from compiler.options import Options
 
 

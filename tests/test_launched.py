@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.ir.loops import Kernel
-from compiler.runtime import launched, load
-from compiler.runtime.launch import Loaded
+from compiler.ir.loops.kernel import Kernel
+from compiler.toolchain import load
+from compiler.toolchain.gpu import compiled_kernels
+from compiler.toolchain.launch import Loaded
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, j, loops, reduce, store
 from tests.kernel_ir import load as read
@@ -39,7 +40,7 @@ def kernels() -> list[Kernel]:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
-    from compiler.runtime import triton_launch
+    from compiler.toolchain.gpu import triton_launch
 
     found: list[Launch] = []
     loaded: list[tuple[bytes, str]] = []
@@ -48,10 +49,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
         loaded.append((code, name))
         return FUNCTIONS.setdefault(code, len(FUNCTIONS) + 100)
 
-    for module in (triton_launch, launched):
+    for module in (triton_launch, compiled_kernels):
         monkeypatch.setattr(module, "launch_cuda", lambda: lambda *values: found.append(values))
         monkeypatch.setattr(module, "load_cuda", load_cuda)
-    monkeypatch.setattr(launched, "machine_of", lambda device: "this one")
+    monkeypatch.setattr(compiled_kernels, "machine_of", lambda device: "this one")
     monkeypatch.setattr(triton_launch, "machine_of", lambda device: "this one")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
@@ -105,7 +106,7 @@ def test_what_is_not_there_is_compiled_afresh(
     elif lost == "device":
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     else:
-        monkeypatch.setattr(launched, "machine_of", lambda device: "another one")
+        monkeypatch.setattr(compiled_kernels, "machine_of", lambda device: "another one")
     assert again(first, tmp_path) is None
 
 

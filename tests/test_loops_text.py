@@ -11,10 +11,24 @@ import pytest
 import torch
 
 from compiler.errors import VerifyError
-from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Bind, Buffer, Call, Cast, Check, Const, Element, Expr, Kernel, Load, Loop, Reduce, Store
-from compiler.ir.text import parse, show
-from compiler.ir.verify import verify
+from compiler.ir.loops.index import Int, Symbol
+from compiler.ir.loops.kernel import (
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Element,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Store,
+)
+from compiler.ir.loops.text import parse, show
+from compiler.ir.loops.verify import verify
 from reference.loops import run_kernel
 
 f32, i0, i1, r0 = torch.float32, Symbol("i0"), Symbol("i1"), Symbol("r0_0")

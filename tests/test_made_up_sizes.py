@@ -10,8 +10,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from compiler.fx import assay
-from compiler.ir import trace
+from compiler.entry.dynamo import assay
+from compiler.ir.graph import trace
 from compiler.journal import totals
 
 NAMESPACE = "assay_made_up_sizes"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from compiler.aot import aot_module, aot_module_simplified
+from compiler.entry.aot import aot_module, aot_module_simplified
+from compiler.entry.export import aot_export_module
 from compiler.errors import AssayError
-from compiler.export import aot_export_module
 from compiler.journal import totals
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from compiler.fx import compile_fx_inner
+from compiler.entry.dynamo import compile_fx_inner
 from compiler.journal import reset, totals
 from tests.lowering import traced
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from compiler import journal
-from compiler.ir.index import Symbol
+from compiler.ir.loops.index import Symbol
 from compiler.ops import OPERATORS, Kind, kind_of
 from compiler.ops.registry import element
 from tests.lowering import assert_same, executable, planned, traced

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from compiler import journal
-from compiler.fx import assay, compile_fx_inner
-from compiler.ops.sorting import (
+from compiler.entry.dynamo import assay, compile_fx_inner
+from compiler.ops.reductions.sorting import (
     LONGEST_INSERTED,
     LONGEST_KEPT,
     LONGEST_NARROW,

@@ -9,11 +9,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler.autograd.joint import differentiate
 from compiler.autograd.partition import default_split
-from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.decompositions.table import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.roles import Gradient, Program, Saved, UserInput
-from compiler.ir.trace import is_random
+from compiler.ir.graph.roles import Gradient, Program, Saved, UserInput
+from compiler.ir.graph.trace import is_random
 from reference.evaluate import evaluate
 from reference.partition import cheapest, cuts
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from compiler.autograd.rematerialize import cheapest_split
-from compiler.ir.roles import Program, Saved, Seed
-from compiler.ops.drawn import dropout_mask, reserve_numbers
-from compiler.passes.give_key import give_key
-from compiler.passes.split_dropout import split_dropout
+from compiler.ir.graph.roles import Program, Saved, Seed
+from compiler.ops.calls.drawn_numbers import dropout_mask, reserve_numbers
+from compiler.passes.random.give_key import give_key
+from compiler.passes.random.split_dropout import split_dropout
 from compiler.runtime import philox
 from reference.loops import OPERATORS
 from tests.lowering import check

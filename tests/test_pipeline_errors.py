@@ -11,9 +11,9 @@ import torch
 from torch import fx
 
 from compiler import journal, options
-from compiler.aot import aot_module_simplified
+from compiler.entry.aot import aot_module_simplified
+from compiler.entry.dynamo import assay, compile_fx, compile_fx_inner
 from compiler.errors import InputMismatch, OptionError, Unsupported
-from compiler.fx import assay, compile_fx, compile_fx_inner
 from compiler.runtime.specialize import LIMIT
 
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from compiler import journal
-from compiler.codegen.tile import PRODUCTS, tiles_of_product
-from compiler.codegen.triton import emit_programs
-from compiler.codegen.triton_products import product_in
+from compiler.codegen.triton.products import product_in
+from compiler.codegen.triton.programs import emit_programs
+from compiler.codegen.triton.tile_sizes import PRODUCTS, tiles_of_product
 from compiler.errors import Unsupported
-from compiler.ir.loops import CallAten, Kernel, Launch, Reuse, Schedule, Tiles
-from compiler.ir.verify import verify_schedule
+from compiler.ir.loops.kernel import CallAten, Kernel, Launch, Reuse, Schedule, Tiles
+from compiler.ir.loops.verify import verify_schedule
 from compiler.journal import Journal
 from compiler.ops import lower
 from compiler.ops.lower import ON_CPU
@@ -244,7 +244,7 @@ def test_products_compile_for_sm_90_without_spills(large: Kernel, tiles: Tiles, 
 
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_products_run_on_tensor_cores_with_loads_under_way(large: Kernel, is_wide: bool, tmp_path: Path) -> None:
-    from compiler.runtime.triton_launch import compiled, module_of
+    from compiler.toolchain.gpu.triton_launch import compiled, module_of
 
     kernel = replace(large, tiles=Tiles(128, 128, 64, 8, 3))
     (program,) = emit_programs(kernel, is_wide)
@@ -255,7 +255,7 @@ def test_products_run_on_tensor_cores_with_loads_under_way(large: Kernel, is_wid
 @pytest.mark.parametrize("name", ["left transposed", "several results", "batches added", "operands rounded", "heads"])
 @pytest.mark.parametrize("is_aligned", [True, False])
 def test_products_of_odd_sizes_compile_for_sm_90(name: str, is_aligned: bool, tmp_path: Path) -> None:
-    from compiler.runtime.triton_launch import compiled, module_of
+    from compiler.toolchain.gpu.triton_launch import compiled, module_of
 
     case = CASES[name]
     for kernel in by_tiles(case, case.arguments(torch.bfloat16)).kernels:
@@ -291,7 +291,7 @@ def regions() -> list[Region]:
 
 @pytest.fixture
 def chosen(launches: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from compiler.runtime import tune_products
+    from compiler.toolchain.gpu import tune_products
 
     monkeypatch.setattr(tune_products, "machine_of", lambda device: "this one")
     journal.reset()
@@ -330,7 +330,7 @@ def test_the_library_stays_where_tiles_save_too_little(
 def test_a_region_is_measured_once_for_a_device(
     regions: list[Region], chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from compiler.runtime import tune_products
+    from compiler.toolchain.gpu import tune_products
 
     clock = Clock(1)
     first = chosen([*regions, *regions], tmp_path, clock)
@@ -351,7 +351,7 @@ def test_what_there_is_no_room_to_measure_is_the_librarys_and_not_remembered(
 def test_tiles_that_do_not_compile_are_left_out(
     regions: list[Region], chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from compiler.runtime import triton_launch
+    from compiler.toolchain.gpu import triton_launch
 
     monkeypatch.setattr(triton_launch, "MOST_SHARED", 0)
     clock = Clock(1)
@@ -386,7 +386,7 @@ def test_tiles_are_tried_that_a_product_may_want(rows: int, columns: int) -> Non
 
 
 def test_regions_take_room_for_both_ways(regions: list[Region]) -> None:
-    from compiler.runtime.tune_products import bytes_of, filled
+    from compiler.toolchain.gpu.tune_products import bytes_of, filled
 
     (region,) = regions
     made = filled(region.layouts.values(), torch.device("cpu"))

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.ops.products import has_wide_vectors
-from compiler.passes.multiply_matrices import multiply_matrices
-from compiler.runtime import build, products
-from compiler.runtime.products import multiply, multiply_batch
-from compiler.runtime.tiles import Tiled
+from compiler.kernels import products
+from compiler.kernels.products import multiply, multiply_batch
+from compiler.kernels.tiles import Tiled
+from compiler.ops.calls.products import has_wide_vectors
+from compiler.passes.products.multiply_matrices import multiply_matrices
+from compiler.toolchain import build
 from tests.test_use_onednn import program_of
 
 SIZES = [

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from compiler.ir.roles import Buffer, UserInput
+from compiler.ir.graph.roles import Buffer, UserInput
 from compiler.journal import reset, totals
-from compiler.runtime import cudagraphs, recording
-from compiler.runtime.cudagraphs import MOST_MISSES
-from compiler.runtime.recording import Pool
+from compiler.runtime.recording import cuda_graphs, recording
+from compiler.runtime.recording.cuda_graphs import MOST_MISSES
+from compiler.runtime.recording.recording import Pool
 from tests.taped import WEIGHT, Step, Tape, made, replays
 
 ROUNDS = 6
@@ -43,16 +43,16 @@ def test_in_the_order_of_the_calls_before_only_one_recording_is_asked(monkeypatc
     graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
     weights, x = [torch.randn(4) for _ in range(5)], torch.randn(4)
     asked: list[object] = []
-    fits = cudagraphs._Place.fits
+    fits = cuda_graphs._Place.fits
 
-    def counted(place: cudagraphs._Place, args: list[Tensor]) -> bool:
+    def counted(place: cuda_graphs._Place, args: list[Tensor]) -> bool:
         asked.append(place)
         return fits(place, args)
 
     for _ in range(ROUNDS):
         for w in weights:
             graph([w, x])
-    monkeypatch.setattr(cudagraphs._Place, "fits", counted)
+    monkeypatch.setattr(cuda_graphs._Place, "fits", counted)
     for w in weights:
         graph([w, x])
     assert len(asked) == len(set(asked)) == 5
@@ -134,7 +134,7 @@ def test_parameters_that_are_gone_leave_their_place_to_others() -> None:
 
 
 def test_sets_of_parameters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudagraphs, "MOST_PLACES", 3)
+    monkeypatch.setattr(cuda_graphs, "MOST_PLACES", 3)
     graph = made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)])
     weights, x = [torch.randn(4) for _ in range(6)], torch.randn(4)
     for _ in range(4 * MOST_MISSES):

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from compiler.ir.roles import Buffer, GraphCall, UserInput, UserOutput
+from compiler.ir.graph.roles import Buffer, GraphCall, UserInput, UserOutput
 from compiler.journal import reset, totals
-from compiler.runtime import cudagraphs
-from compiler.runtime.cudagraphs import MOST_CLASHES, MOST_MISSES, Replayed
-from compiler.runtime.packing import Event
-from compiler.runtime.recording import Held, Holding, Pool, _is_within, free_bytes, pool_of, recorded_bytes
+from compiler.runtime.recording import cuda_graphs
+from compiler.runtime.recording.cuda_graphs import MOST_CLASHES, MOST_MISSES, Replayed
+from compiler.runtime.recording.pool_layout import Event
+from compiler.runtime.recording.recording import Held, Holding, Pool, _is_within, free_bytes, pool_of, recorded_bytes
 from tests.taped import ALIGNED, EARLY, LATE, Arena, SideBySide, Step, Tape, made, plain, replays
 
 
@@ -453,8 +453,8 @@ def test_what_may_take_too_much_without_being_asked_for_has_a_pool_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So that all of it is given back if it did."""
-    monkeypatch.setattr(cudagraphs, "_memory_of", lambda device: 1 << 30)
-    monkeypatch.setattr(cudagraphs, "TIMED_CALLS", 0)
+    monkeypatch.setattr(cuda_graphs, "_memory_of", lambda device: 1 << 30)
+    monkeypatch.setattr(cuda_graphs, "TIMED_CALLS", 0)
     kept = [0, 200 << 20, 0]
     for graph, free in zip((double(), double(), double()), kept, strict=True):
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device, free=free: free)

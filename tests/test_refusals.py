@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from compiler.fx import assay
-from compiler.ir import refusals
-from compiler.ir.refusals import refuse_call
+from compiler.entry.dynamo import assay
+from compiler.ir.tensors import refusals
+from compiler.ir.tensors.refusals import refuse_call
 from harness.calls.errors import is_same_error
 
 aten = torch.ops.aten

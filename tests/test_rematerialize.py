@@ -13,8 +13,8 @@ from torch import Tensor, fx, nn
 from compiler.autograd import rematerialize
 from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from compiler.autograd.partition import Split, default_split, split
-from compiler.ir.roles import Program, Saved
-from compiler.ir.trace import RECOMPUTED
+from compiler.ir.graph.roles import Program, Saved
+from compiler.ir.graph.trace import RECOMPUTED
 from reference.evaluate import evaluate
 from reference.partition import cheapest_of, cost_of
 from tests.test_partition import joint_of

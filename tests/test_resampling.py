@@ -9,11 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from compiler import journal
-from compiler.fx import assay
-from compiler.ir.index import Int
-from compiler.ir.loops import Allocate
+from compiler.entry.dynamo import assay
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Allocate
+from compiler.ops.indexing.resampling import bilinear
 from compiler.ops.registry import OPERATORS, Kind, Op
-from compiler.ops.resampling import bilinear
 from compiler.passes.split_log_softmax import split_log_softmax
 from compiler.schedule.fuse import MOST_INLINED, MOST_SPREAD
 from tests.lowering import assert_same, executable, planned, traced

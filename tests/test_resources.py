@@ -12,8 +12,8 @@ import torch
 from click.testing import CliRunner
 
 from compiler.errors import BuildError
-from compiler.ir.index import Int
-from compiler.ir.loops import Buffer
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Buffer
 from compiler.options import Options
 from harness.backends import resources
 from harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from compiler.entry.dynamo import assay
 from compiler.errors import VerifyError
-from compiler.fx import assay
-from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import Load, Loop, Reduce, Scan
-from compiler.ir.verify import verify
+from compiler.ir.loops.index import Int, Symbol
+from compiler.ir.loops.kernel import Load, Loop, Reduce, Scan
+from compiler.ir.loops.verify import verify
 from tests.lowering import assert_same, check, planned, traced
 
 Program = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from compiler.codegen.nest import apart_loops
+from compiler.codegen.loops.nest import apart_loops
+from compiler.entry.dynamo import assay
 from compiler.errors import VerifyError
-from compiler.fx import assay
-from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import Allocate, Bind, Const, Kernel, Load, Loop, Store
-from compiler.ir.verify import verify
+from compiler.ir.loops.index import Index, Int, Symbol
+from compiler.ir.loops.kernel import Allocate, Bind, Const, Kernel, Load, Loop, Store
+from compiler.ir.loops.verify import verify
 from tests.lowering import assert_same, check, error_of, executable, planned, traced
 
 aten = torch.ops.aten

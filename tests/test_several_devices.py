@@ -14,17 +14,19 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.codegen import convention
+from compiler.codegen.call import convention
 from compiler.codegen.host import emit, load
-from compiler.fx import assay
-from compiler.ir.devices import asks_for_current
-from compiler.ir.loops import Allocate, Launch, Schedule
-from compiler.ir.roles import Program, Signature, UserInput, UserOutput
+from compiler.entry.dynamo import assay
+from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.loops.kernel import Allocate, Launch, Schedule
+from compiler.ir.tensors.devices import asks_for_current
 from compiler.ops import lower
 from compiler.ops.lower import ON_CPU
-from compiler.runtime import cudagraphs, launched, philox
+from compiler.runtime import philox
+from compiler.runtime.recording import cuda_graphs
 from compiler.schedule.fuse import fuse
 from compiler.schedule.order import plan
+from compiler.toolchain.gpu import compiled_kernels
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, loops, store
 from tests.kernel_ir import load as read
@@ -36,7 +38,7 @@ FIRST, SECOND = torch.device("cuda", 0), torch.device("cuda", 1)
 
 def schedule_of(function: Any, *devices: torch.device) -> Schedule:
     """The schedule of a function of vectors on these devices, which need not be there."""
-    from compiler.codegen.triton import takes
+    from compiler.codegen.triton.programs import takes
 
     with FakeTensorMode():
         given = [torch.empty(64, device=device) for device in devices]
@@ -110,7 +112,8 @@ def test_kernels_are_loaded_and_launched_on_their_own_device(
     warm: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With the first device current: the function of the one that a kernel is for, on its current stream."""
-    from compiler.runtime import load, triton_launch
+    from compiler.toolchain import load
+    from compiler.toolchain.gpu import triton_launch
 
     now, found, loaded = [0], list[tuple[int, tuple[int, ...]]](), list[int]()
     stand_in_devices(monkeypatch, now)
@@ -119,7 +122,7 @@ def test_kernels_are_loaded_and_launched_on_their_own_device(
         loaded.append(device)
         return 100 + device
 
-    for module in (triton_launch, launched):
+    for module in (triton_launch, compiled_kernels):
         monkeypatch.setattr(module, "launch_cuda", lambda: lambda *values: found.append((now[0], values)))
         monkeypatch.setattr(module, "load_cuda", load_cuda)
         monkeypatch.setattr(module, "machine_of", lambda device: f"machine {device}")
@@ -172,9 +175,9 @@ def test_a_graph_is_recorded_with_its_own_device_current_alone(monkeypatch: pyte
     now = [0]
     stand_in_devices(monkeypatch, now)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    assert cudagraphs._stream_of(1) is None and cudagraphs._stream_of(0) == 70
+    assert cuda_graphs._stream_of(1) is None and cuda_graphs._stream_of(0) == 70
     now[0] = 1
-    assert cudagraphs._stream_of(1) == 71 and cudagraphs._stream_of(0) is None
+    assert cuda_graphs._stream_of(1) == 71 and cuda_graphs._stream_of(0) is None
 
 
 @pytest.mark.parametrize(
@@ -207,9 +210,9 @@ def test_a_graph_that_makes_tensors_on_the_current_device_is_known(
 def test_a_call_that_was_compiled_with_another_device_current_is_eagers(
     needs_gradient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.fx.current_if_asked", lambda module: 0)
+    monkeypatch.setattr("compiler.entry.dynamo.current_if_asked", lambda module: 0)
     reasons: list[str] = []
-    monkeypatch.setattr("compiler.given_back.count_eager", lambda reason, nodes: reasons.append(reason))
+    monkeypatch.setattr("compiler.fallback.count_eager", lambda reason, nodes: reasons.append(reason))
     now = [0]
     stand_in_devices(monkeypatch, now)
     model, x = nn.Linear(4, 4).requires_grad_(needs_gradient), torch.randn(2, 4)

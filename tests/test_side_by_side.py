@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from compiler.codegen.twins import twins_of
-from compiler.ir.apart import components, with_buffers
-from compiler.ir.index import Int
-from compiler.ir.loops import CPU, Allocate, Free, Launch, Reuse, Schedule
-from compiler.schedule import order, side_by_side
+from compiler.codegen.triton.equal_stores import twins_of
+from compiler.ir.loops.independent_stores import components, with_buffers
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import CPU, Allocate, Free, Launch, Reuse, Schedule
+from compiler.schedule import batched_launches, order
 from compiler.schedule.dependence import may_overwrite
 from compiler.schedule.memory import reuse
 from tests import kernel_ir as ir
@@ -25,7 +25,7 @@ Step = Callable[..., tuple[torch.Tensor, ...]]
 
 @pytest.fixture(autouse=True)
 def on_this_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side, "DEVICE", "cpu")
+    monkeypatch.setattr(batched_launches, "DEVICE", "cpu")
 
 
 def launches(schedule: Schedule) -> list[Launch]:
@@ -58,7 +58,7 @@ def test_plan_makes_steps_over_tensors_of_one_shape_one_launch(count: int) -> No
 def test_plan_makes_no_launch_larger_than_it_may_be() -> None:
     schedule = check(decayed, *tensors(3 * 40, 6))
     found = [len(launch.kernel.buffers) // 5 for launch in launches(schedule)]
-    assert sum(found) == 40 and max(found) == side_by_side.MOST_SETS
+    assert sum(found) == 40 and max(found) == batched_launches.MOST_SETS
 
 
 def test_plan_leaves_launches_apart_of_which_one_needs_the_other() -> None:
@@ -137,7 +137,7 @@ def test_reuse_gives_a_result_no_memory_of_another_set() -> None:
     total = store("c", i, call("add", load("a", i), load("b", i)))
     kernel = ir.make_run(loops(i=6), [total], {name: torch.zeros(6) for name in "abc"}, {}).kernel
     sets = [tuple(f"{name}{number}" for name in "abc") for number in range(3)]
-    launch = side_by_side.together([Launch(kernel, names, (), ()) for names in sets])
+    launch = batched_launches.together([Launch(kernel, names, (), ()) for names in sets])
     made = [Allocate(name, (Int(6),), (Int(1),), torch.float32, CPU) for names in sets for name in names]
     found = reuse((*made, launch), frozenset(), frozenset(name for names in sets for name in names))
     assert {step.name: step.of for step in found if isinstance(step, Reuse)} == {"c0": "a0", "c1": "a1", "c2": "a2"}

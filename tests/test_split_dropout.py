@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from compiler.autograd.rematerialize import cheapest_split
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.roles import Program, Saved, UserInput
-from compiler.passes.split_dropout import split_dropout
-from compiler.runtime import dropout
+from compiler.ir.graph.roles import Program, Saved, UserInput
+from compiler.kernels import dropout
+from compiler.passes.random.split_dropout import split_dropout
 from tests.test_partition import joint_of
 
 aten = torch.ops.aten

@@ -7,9 +7,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
-from compiler.ir.index import Int
-from compiler.ir.loops import Allocate
-from compiler.ir.roles import Program, Signature
+from compiler.ir.graph.roles import Program, Signature
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Allocate
 from compiler.passes.split_log_softmax import split_log_softmax
 from tests.lowering import assert_same, executable, planned, traced
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from compiler.options import UNOPTIMIZED
-from compiler.runtime import triton_build
-from compiler.runtime.triton_build import Wanted
+from compiler.toolchain.gpu import triton_build
+from compiler.toolchain.gpu.triton_build import Wanted
 from harness.cli.commands import commands
 
 CASES = """
@@ -151,7 +151,7 @@ def test_which_text_is_assembled_right(operand: str, is_right: bool) -> None:
 
 DIVIDED = """
 import torch
-from compiler.runtime import triton_build
+from compiler.toolchain.gpu import triton_build
 from harness.backends.registry import resolve
 
 whole = triton_build.triton_code

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.codegen.tile import SPACE, Blocks, Shape, choose, split_of
-from compiler.codegen.triton import emit_programs, takes
-from compiler.codegen.triton_tiles import Program
-from compiler.ir.index import Int, Symbol
-from compiler.ir.loops import AsValue, Cast, Check, Expr, Loop, Scan
-from compiler.runtime import triton_build
-from compiler.runtime.triton_build import stack_bytes
-from compiler.runtime.triton_launch import WIDE, Variants, compiled, module_of
+from compiler.codegen.triton.programs import emit_programs, takes
+from compiler.codegen.triton.tile_sizes import SPACE, Blocks, Shape, choose, split_of
+from compiler.codegen.triton.tiles import Program
+from compiler.ir.loops.index import Int, Symbol
+from compiler.ir.loops.kernel import AsValue, Cast, Check, Expr, Loop, Scan
+from compiler.toolchain.gpu import triton_build
+from compiler.toolchain.gpu.triton_build import stack_bytes
+from compiler.toolchain.gpu.triton_launch import WIDE, Variants, compiled, module_of
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
 from tests.lowering import planned, traced
@@ -508,7 +508,7 @@ def test_takes_what_the_oldest_device_runs(
     capability: tuple[int, int], dtype: torch.dtype, is_taken: bool,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("compiler.codegen.triton.least_capability", lambda: capability)
+    monkeypatch.setattr("compiler.codegen.triton.programs.least_capability", lambda: capability)
     monkeypatch.setattr("compiler.journal._said", set())
     assert takes(None, F32, found("exp", dtype)) == takes(None, dtype, []) == is_taken
     assert (f"capability {capability}" in caplog.text) == (not is_taken)

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from compiler import journal
-from compiler.codegen.triton import emit_programs
-from compiler.runtime import triton_workers
-from compiler.runtime.triton_build import Built, NotBuilt, Wanted, _first_that_compiles, build, diagnosed
-from compiler.runtime.triton_launch import path_of, text_of, wanted_of
-from compiler.runtime.triton_workers import Workers, receive, send
+from compiler.codegen.triton.programs import emit_programs
+from compiler.toolchain.gpu import triton_workers
+from compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, _first_that_compiles, build, diagnosed
+from compiler.toolchain.gpu.triton_launch import path_of, text_of, wanted_of
+from compiler.toolchain.gpu.triton_workers import Workers, receive, send
 from tests.test_cpp_kernels import RUNS
 
 pytest.importorskip("triton")
@@ -82,9 +82,8 @@ def test_where_no_worker_starts_this_process_builds(several: list[Wanted]) -> No
 
 
 def test_a_worker_that_ends_on_a_program_is_told_of(several: list[Wanted]) -> None:
-    ends = (
-        "from compiler.runtime.triton_workers import *; send(sys.stdout.buffer, 1); receive(sys.stdin.buffer); exit(7)"
-    )
+    worker = "from compiler.toolchain.gpu.triton_workers import *"
+    ends = f"{worker}; send(sys.stdout.buffer, 1); receive(sys.stdin.buffer); exit(7)"
     answers = Workers(2, (sys.executable, "-c", ends)).build_all(several)
     assert {str(answer) for answer in answers} == {"the process that compiled it ended with 7"}
 
@@ -126,7 +125,7 @@ def test_a_worker_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> No
 ENDS = """
 import sys
 from pathlib import Path
-from compiler.runtime.triton_workers import workers
+from compiler.toolchain.gpu.triton_workers import workers
 from tests.test_triton_workers import NAMES, wanted
 workers().count = 2
 workers().build_all([each for name in NAMES for each in wanted(name, Path(sys.argv[1]))])
@@ -142,7 +141,7 @@ def test_workers_end_with_their_process_and_leave_nothing_open(tmp_path: Path) -
 
 DEAF = """
 import sys, time
-from compiler.runtime.triton_workers import send
+from compiler.toolchain.gpu.triton_workers import send
 send(sys.stdout.buffer, None)
 time.sleep(60)
 """

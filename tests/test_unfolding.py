@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 from tests.lowering import check
 
 aten = torch.ops.aten

@@ -61,7 +61,7 @@ def negated(x, y):
 def test_negation_in_triton_subtracts_from_zero(tmp_path: Path) -> None:
     """Which is what the repro for a GPU is about: compiled for sm_90, without one."""
     pytest.importorskip("triton")
-    from compiler.runtime.triton_build import Wanted, triton_code
+    from compiler.toolchain.gpu.triton_build import Wanted, triton_code
 
     (path := tmp_path / "negated.py").write_text(NEGATED)
     text = triton_code(Wanted(str(path), "negated", ("*fp32", "*fp32"), True, (4,), 90, False)).asm["ptx"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from compiler import journal
-from compiler.capture import user_kernels
+from compiler.capture.user_code import triton_kernels
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -175,15 +175,15 @@ def test_a_launch_is_kept_for_no_other_process() -> None:
 
 def test_launches_of_one_kernel_are_one_operator() -> None:
     torch.compile(reads_what_it_wrote_before, backend="assay")(*inputs())
-    before = sum(map(len, user_kernels._operators.values()))
+    before = sum(map(len, triton_kernels._operators.values()))
     torch._dynamo.reset()
     torch.compile(reads_what_it_wrote_before, backend="assay")(*inputs())
-    assert sum(map(len, user_kernels._operators.values())) == before
+    assert sum(map(len, triton_kernels._operators.values())) == before
 
 
 def test_the_grid_follows_the_configuration_that_was_chosen() -> None:
     class Tuned:
         configs = (triton.Config({"block": 16}), triton.Config({"block": 64}))
 
-    grid = user_kernels._grid_of(Tuned(), ((4, 1, 1), (1, 1, 1)))
+    grid = triton_kernels._grid_of(Tuned(), ((4, 1, 1), (1, 1, 1)))
     assert grid({"block": 16, "count": 64}) == (4, 1, 1) and grid({"block": 64, "count": 64}) == (1, 1, 1)

@@ -21,10 +21,11 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from compiler import journal
 from compiler.capture.inputs import CallLeaf
+from compiler.entry.warm import fingerprint
+from compiler.entry.warm.size_guards import SizeGuards
 from compiler.errors import Unkeyed
-from compiler.ir.roles import UserInput
-from compiler.runtime import cache, fingerprint, kept
-from compiler.runtime.size_guards import SizeGuards
+from compiler.ir.graph.roles import UserInput
+from compiler.toolchain import cache, serialized_call
 from harness.backends.stages import assay_loops
 from harness.discover import discover
 from harness.judge import ledger
@@ -297,7 +298,7 @@ def test_warm_start_never_reads_a_damaged_entry(start: Start, damage: str) -> No
 
 def test_warm_start_looks_up_no_foreign_name(tmp_path: Path) -> None:
     with pytest.raises(Unkeyed, match="system is not looked up"):
-        kept.loads(b"cposix\nsystem\n(S'true'\ntR.")
+        serialized_call.loads(b"cposix\nsystem\n(S'true'\ntR.")
 
 
 @torch.library.custom_op("warm_start::twice", mutates_args=())

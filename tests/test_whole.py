@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from compiler import journal
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -1,0 +1,1 @@
+"""From a recorded call to forward and backward."""

@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.autograd.partition import viewed
 from compiler.errors import Unexpected, Unsupported
-from compiler.ir.captured import Captured, as_node
-from compiler.ir.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
-from compiler.ir.strides import has_symbols
-from compiler.ir.trace import HELD, Trace
+from compiler.ir.graph.captured import Captured, as_node
+from compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
+from compiler.ir.graph.trace import HELD, Trace
+from compiler.ir.tensors.strides import has_symbols
 from compiler.torch_compat import holders_of
 
 

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.autograd.cost import bytes_of, is_measurable
-from compiler.autograd.replay import draw_again, is_replayable, keep_states
+from compiler.autograd.random_replay import draw_again, is_replayable, keep_states
+from compiler.autograd.recompute_cost import bytes_of, is_measurable
 from compiler.errors import VerifyError
-from compiler.ir.decisions import Decision, Reason, Why
-from compiler.ir.replacement import replace_node
-from compiler.ir.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.strides import has_symbols
-from compiler.ir.trace import (
+from compiler.ir.graph.decisions import Decision, Reason, Why
+from compiler.ir.graph.replacement import replace_node
+from compiler.ir.graph.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.graph.trace import (
     HELD,
     READS_STASHED,
     RECOMPUTED,
@@ -34,6 +33,7 @@ from compiler.ir.trace import (
     module_of,
     producer,
 )
+from compiler.ir.tensors.strides import has_symbols
 
 COPY = "is_copy_for_backward"
 """Marks copies that are there for backward alone."""

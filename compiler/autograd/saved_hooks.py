@@ -24,11 +24,11 @@ from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, viewed
 from compiler.errors import HookError
-from compiler.ir.packed import Packed
-from compiler.ir.replacement import replace_node
-from compiler.ir.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
-from compiler.ir.strides import SYMBOLIC, hint
-from compiler.ir.trace import Trace, module_of
+from compiler.ir.graph.packed_values import Packed
+from compiler.ir.graph.replacement import replace_node
+from compiler.ir.graph.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
+from compiler.ir.graph.trace import Trace, module_of
+from compiler.ir.tensors.strides import SYMBOLIC, hint
 from compiler.torch_compat import Decompositions
 
 

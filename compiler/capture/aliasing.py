@@ -16,10 +16,9 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
-from compiler.capture.view_steps import one_view
+from compiler.capture.decompositions.view_steps import one_view
 from compiler.errors import Unsupported
-from compiler.ir.in_place import shares_version
-from compiler.ir.roles import (
+from compiler.ir.graph.roles import (
     Base,
     CallInput,
     Constant,
@@ -35,8 +34,9 @@ from compiler.ir.roles import (
     View,
     ViewStep,
 )
-from compiler.ir.strides import SYMBOLIC, Symbolic
-from compiler.ir.trace import Trace, is_view, producer
+from compiler.ir.graph.trace import Trace, is_view, producer
+from compiler.ir.tensors.in_place import shares_version
+from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 
 Returned = torch.Tensor | Symbolic | fx.Node
 

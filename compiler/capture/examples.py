@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler.capture.inputs import fake_mode_of, has_same_bits
 from compiler.errors import Unsupported
-from compiler.ir.offsets import begins, divisor_of
-from compiler.ir.roles import Begins, Program, Signature, UserInput, UserOutput
-from compiler.ir.strides import SYMBOLIC
-from compiler.ir.trace import is_view
+from compiler.ir.graph.roles import Begins, Program, Signature, UserInput, UserOutput
+from compiler.ir.graph.storage_offsets import begins, divisor_of
+from compiler.ir.graph.trace import is_view
+from compiler.ir.tensors.strides import SYMBOLIC
 
 
 def program_of(gm: fx.GraphModule, examples: Sequence[object]) -> Program:

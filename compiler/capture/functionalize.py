@@ -19,18 +19,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from compiler.capture.ambient import in_forward_mode, preserved
+from compiler.capture.decompositions.checked_by_eager import refusing_as_eager
+from compiler.capture.decompositions.kept_whole import interpolation_whole
 from compiler.capture.inputs import Call, CallLeaf
-from compiler.capture.taken_apart import refusing_as_eager
-from compiler.capture.user_calls import UserCalls
-from compiler.capture.user_kernels import record_launch as record_launch  # which registers it
-from compiler.capture.warned import warned
-from compiler.capture.whole import interpolation_whole
-from compiler.capture.written_out import WrittenOut
+from compiler.capture.replayed_warnings import warned
+from compiler.capture.unrecorded_writes import WrittenOut
+from compiler.capture.user_code.rewritten_calls import UserCalls
+from compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
 from compiler.errors import Unexpected, Unsupported
-from compiler.ir.captured import Captured
-from compiler.ir.in_place import version
-from compiler.ir.offsets import begins
-from compiler.ir.roles import (
+from compiler.ir.graph.captured import Captured
+from compiler.ir.graph.roles import (
     Begins,
     Bump,
     CallInput,
@@ -47,8 +45,10 @@ from compiler.ir.roles import (
     UserOutput,
     View,
 )
-from compiler.ir.strides import extent, overlaps_itself
-from compiler.ir.trace import Trace
+from compiler.ir.graph.storage_offsets import begins
+from compiler.ir.graph.trace import Trace
+from compiler.ir.tensors.in_place import version
+from compiler.ir.tensors.strides import extent, overlaps_itself
 from compiler.torch_compat import Decompositions
 
 ONLY_DATA_TELLS = (

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from compiler.errors import Unexpected
-from compiler.ir.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands, symbols
-from compiler.ir.loops import (
+from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands, symbols
+from compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
     Expect,
@@ -54,16 +54,16 @@ from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpre
 ON_CUDA = """from torch._C import _cuda_getDevice as device_now
 from torch._C._dynamo.guards import _empty_strided_cuda as empty_cuda
 """
-EMPTY_LARGE = "from compiler.runtime.pages import empty_large\n"
+EMPTY_LARGE = "from compiler.toolchain.allocator import empty_large\n"
 OWN = "torch.ops.assay."
 REPLACED = {
-    "torch.ops.aten.bernoulli.p": "compiler.runtime.dropout",
-    "torch.ops.aten.native_dropout.default": "compiler.runtime.dropout",
-    OWN + "attend.default": "compiler.runtime.attention",
-    OWN + "attend_backward.default": "compiler.runtime.attention",
-    OWN + "flash_attention.default": "compiler.runtime.flash",
-    OWN + "multiply.default": "compiler.runtime.products",
-    OWN + "multiply_batch.default": "compiler.runtime.products",
+    "torch.ops.aten.bernoulli.p": "compiler.kernels.dropout",
+    "torch.ops.aten.native_dropout.default": "compiler.kernels.dropout",
+    OWN + "attend.default": "compiler.kernels.attend",
+    OWN + "attend_backward.default": "compiler.kernels.attend",
+    OWN + "flash_attention.default": "compiler.kernels.flash_attention",
+    OWN + "multiply.default": "compiler.kernels.products",
+    OWN + "multiply_batch.default": "compiler.kernels.products",
     OWN + "offload.default": "compiler.runtime.transfers",
     OWN + "reload.default": "compiler.runtime.transfers",
     OWN + "generator_state.default": "compiler.runtime.generators",

@@ -1,73 +1,26 @@
-"""The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors."""
+"""The operators: their records by kind, and `lower`, from a functional graph to elements of logical tensors.
 
-from compiler.ops import (
-    activations,
-    attention,
-    class_losses,
-    complex_functions,
-    complex_numbers,
-    complex_reductions,
-    composite,
-    contraction,
-    creation,
-    drawn,
-    generators,
-    indexing,
-    library,
-    lookup,
-    losses,
-    pointwise,
-    products,
-    random,
-    reduction,
-    resampling,
-    scans,
-    scatter,
-    searching,
-    sorting,
-    special,
-    transfers,
-    unfolding,
-    views,
-    windows,
-)
+A record is made when its module is imported, so all of them are imported here.
+"""
+
+from compiler.ops import library as library
+from compiler.ops.calls import attention, contraction, drawn_numbers, generators, products, random, transfers
+from compiler.ops.complex import functions, numbers, reductions
+from compiler.ops.indexing import creation, indexing, lookup, resampling, scatter, unfolding, views, windows
+from compiler.ops.losses import class_losses, losses
 from compiler.ops.lower import kind_of, lower
+from compiler.ops.pointwise import activations, pointwise, special
+from compiler.ops.reductions import reduction, scans, searching, softmax_and_norms, sorting
 from compiler.ops.registry import OPERATORS, Kind, Op, record
 
-__all__ = [
-    "OPERATORS",
-    "Kind",
-    "Op",
-    "activations",
-    "attention",
-    "class_losses",
-    "complex_functions",
-    "complex_numbers",
-    "complex_reductions",
-    "composite",
-    "contraction",
-    "creation",
-    "drawn",
-    "generators",
-    "indexing",
-    "kind_of",
-    "library",
-    "lookup",
-    "losses",
-    "lower",
-    "pointwise",
-    "products",
-    "random",
-    "record",
-    "reduction",
-    "resampling",
-    "scans",
-    "scatter",
-    "searching",
-    "sorting",
-    "special",
-    "transfers",
-    "unfolding",
-    "views",
-    "windows",
-]
+RECORDED = (
+    (attention, contraction, drawn_numbers, generators, library, products, random, transfers),
+    (functions, numbers, reductions),
+    (creation, indexing, lookup, resampling, scatter, unfolding, views, windows),
+    (class_losses, losses),
+    (activations, pointwise, special),
+    (reduction, scans, searching, softmax_and_norms, sorting),
+)
+"""The modules that have records."""
+
+__all__ = ["OPERATORS", "RECORDED", "Kind", "Op", "kind_of", "lower", "record"]

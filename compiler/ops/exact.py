@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 import torch
 
-from compiler.ir.loops import Call, Cast, Const, Expr, Reduce, Scan
-from compiler.ir.rewrite import NARROW, call, map_children, nodes
+from compiler.ir.loops.kernel import Call, Cast, Const, Expr, Reduce, Scan
+from compiler.ir.loops.rewrite import NARROW, call, map_children, nodes
 from compiler.ops.registry import Declined, Result, Scatter, View
 
 Output: TypeAlias = Expr | View | Scatter | None

@@ -8,8 +8,8 @@ from typing import Any
 import sympy
 import torch
 
-from compiler.ir.index import Index, Int, Symbol, floordiv, maximum, minimum, mod, product, total
-from compiler.ir.loops import Part
+from compiler.ir.loops.index import Index, Int, Symbol, floordiv, maximum, minimum, mod, product, total
+from compiler.ir.loops.kernel import Part
 from compiler.ops.registry import Declined
 
 WHOLE = (Part.whole,)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from compiler.ir.calls import call_for, put_in_place
-from compiler.ir.roles import Program
-from compiler.ir.strides import rows_of
+from compiler.ir.graph.calls import call_for, put_in_place
+from compiler.ir.graph.roles import Program
+from compiler.ir.tensors.strides import rows_of
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default)

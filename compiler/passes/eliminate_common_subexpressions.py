@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterator
 import torch
 from torch import fx
 
-from compiler.ir.replacement import replace_node
-from compiler.ir.roles import Program
-from compiler.ir.trace import has_effect, producer
+from compiler.ir.graph.replacement import replace_node
+from compiler.ir.graph.roles import Program
+from compiler.ir.graph.trace import has_effect, producer
 
 
 def eliminate_common_subexpressions(program: Program) -> int:

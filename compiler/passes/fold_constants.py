@@ -22,11 +22,11 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.ir.in_place import IS_FOLDED
-from compiler.ir.replacement import replace_node
-from compiler.ir.rewrite import TRANSCENDENTAL
-from compiler.ir.roles import Program
-from compiler.ir.trace import eliminate_dead_nodes, has_effect, is_view, producer
+from compiler.ir.graph.replacement import replace_node
+from compiler.ir.graph.roles import Program
+from compiler.ir.graph.trace import eliminate_dead_nodes, has_effect, is_view, producer
+from compiler.ir.loops.rewrite import TRANSCENDENTAL
+from compiler.ir.tensors.in_place import IS_FOLDED
 from compiler.ops.lower import record_of
 from compiler.ops.registry import Kind
 from compiler.passes.readers import is_dense, may_share

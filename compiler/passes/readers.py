@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import fx
 
-from compiler.ir.in_place import after, part, private, window
+from compiler.ir.tensors.in_place import after, part, private, window
 from compiler.ops.registry import OPERATORS, Kind
 
 FRESH = (Kind.pointwise, Kind.reduction, Kind.scan, Kind.indexing, Kind.contraction, Kind.creation)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.calls import call_for, put_in_place
-from compiler.ir.roles import Program
-from compiler.ir.strides import hint, is_known, rows_of
+from compiler.ir.graph.calls import call_for, put_in_place
+from compiler.ir.graph.roles import Program
+from compiler.ir.tensors.strides import hint, is_known, rows_of
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

@@ -21,10 +21,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
-from compiler.ir.mutating import HIDDEN
-from compiler.ir.replacement import replace_node
-from compiler.ir.roles import (
+from compiler.ir.graph.replacement import replace_node
+from compiler.ir.graph.roles import (
     Bump,
     CallInput,
     Effect,
@@ -35,7 +33,9 @@ from compiler.ir.roles import (
     View,
     Written,
 )
-from compiler.ir.trace import eliminate_dead_nodes
+from compiler.ir.graph.trace import eliminate_dead_nodes
+from compiler.ir.tensors.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
+from compiler.ir.tensors.mutating_operators import HIDDEN
 from compiler.passes.readers import (
     chain_of,
     eliminate_unused,

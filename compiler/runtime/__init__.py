@@ -1,0 +1,1 @@
+"""What a finished call runs."""

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 from torch.utils import _pytree as pytree
 
-from compiler.ir.again import Path
-from compiler.ir.roles import GraphCall
+from compiler.ir.graph.derivative_path import Path
+from compiler.ir.graph.roles import GraphCall
 from compiler.runtime.backward_inputs import is_plain
 from compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from compiler.ir.roles import GraphCall
+from compiler.ir.graph.roles import GraphCall
 from compiler.runtime.backward_inputs import BackwardInputs
-from compiler.runtime.unreached import spare_unreached
+from compiler.runtime.leaf_hooks import spare_unreached
 from compiler.torch_compat import unchecked, unpacked
 
 LIMIT = 16

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.ir.apart import buffers_of, components
-from compiler.ir.index import Index, Int, coefficient
-from compiler.ir.loops import Kernel, Load, Loop, Reduce
-from compiler.ir.rewrite import nodes
+from compiler.ir.loops.independent_stores import buffers_of, components
+from compiler.ir.loops.index import Index, Int, coefficient
+from compiler.ir.loops.kernel import Kernel, Load, Loop, Reduce
+from compiler.ir.loops.rewrite import nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     That holds if one store writes it, with an element to each iteration of all loops, every read is at exactly its
     index, and none is inside a reduction. Then no order of iterations can matter; and what else reads that element does
     so in the same iteration, which computes the values of all its stores before it makes one. Stores apart from it
-    (`ir/apart.py`) need not run in its iterations, so none of them may read it.
+    (`ir/loops/independent_stores.py`) need not run in its iterations, so none of them may read it.
     """
     stores = [store for store in kernel.stores if store.buffer == written]
     if len(stores) != 1 or (len(kernel.stores) > 1 and not _are_together(kernel, read, written)):

@@ -21,9 +21,9 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from compiler.ir.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops import Call, Check, Element, Expr, Reduce, Ref, Scan
-from compiler.ir.lowered import (
+from compiler.ir.loops.index import ONE, ZERO, Index, Symbol, substitute, symbols
+from compiler.ir.loops.kernel import Call, Check, Element, Expr, Reduce, Ref, Scan, references
+from compiler.ir.loops.lowered import (
     Called,
     Generated,
     Lowered,
@@ -34,7 +34,7 @@ from compiler.ir.lowered import (
     numbers_of,
     ranges_of,
 )
-from compiler.ir.rewrite import (
+from compiler.ir.loops.rewrite import (
     DISCONTINUOUS,
     NARROW,
     Expansion,
@@ -132,20 +132,6 @@ def fuse(lowered: Lowered, keep_rounding: bool = False) -> Fused:
     """Groups the generated values of a graph. With `keep_rounding` every value is rounded to its tensor's dtype
     wherever it is used, as eager does, even inside a kernel."""
     return _Fusion(lowered, keep_rounding).run()
-
-
-def references(argument: object) -> Iterator[str]:
-    """The names of the values in an argument of a call."""
-    if isinstance(argument, Ref):
-        yield argument.name
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from references(item)
-    elif isinstance(argument, dict):
-        for item in argument.values():
-            yield from references(item)
-    elif isinstance(argument, slice):
-        yield from references((argument.start, argument.stop, argument.step))
 
 
 def _is_decided_by_halves(expr: Expr) -> bool:

@@ -11,10 +11,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.errors import VerifyError
-from compiler.ir.index import ONE, ZERO, Index, Int, Symbol, bounds, coefficient, simplify, substitute, symbols, total
-from compiler.ir.loops import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
-from compiler.ir.lowered import Tensor
-from compiler.ir.rewrite import (
+from compiler.ir.loops.index import (
+    ONE,
+    ZERO,
+    Index,
+    Int,
+    Symbol,
+    bounds,
+    coefficient,
+    simplify,
+    substitute,
+    symbols,
+    total,
+)
+from compiler.ir.loops.kernel import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
+from compiler.ir.loops.lowered import Tensor
+from compiler.ir.loops.rewrite import (
     Substitution,
     call,
     children,

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.errors import VerifyError
-from compiler.ir.in_place import after, private
-from compiler.ir.index import Index, Int, Symbol, product, symbols
-from compiler.ir.loops import (
+from compiler.ir.loops.index import Index, Int, Symbol, product, symbols
+from compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
     Expect,
@@ -26,15 +25,17 @@ from compiler.ir.loops import (
     Scan,
     Schedule,
     Step,
+    references,
 )
-from compiler.ir.lowered import Called, Generated, Sized, Tensor, Viewed
-from compiler.ir.rewrite import nodes
-from compiler.schedule.crossed import pairs_of
-from compiler.schedule.fuse import Fused, Group, references
+from compiler.ir.loops.lowered import Called, Generated, Sized, Tensor, Viewed
+from compiler.ir.loops.rewrite import nodes
+from compiler.ir.tensors.in_place import after, private
+from compiler.schedule.batched_launches import is_small, most_sets, shared_by, together
+from compiler.schedule.fuse import Fused, Group
 from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
 from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
 from compiler.schedule.products import Choose, with_products
-from compiler.schedule.side_by_side import is_small, most_sets, shared_by, together
+from compiler.schedule.row_and_column_sums import pairs_of
 
 NEAR = 32
 """Definitions between one and the next, on average, that may come at one time, as the steps of an optimizer are."""

@@ -13,10 +13,24 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.ir.index import ONE, ZERO, Index, Int, Ranges, Symbol, coefficient, floordiv, mod, substitute, total
-from compiler.ir.loops import AsValue, Bind, Call, CallAten, Cast, Check, Expr, Launch, Load, Loop, Reduce, Scan, Store
-from compiler.ir.lowered import Tensor
-from compiler.ir.rewrite import DISCONTINUOUS, call, constant, convert, map_children, map_indices, nodes
+from compiler.ir.loops.index import ONE, ZERO, Index, Int, Ranges, Symbol, coefficient, floordiv, mod, substitute, total
+from compiler.ir.loops.kernel import (
+    AsValue,
+    Bind,
+    Call,
+    CallAten,
+    Cast,
+    Check,
+    Expr,
+    Launch,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from compiler.ir.loops.lowered import Tensor
+from compiler.ir.loops.rewrite import DISCONTINUOUS, call, constant, convert, map_children, map_indices, nodes
 from compiler.schedule.layout import Bound, canonical
 
 BATCH, ROW, COLUMN, TERM = (Symbol(name) for name in ("z", "m", "n", "k"))

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.ir.index import Index, Int
-from compiler.ir.loops import (
+from compiler.ir.loops.index import Index, Int
+from compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
     Counts,
@@ -34,12 +34,13 @@ from compiler.ir.loops import (
     Schedule,
     Step,
     Tiles,
+    references,
 )
-from compiler.ir.lowered import Tensor
-from compiler.ir.rewrite import NARROW
-from compiler.schedule.fuse import references
+from compiler.ir.loops.live_memory import given_by, reads_of
+from compiler.ir.loops.lowered import Tensor
+from compiler.ir.loops.rewrite import NARROW
 from compiler.schedule.layout import Bound
-from compiler.schedule.memory import given_by, reads_of, release
+from compiler.schedule.memory import release
 from compiler.schedule.product_kernels import Operand, Parts, Writer, is_pointwise, numbers, walk_of, written_by
 
 aten = torch.ops.aten

@@ -25,19 +25,19 @@ from typing import Any
 import triton
 from torch import fx
 
-from compiler.codegen import triton_math
-from compiler.codegen.triton import emit_programs
-from compiler.codegen.triton_tiles import Program
+from compiler.codegen.triton import math as triton_math
+from compiler.codegen.triton.programs import emit_programs
+from compiler.codegen.triton.tiles import Program
+from compiler.entry.dynamo import compile_graph
 from compiler.errors import BuildError, Unsupported
-from compiler.fx import compile_graph
-from compiler.ir.index import Int
-from compiler.ir.loops import Kernel
-from compiler.ir.text import show
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Kernel
+from compiler.ir.loops.text import show
 from compiler.options import Options
-from compiler.runtime import triton_build
-from compiler.runtime.cache import DIGEST_BYTES, fetch, key_of
-from compiler.runtime.launch import Loaded, load_cpp
-from compiler.runtime.triton_launch import WIDE, compiled, module_of, signature_of, text_of
+from compiler.toolchain.cache import DIGEST_BYTES, fetch, key_of
+from compiler.toolchain.gpu import triton_build
+from compiler.toolchain.gpu.triton_launch import WIDE, compiled, module_of, signature_of, text_of
+from compiler.toolchain.launch import Loaded, load_cpp
 from harness.backends import resources
 from harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
 

@@ -16,15 +16,15 @@ import triton.language as tl
 from torch import fx
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from compiler.codegen.tile import USUAL, Change
-from compiler.codegen.triton import emit_programs
+from compiler.codegen.triton.programs import emit_programs
+from compiler.codegen.triton.tile_sizes import USUAL, Change
+from compiler.entry.dynamo import compile_graph
 from compiler.errors import Unsupported
-from compiler.fx import compile_graph
-from compiler.ir.index import evaluate
-from compiler.ir.loops import Kernel
+from compiler.ir.loops.index import evaluate
+from compiler.ir.loops.kernel import Kernel
 from compiler.options import Options
-from compiler.runtime.launch import load_cpp
-from compiler.runtime.triton_launch import module_of
+from compiler.toolchain.gpu.triton_launch import module_of
+from compiler.toolchain.launch import load_cpp
 from reference.loops import tensor_at
 
 

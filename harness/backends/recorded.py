@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from compiler.entry.dynamo import compile_fx
 from compiler.errors import Unsupported
-from compiler.fx import compile_fx
-from compiler.given_back import give_back, nodes_of
-from compiler.ir.strides import hints, is_known
+from compiler.fallback import give_back, nodes_of
+from compiler.ir.tensors.strides import hints, is_known
 from compiler.journal import count_eager
 from compiler.options import Options
 from compiler.pipeline import GraphCall

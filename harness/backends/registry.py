@@ -38,7 +38,7 @@ from harness.observe.fell_back import watched, watching
 
 FOR_GPU = "assay-sm90"
 OWN = {
-    "assay": "compiler.fx:assay",
+    "assay": "compiler.entry.dynamo:assay",
     "assay-loops": "harness.backends.stages:assay_loops",
     "assay-recorded": "harness.backends.recorded:assay_recorded",
     "assay-triton": "harness.backends.interpreted:assay_triton",
@@ -180,7 +180,7 @@ def is_given_shapes(name: str) -> bool:
 
 def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Callable[..., Any]:
     """The callable through `aot_function`, or `aot_module` for a module; the reference runs its graphs."""
-    compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.aot:aot_{_kind(function)}")
+    compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.entry.aot:aot_{_kind(function)}")
     as_recorded = _attribute(WITHOUT_DYNAMO, "harness.backends.stages:as_recorded")
     return compile_ahead(function, as_recorded, fallback="limits", **settings)  # type: ignore[no-any-return]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import fx
 
-from compiler.fx import compile_graph
-from compiler.ir.loops import Kernel
+from compiler.entry.dynamo import compile_graph
+from compiler.ir.loops.kernel import Kernel
 from compiler.options import Options
 from reference.evaluate import evaluate
 from reference.loops import as_function

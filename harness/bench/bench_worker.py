@@ -142,7 +142,7 @@ def stepped(request: Request, case: Case, mode: str, wrap: Wrap) -> measure.Step
 def wraps_of(backend: str, against: str) -> tuple[Wrap, Wrap]:
     """Ours and the other; against `aot_function` it is ours too that stands in the backend's place."""
     if against == AHEAD:
-        return ahead_of_time("compiler.aot"), ahead_of_time("torch._functorch.aot_autograd")
+        return ahead_of_time("compiler.entry.aot"), ahead_of_time("torch._functorch.aot_autograd")
     return resolve(backend).wrap, resolve(rival(against)).wrap
 
 

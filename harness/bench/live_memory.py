@@ -15,7 +15,7 @@ from typing import Any
 from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
-from compiler.ir.decisions import Decision, Plan, Told
+from compiler.ir.graph.decisions import Decision, Plan, Told
 from compiler.journal import listening
 from harness.backends.registry import resolve
 from harness.bench.steps import make_step

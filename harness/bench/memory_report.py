@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from compiler.ir.decisions import Reason
+from compiler.ir.graph.decisions import Reason
 from harness.bench import memory_dial
 from harness.bench.live_memory import Curve, Memory, Value
 from harness.bench.memory_dial import Dial

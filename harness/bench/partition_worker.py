@@ -18,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from compiler.autograd.partition import Split
 from compiler.autograd.rematerialize import cheapest_split
 from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.roles import GraphCall, Program, Saved, UserInput
-from compiler.ir.trace import RECOMPUTED
+from compiler.ir.graph.roles import GraphCall, Program, Saved, UserInput
+from compiler.ir.graph.trace import RECOMPUTED
 from compiler.journal import Journal
 from compiler.options import Options
 from compiler.passes import CHOICES, PASSES

@@ -20,7 +20,7 @@ import torch._dynamo
 from torch import fx
 from torch._dynamo.utils import counters
 
-from compiler.given_back import nodes_of
+from compiler.fallback import nodes_of
 from harness.calls.clone import Call
 from harness.case import Case
 from harness.observe.observation import Observation, one_step, set_mode

@@ -2,7 +2,7 @@
 
 [[mutant]]
 name = "sums_from_one"              # no other mutant has it
-file = "compiler/codegen/cpp.py"
+file = "compiler/codegen/cpp/kernel.py"
 wrong = "A sum begins at one."      # one sentence: what the changed compiler does
 before = "init = 0"                 # the text, which stands in the file exactly once
 after = "init = 1"

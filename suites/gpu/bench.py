@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 from suites.gpu.programs import PROGRAMS, Moved
 
 ROUNDS = 5

@@ -2,8 +2,9 @@
 
     share = 2 * batches * rows * columns * terms / time of the region / what tensor cores do in a second
 
-A region is timed both ways as `compiler/runtime/tune_products.py` does it, in turns and with cold caches: the library's
-product with the kernels around it, and our kernel by each choice of tiles. Before that, each is held to the library's.
+A region is timed both ways as `compiler/toolchain/gpu/tune_products.py` does it, in turns and with cold caches: the
+library's product with the kernels around it, and our kernel by each choice of tiles. Before that, each is held to the
+library's.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.ir.loops import Tiles
-from compiler.ir.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from compiler.ir.loops.kernel import Tiles
 from compiler.journal import Journal
 from compiler.options import Options
 from compiler.pipeline import build
-from compiler.runtime.load import load_kernels
-from compiler.runtime.tune import LEAST_GAIN
-from compiler.runtime.tune_products import Ways, filled, times_on_device, ways_of
 from compiler.schedule.products import Region
+from compiler.toolchain.gpu.tune import LEAST_GAIN
+from compiler.toolchain.gpu.tune_products import Ways, filled, times_on_device, ways_of
+from compiler.toolchain.load import load_kernels
 
 PEAK = 7.9e14
 """Operations a second of an H100's tensor cores on bfloat16, as far as its power lets them."""

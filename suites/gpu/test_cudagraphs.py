@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compiler.journal import reset, totals
-from compiler.runtime import packing, recording, workspaces
-from compiler.runtime.packing import Event, Segments
-from compiler.runtime.recording import CudaTape, Pool, pool_of, recorded_bytes
+from compiler.runtime.recording import pool_layout as packing
+from compiler.runtime.recording import recording, workspaces
+from compiler.runtime.recording.pool_layout import Event, Segments
+from compiler.runtime.recording.recording import CudaTape, Pool, pool_of, recorded_bytes
 
 pytestmark = [
     pytest.mark.gpu,

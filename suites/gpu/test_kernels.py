@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from compiler.codegen.triton import emit_programs
+from compiler.codegen.triton.programs import emit_programs
 from compiler.options import Options
-from compiler.runtime.triton_launch import load_triton
+from compiler.toolchain.gpu.triton_launch import load_triton
 from tests.test_cpp_kernels import BOUNDS, RUNS
 from tests.test_triton_programs import OWN
 

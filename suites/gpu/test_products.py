@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compiler import journal
-from compiler.codegen.tile import PRODUCTS
-from compiler.ir.loops import Tiles
+from compiler.codegen.triton.tile_sizes import PRODUCTS
+from compiler.ir.loops.kernel import Tiles
 from compiler.journal import Journal
 from compiler.options import Options
 from compiler.pipeline import build

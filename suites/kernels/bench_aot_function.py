@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from torch._functorch.aot_autograd import aot_function as aot_function_of_torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from compiler.aot import aot_function, make_boxed_func
+from compiler.entry.aot import aot_function, make_boxed_func
 from harness.measure import Rounds, Step, alternate
 
 ROUNDS = 30

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from compiler.ir.index import Index, Int, Symbol
-from compiler.ir.loops import Buffer, Call, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
+from compiler.ir.loops.index import Index, Int, Symbol
+from compiler.ir.loops.kernel import Buffer, Call, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
 from compiler.options import Options
-from compiler.runtime.launch import load_cpp
+from compiler.toolchain.launch import load_cpp
 
 ROWS, WIDTH, DEPTH = 1024, 1024, 16
 F32 = torch.float32

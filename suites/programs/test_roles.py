@@ -12,11 +12,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from compiler.capture.decompositions import DECOMPOSITIONS
+from compiler.capture.decompositions.table import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, fake_leaf
 from compiler.errors import Unsupported
-from compiler.ir.roles import (
+from compiler.ir.graph.roles import (
     Bump,
     Constant,
     Input,

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from compiler import journal
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 from harness.case import Case
 from harness.discover import discover
 from harness.judge import ledger

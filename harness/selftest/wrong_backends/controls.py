@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from compiler.fx import assay
+from compiler.entry.dynamo import assay
 from harness.selftest.wrong_backends.exact import edited
 from harness.selftest.wrong_backends.registry import Run, correct
 

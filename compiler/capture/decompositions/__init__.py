@@ -1,0 +1,1 @@
+"""Operators that are recorded as several others, or kept whole where torch would take them apart."""

@@ -1,0 +1,66 @@
+"""Operators that torch takes apart before a recording sees them, held to what eager's kernels refuse.
+
+    one_hot(float32[8], 3)   ->   pieces that take floats, where eager's kernel raises
+
+While a call is recorded, each of them first asks the kernel, and is then taken apart as before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+
+from compiler.ir.tensors.refusals import refuse_call
+
+aten = torch.ops.aten
+IN_PYTHON = tuple(
+    overload
+    for name in (
+        *("upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d").split(),
+        *("upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d").split(),
+        *("_upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa").split(),
+        *("hardshrink softshrink multi_margin_loss multilabel_margin_loss_forward one_hot").split(),
+        *("native_batch_norm lstm gru rnn_tanh rnn_relu stft istft pad_sequence").split(),
+    )
+    if (packet := getattr(aten, name, None)) is not None
+    for overload in (getattr(packet, one) for one in packet.overloads())
+)
+"""Operators that torch's dispatcher may take apart in Python."""
+KEYS = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
+
+_lock = threading.RLock()
+Kernel = Callable[..., Any]
+
+
+@contextmanager
+def refusing_as_eager() -> Iterator[None]:
+    """While it is open, these operators raise what eager's kernels raise. One recording at a time."""
+    with _lock:
+        kernels = {(op, key): op.py_kernels[key] for op in IN_PYTHON for key in op.py_kernels.keys() & KEYS}
+        for (op, key), kernel in kernels.items():
+            op.py_kernels[key] = _asking(op, kernel)
+        _look_up_again()
+        try:
+            yield
+        finally:
+            for (op, key), kernel in kernels.items():
+                op.py_kernels[key] = kernel
+            _look_up_again()
+
+
+def _asking(op: torch._ops.OpOverload, kernel: Kernel) -> Kernel:
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        refuse_call(op, args, kwargs)
+        return kernel(*args, **kwargs)
+
+    return ask
+
+
+def _look_up_again() -> None:
+    for op in IN_PYTHON:
+        op._dispatch_cache.clear()

@@ -1,0 +1,62 @@
+"""Interpolation, and some activations and losses, recorded whole, which torch's dispatcher takes apart in Python before
+a recording sees it.
+
+    interpolate(x, scale_factor=2, mode="bilinear")   ->   upsample_bilinear2d(x, ...), not 40 calls of index and mul
+
+The operators' own records and ATen's kernels are faster than the pieces and round as eager does. Where sizes are
+symbols the pieces stay, as the operators would guard on the sizes; but not where images are bytes, which the pieces
+round otherwise than the operators, by as much as one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from compiler.ir.tensors.strides import SYMBOLIC, has_symbols
+
+NAMES = (
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+).split()
+OTHERS = "softshrink hardshrink multi_margin_loss multilabel_margin_loss_forward".split()
+WHOLE = [
+    *(getattr(getattr(torch.ops.aten, name), overload) for name in NAMES for overload in ("default", "vec")),
+    *(getattr(torch.ops.aten, name).default for name in OTHERS),
+]
+KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+
+_lock = threading.RLock()
+
+
+@contextmanager
+def interpolation_whole(fake_mode: FakeTensorMode, inputs: Iterable[object]) -> Iterator[None]:
+    """While it is open, these operators go to ATen, if no input has a symbol or one has bytes. One recording at a time.
+
+    That there are symbols tells nothing: Dynamo has one for the number that a counter of batches holds.
+    """
+    given = list(inputs)
+    has_bytes = any(isinstance(value, torch.Tensor) and value.dtype is torch.uint8 for value in given)
+    is_symbolic = any(isinstance(value, SYMBOLIC) or has_symbols(value) for value in given)
+    if (fake_mode.shape_env is None or is_symbolic) and not has_bytes:
+        yield
+        return
+    with _lock:
+        taken = [(op, key, op.py_kernels.pop(key)) for op in WHOLE for key in KEYS if key in op.py_kernels]
+        _look_up_again()
+        try:
+            yield
+        finally:
+            for operator, key, kernel in taken:
+                operator.py_kernels[key] = kernel
+            _look_up_again()
+
+
+def _look_up_again() -> None:
+    for operator in WHOLE:
+        operator._dispatch_cache.clear()

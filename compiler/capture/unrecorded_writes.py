@@ -1,0 +1,36 @@
+"""Notices a call with `out=` that torch does not record as a write of it.
+
+Functionalization loses some (`linalg.matrix_rank`): the graph would return what `out` held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from compiler.errors import Unsupported
+from compiler.ir.tensors.in_place import version
+
+
+class WrittenOut(TorchFunctionMode):
+    """While it is entered, a call that leaves the version of one of its `out=` as it was raises Unsupported."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        out = (kwargs or {}).get("out")
+        if out is None:
+            return func(*args, **kwargs or {})
+        given = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        before = [version(tensor) for tensor in given]
+        result = func(*args, **kwargs or {})
+        if any(version(tensor) == old for tensor, old in zip(given, before, strict=True)):
+            raise Unsupported(
+                f"the program gives out= to {getattr(func, '__name__', func)}, whose write is not recorded"
+            )
+        return result

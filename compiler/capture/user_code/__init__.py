@@ -1,0 +1,1 @@
+"""What a program brings along: its own Triton kernels, custom backwards, checkpoints and masks."""

@@ -1,0 +1,151 @@
+"""Calls of the user's that are written otherwise before torch takes them apart, or that eager refuses and no recording.
+
+dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself
+dropout(x, 1.0)                                 ->     x * 0, and no random number is drawn
+batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
+max_pool3d of one volume by channels            ->     left to eager, which raises
+aminmax, multinomial with out= of other dtypes  ->     left to eager, which raises
+one_hot                                         ->     in rows, however the index lies
+matmul of batches                               ->     a tensor of its own, no view of what nobody gets
+matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they are taken apart into takes more dtypes
+interpolate of what is by channels, on a GPU    ->     by channels, however few these are
+rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
+lstm on a CPU, with gradients                   ->     without oneDNN
+
+Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
+running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. What
+recordings make of an interpolation is in rows where kernels for few channels would be slower; eager's is not. Torch's
+RMS norm for a GPU takes no symbols, and takes their addresses for numbers where it is given them. The Python form of
+matmul, which recordings run, ends in a view where the C++ one does not. oneDNN's LSTM keeps what
+its backward needs only where gradients are on, which they are not around a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from compiler.capture.decompositions.batch_norm import without_cudnn
+from compiler.errors import Unsupported
+from compiler.ir.tensors.refusals import refuse_call
+from compiler.ir.tensors.strides import rows_of
+
+NORMS = (torch.batch_norm, torch.instance_norm)
+OF_NORMS = (F.batch_norm, F.instance_norm)
+POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn.max_pool3d_with_indices)
+POOLS_OF_LINES = (F.max_pool1d, torch.max_pool1d)
+MATMULS = (
+    torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
+    torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,  # type: ignore[operator]
+)  # fmt: skip
+ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
+CUDNN = 8
+"""Where among their arguments it says whether cuDNN may run."""
+
+
+class UserCalls(TorchFunctionMode):
+    """While it is entered, those calls are written so."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        if func in (F.dropout, torch.dropout):
+            value, share, train, in_place = _arguments(*args, **kwargs or {})
+            if 0 <= share <= 1 and (share == 0 or not train):
+                return value
+            if share == 1 and not in_place:
+                return value * torch.zeros((), dtype=value.dtype, device=value.device)
+        if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
+            with without_cudnn(bool(args[CUDNN])):
+                return func(*args[:CUDNN], False, **kwargs or {})
+        if func in OF_NORMS and _first(args, kwargs).is_cuda:
+            with without_cudnn(torch.backends.cudnn.enabled):
+                return func(*args, **kwargs or {})
+        if func is F.interpolate and (value := _first(args, kwargs)).is_cuda and not _is_by_area(*args, **kwargs or {}):
+            result, laid_out = func(*args, **kwargs or {}), suggest_memory_format(value)
+            return result if laid_out is torch.contiguous_format else result.to(memory_format=laid_out)
+        if func in (F.rms_norm, torch.rms_norm) and _first(args, kwargs).is_cuda:
+            return _rms_norm(*args, **kwargs or {})
+        if func is torch.lstm and torch.is_grad_enabled():
+            with torch.backends.mkldnn.flags(enabled=False):
+                return func(*args, **kwargs or {})
+        if func in POOLS and _is_by_channels(_first(args, kwargs)):
+            raise Unsupported("the program gives max_pool3d a volume by channels, which eager refuses")
+        if func in POOLS_OF_LINES and not _records_gradients(_first(args, kwargs)):
+            _refuse_pool(*args, **kwargs or {})
+        if func in ONE_HOTS:
+            return _in_rows(func(*args, **kwargs or {}))
+        if func in MATMULS and "out" not in (kwargs or {}):
+            refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
+            return _of_its_own(func(*args, **kwargs or {}))
+        if func in (torch.aminmax, torch.multinomial):
+            _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
+        return func(*args, **kwargs or {})
+
+
+def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    return args[0] if args else (kwargs or {})["input"]
+
+
+def _is_by_area(
+    input: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *_: Any, **__: Any
+) -> bool:
+    """Whether an interpolation is a pooling, whose result lies as that of one does."""
+    return mode == "area"
+
+
+def _rms_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    return torch.rms_norm(input, list(map(int, normalized_shape)), weight, eps)
+
+
+def _in_rows(value: torch.Tensor) -> torch.Tensor:
+    """The value, copied where it lies otherwise than in rows."""
+    return value if value.stride() == rows_of(value.shape) else value.clone(memory_format=torch.contiguous_format)
+
+
+def _of_its_own(product: torch.Tensor) -> torch.Tensor:
+    """A product of batches as eager gives it: no view, but where it is one that was computed transposed."""
+    base = product._base
+    if base is None or (base.dim() > 1 and (product.shape, product.stride()) == (base.mT.shape, base.mT.stride())):
+        return product
+    return torch.ops.aten._unsafe_view.default(product, product.shape)  # type: ignore[no-any-return]
+
+
+def _check_out(func: Callable[..., Any], value: torch.Tensor, out: Any) -> None:
+    """Raises: Unsupported where `out` is not of the very dtype of the results."""
+    wanted = torch.int64 if func is torch.multinomial else value.dtype
+    if any(isinstance(leaf, torch.Tensor) and leaf.dtype is not wanted for leaf in pytree.tree_leaves(out)):
+        raise Unsupported(f"the program gives {func.__name__} an out= that eager refuses")
+
+
+def _records_gradients(value: torch.Tensor) -> bool:
+    return value.requires_grad and torch.is_grad_enabled()
+
+
+def _refuse_pool(
+    input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> None:  # fmt: skip
+    """Raises: what eager raises for such a pooling, which one kernel computes where no gradients are recorded."""
+    asked = [[one] if isinstance(one, int) else list(one) for one in (kernel_size, stride or (), padding, dilation)]
+    if not return_indices:
+        refuse_call(torch.ops.aten.max_pool1d.default, (input, *asked, ceil_mode), {})
+
+
+def _is_by_channels(volume: torch.Tensor) -> bool:
+    return volume.dim() == 4 and suggest_memory_format(volume) is torch.channels_last
+
+
+def _arguments(
+    input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool | None = None
+) -> tuple[Any, float, bool, bool]:
+    return input, p, training if train is None else train, inplace

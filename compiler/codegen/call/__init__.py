@@ -1,0 +1,1 @@
+"""The calling convention around the graphs of a compile."""

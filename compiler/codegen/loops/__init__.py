@@ -1,0 +1,1 @@
+"""Kernels as loop nests, for both code generators."""

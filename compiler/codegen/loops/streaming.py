@@ -1,0 +1,52 @@
+"""Which stores go past the caches: Kernel -> the buffers whose lines of memory are written whole, without being read.
+
+An ordinary store reads its line of memory before it changes it. Where nothing of what is written will still be in a
+cache when it is read, that is a third of the traffic of a kernel that reads as much as it writes. Such a store is made
+in a few lines of a local array, `m::stream`ed to their place: 64 MB scaled by two take 3.3 ms instead of 5.0 (two cores
+of an AMD EPYC, 32 MB of last cache). What a cache holds takes up to three times as long so: 4 MB 0.16 ms, not 0.05.
+"""
+
+from __future__ import annotations
+
+from compiler.ir.loops.failures import failures_of
+from compiler.ir.loops.index import Int
+from compiler.ir.loops.kernel import Buffer, Kernel, Load
+from compiler.ir.loops.rewrite import is_scattered, nodes
+
+LINE = 64
+"""Elements that are made before they are streamed: longer runs, as a whole page, took as long as ordinary stores."""
+LEAST_TOUCHED = 1 << 25
+"""Bytes of all that a kernel touches, from which on the last cache of most machines does not hold it."""
+LEAST_WRITTEN = 1 << 24
+"""Bytes of a buffer that is streamed: of a smaller one the next kernel finds more in the cache."""
+LEAST_ITEM = 4
+"""Bytes of its elements: halves and bytes are not made as fast as memory takes them, and lost 4 to 8 % by it."""
+
+
+def streamed_buffers(kernel: Kernel) -> frozenset[str]:
+    """The names of the buffers that one store writes past the caches: of known size, written once and not read."""
+    sizes = {buffer.name: _bytes(buffer) for buffer in kernel.buffers}
+    if not is_beyond_cache(kernel) or failures_of(kernel):
+        return frozenset()
+    loaded = {expr.buffer for expr in nodes(*(store.expr for store in kernel.stores)) if isinstance(expr, Load)}
+    stored = [store.buffer for store in kernel.stores]
+    return frozenset(
+        store.buffer
+        for store in kernel.stores
+        if sizes[store.buffer] >= LEAST_WRITTEN
+        and store.expr.dtype.itemsize >= LEAST_ITEM
+        and store.mode == "write"
+        and store.buffer not in loaded
+        and stored.count(store.buffer) == 1
+        and not is_scattered(store)
+    )
+
+
+def is_beyond_cache(kernel: Kernel) -> bool:
+    """Whether a kernel is known to touch more than the last cache holds."""
+    return sum(_bytes(buffer) for buffer in kernel.buffers) >= LEAST_TOUCHED
+
+
+def _bytes(buffer: Buffer) -> int:
+    """Zero where it is not known."""
+    return buffer.numel.value * buffer.dtype.itemsize if isinstance(buffer.numel, Int) else 0

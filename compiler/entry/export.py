@@ -1,0 +1,530 @@
+"""Front door for export: `aot_export_module` and `aot_export_joint_simple`, and the signature object of the first.
+
+    module, args  ->  graph(*parameters, *buffers, *inputs) -> (*mutations, *outputs, *gradients)
+
+The graph is functional: what the module writes is returned, and whoever runs the graph writes it back. Everything that
+this convention cannot say is banned with an `ExportError` that names the input or the output.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+from torch.utils import _pytree as pytree
+
+from compiler import FOLDER
+from compiler.autograd.joint import differentiate
+from compiler.capture.functionalize import capture
+from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from compiler.capture.module_state import call_with_state
+from compiler.errors import ExportError, Unsupported
+from compiler.ir.graph.captured import Captured
+from compiler.ir.graph.materialize import materialize, set_returned
+from compiler.ir.graph.roles import (
+    Buffer,
+    CallInput,
+    Gradient,
+    GradMode,
+    InputRole,
+    Mutation,
+    Parameter,
+    Program,
+    Shared,
+    Tangent,
+    UserInput,
+    UserOutput,
+)
+from compiler.ir.tensors.overlap import overlaps
+from compiler.torch_compat import Decompositions
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardSignature:
+    """Which outputs of an exported joint graph are gradients, and which is the loss that they are of."""
+
+    gradients_to_parameters: dict[str, str]
+    gradients_to_user_inputs: dict[str, str]
+    loss_output: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSignature:
+    """What each input and output of an exported graph is, by the names of their nodes and of the module's state.
+
+    An output that is a constant has no node: its name is None. No effect needs a token yet, so both lists of tokens
+    are empty.
+    """
+
+    parameters: list[str]
+    buffers: list[str]
+    user_inputs: list[str]
+    user_outputs: list[str | None]
+    inputs_to_parameters: dict[str, str]
+    inputs_to_buffers: dict[str, str]
+    buffers_to_mutate: dict[str, str]
+    parameters_to_mutate: dict[str, str]
+    user_inputs_to_mutate: dict[str, str]
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
+    backward_signature: BackwardSignature | None
+    input_tokens: list[str]
+    output_tokens: list[str]
+
+
+def aot_export_module(
+    mod: nn.Module,
+    args: Iterable[Any],
+    *,
+    decompositions: Decompositions | None = None,
+    trace_joint: bool,
+    output_loss_index: int | None = None,
+    pre_dispatch: bool = False,
+    dynamic_shapes: bool | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> tuple[fx.GraphModule, GraphSignature]:
+    """`graph(*parameters, *buffers, *inputs) -> (*mutations, *outputs, *gradients)`, functional, and its signature.
+
+    With `trace_joint` the gradients are those of the output `output_loss_index`, a loss of one element; every
+    parameter and input that requires grad has one. Without it the module is recorded under no_grad. Sizes are symbols
+    when `args` are fake tensors of a mode with a ShapeEnv, or with `dynamic_shapes=True`; parameters and buffers keep
+    theirs. A buffer that the module replaces by assignment counts as written.
+
+    Raises: ExportError for what the graph cannot say; the module's own errors as they are.
+    """
+    if pre_dispatch:
+        raise ExportError.because("pre_dispatch")
+    args, kwargs = tuple(args), kwargs or {}
+    inputs = _inputs_of_module(mod, args, kwargs)
+    _check_parameters(inputs)
+    names = [role.name for role in inputs.roles if not isinstance(role, UserInput)]
+    spec: list[pytree.TreeSpec] = []
+
+    def function(leaves: list[object]) -> list[object]:
+        arguments, keywords = pytree.tree_unflatten(leaves[len(names) :], inputs.spec)
+        state = dict(zip(names, leaves, strict=False))
+        results, out_spec = pytree.tree_flatten(call_with_state(mod, state, arguments, keywords))
+        spec[:] = [out_spec]
+        return _with_loss(results, output_loss_index) if trace_joint else results
+
+    captured = _captured(function, inputs, _fake_mode(mod, inputs, dynamic_shapes), decompositions, trace_joint)
+    _check_effects(inputs, captured, trace_joint)
+    program = _self_contained(captured, trace_joint)
+    loss = UserOutput(output_loss_index or 0) if trace_joint else None
+    if loss is not None:
+        _check_gradients(inputs, captured, program)
+        program = _seeded(program, loss)
+    _name_inputs(program, inputs.names)
+    in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
+    return program.module, _signature(program, in_spec, spec[0], loss)
+
+
+def aot_export_joint_simple(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    trace_joint: bool,
+    num_params_buffers: int = 0,
+    decompositions: Decompositions | None = None,
+) -> fx.GraphModule:
+    """`func` as a functional graph that is called as `func` is, or, with gradients, as `graph(args, tangents)`.
+
+    With `trace_joint` and a result that requires grad the graph returns `(results, gradients)`: it takes a tangent for
+    each result that requires grad, and returns a gradient, or None, for each argument. The first `num_params_buffers`
+    arguments keep their sizes where those of the others are symbols.
+
+    Raises: ExportError where the graph would need another calling convention than `func` has: nested arguments or
+    results, a written argument, a result that shares an argument's memory.
+    """
+    inputs = _inputs_of_function(func, args, num_params_buffers)
+
+    def function(leaves: list[object]) -> list[object]:
+        returned = func(*leaves)
+        _check_flat(returned)
+        _check_aliases(inputs, leaves, returned)
+        return [_own(value) for value in returned] if trace_joint else list(returned)
+
+    captured = _captured(function, inputs, _fake_mode(func, inputs, None), decompositions, trace_joint)
+    for role in captured.signature.outputs:
+        if isinstance(role, Mutation):
+            raise ExportError.because("written", input=inputs.label(role.of))
+    with_gradients = trace_joint and captured.needs_gradient
+    program = _self_contained(captured, with_gradients)
+    if with_gradients:
+        return _paired(program)
+    _name_inputs(program, inputs.names)
+    return program.module
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The flat inputs of an export: what each is, its value, what messages call it, and its placeholder's name.
+
+    `spec` is the structure of the user's own arguments, `(args, kwargs)`.
+    """
+
+    roles: tuple[CallInput, ...]
+    values: tuple[object, ...]
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    spec: pytree.TreeSpec
+
+    def label(self, role: CallInput | Shared) -> str:
+        return self.labels[role.index]
+
+
+def _inputs_of_module(mod: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Inputs:
+    parameters = dict(mod.named_parameters(remove_duplicate=False))
+    buffers = dict(mod.named_buffers(remove_duplicate=False))
+    state = {**parameters, **buffers}
+    roles = [(Parameter if name in parameters else Buffer)(index, name) for index, name in enumerate(state)]
+    labels = [f"{'parameter' if name in parameters else 'buffer'} {name!r}" for name in state]
+    names = [f"{'p' if name in parameters else 'b'}_{_identifier(name)}" for name in state]
+    user = list(_user_inputs(mod.forward, args, kwargs))
+    return _Inputs(
+        (*roles, *(UserInput(len(state) + index) for index, _ in enumerate(user))),
+        (*state.values(), *(value for value, _, _ in user)),
+        (*labels, *(label for _, label, _ in user)),
+        (*names, *(name for _, _, name in user)),
+        pytree.tree_structure((args, kwargs)),
+    )
+
+
+def _inputs_of_function(func: Callable[..., Any], args: tuple[Any, ...], state: int) -> _Inputs:
+    """Raises: ExportError for arguments that are no flat tuple or list."""
+    if not isinstance(args, (tuple, list)):
+        raise ExportError.because("nested_inputs", what="args", found=type(args).__name__)
+    for index, arg in enumerate(args):
+        if not pytree.tree_is_leaf(arg):
+            raise ExportError.because("nested_inputs", what=f"args[{index}]", found=type(arg).__name__)
+    user = list(_user_inputs(func, tuple(args), {}))
+    labels, names = tuple(label for _, label, _ in user), tuple(name for _, _, name in user)
+    roles = tuple(Buffer(i, name) if i < state else UserInput(i) for i, name in enumerate(names))
+    return _Inputs(roles, tuple(args), labels, names, pytree.tree_structure((args, {})))
+
+
+def _user_inputs(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[object, str, str]]:
+    """Each leaf of the arguments, with what messages call it and a name made of the parameter that it is given for."""
+    positional = _positional(forward)
+    for path, value in pytree.tree_flatten_with_path((args, kwargs))[0]:
+        kind, *inner = path
+        text = pytree.keystr(tuple(inner))
+        if kind == pytree.SequenceKey(1):
+            yield value, f"input kwargs{text}", _identifier(text)
+            continue
+        position = inner[0].idx  # type: ignore[attr-defined]
+        name = positional[position] if position < len(positional) else f"args_{position}"
+        yield value, f"input args{text} ({name})", _identifier(name + pytree.keystr(tuple(inner[1:])))
+
+
+def _positional(forward: Callable[..., Any]) -> list[str]:
+    """The names of the positional parameters; none where Python does not know them."""
+    try:
+        parameters = inspect.signature(forward).parameters.values()
+    except ValueError:
+        return []
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text).strip("_")
+
+
+def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> FakeTensorMode:
+    """The mode of the inputs that are fake already, or of a graph module's own values; else a new one."""
+    nodes = target.graph.nodes if isinstance(target, fx.GraphModule) else ()
+    known = fake_mode_of([*inputs.values, *(node.meta.get("val") for node in nodes)])
+    return known or FakeTensorMode(shape_env=ShapeEnv() if dynamic_shapes else None)
+
+
+def _fake(role: CallInput, value: object, mode: FakeTensorMode) -> CallLeaf:
+    """What is no tensor is an input of the graph that nothing reads: the graph is valid for this value of it."""
+    if not isinstance(value, torch.Tensor):
+        return CallLeaf(role, value, False, True)  # type: ignore[arg-type]
+    fixed = mode.shape_env is not None and not isinstance(role, UserInput)
+    if fixed and type(value) in (torch.Tensor, nn.Parameter):
+        return CallLeaf(role, mode.from_tensor(value, static_shapes=True), value.requires_grad, value.is_leaf)
+    if isinstance(value, FakeTensor) and value.fake_mode is not mode:
+        return CallLeaf(role, mode.from_tensor(value), value.requires_grad, value.is_leaf)
+    return fake_leaf(role, value, mode)
+
+
+def _captured(
+    function: Callable[[list[object]], list[object]],
+    inputs: _Inputs,
+    mode: FakeTensorMode,
+    decompositions: Decompositions | None,
+    with_gradients: bool,
+) -> Captured:
+    """The function, recorded. An error of its own is raised as it is: there is no eager call to raise it instead."""
+
+    def watched(leaves: list[object]) -> list[object]:
+        before = [_metadata(leaf) for leaf in leaves]
+        results = function(leaves)
+        _check_metadata(inputs, before, [_metadata(leaf) for leaf in leaves])
+        return results
+
+    leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
+    try:
+        with nullcontext() if with_gradients else torch.no_grad():
+            return capture(Call(watched, leaves, mode), decompositions or {})
+    except ExportError:
+        raise
+    except Unsupported as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, Unsupported) and not _is_of_recording(cause):
+            raise cause from None
+        raise ExportError.because("unsupported", reason=error, place=_place(cause or error)) from error
+
+
+def _is_of_recording(error: BaseException) -> bool:
+    """Whether torch's own recording raised an error, of which the module knows nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, (AssertionError, NotImplementedError)) and any(
+        part in frames[-1].filename for part in ("/_subclasses/", "/fx/experimental/", "/_higher_order_ops/")
+    )
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's at which an error came up."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_of_users(each.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "a line that is not known"
+
+
+def _is_of_users(filename: str) -> bool:
+    """Whether a file is neither torch's nor ours nor Python's own, nor the text of a graph."""
+    own = (os.path.dirname(torch.__file__), str(FOLDER))
+    is_pythons = filename.startswith(os.path.dirname(os.__file__)) and "site-packages" not in filename
+    return os.path.exists(filename) and not filename.startswith(own) and not is_pythons
+
+
+def _metadata(value: object) -> dict[str, object]:
+    """What an exported graph cannot change of a tensor. That it is asked here is not the program's doing."""
+    if not isinstance(value, torch.Tensor):
+        return {}
+    with torch._C.DisableTorchFunction():
+        return _metadata_of(value)
+
+
+def _metadata_of(value: torch.Tensor) -> dict[str, object]:
+    layout = {"shape": tuple(value.shape), "strides": value.stride(), "offset": value.storage_offset()}
+    replaced = torch._functionalize_was_storage_changed(value.elem)  # type: ignore[attr-defined]
+    storage = (value.untyped_storage()._cdata, replaced)
+    return {**layout, "storage": storage, "requires_grad": value.requires_grad}
+
+
+def _check_metadata(inputs: _Inputs, before: list[dict[str, object]], after: list[dict[str, object]]) -> None:
+    for label, old, new in zip(inputs.labels, before, after, strict=True):
+        for what in old:
+            if what == "storage" and old[what] != new[what]:
+                raise ExportError.because("storage", input=label)
+            if old[what] != new[what]:
+                raise ExportError.because("metadata", input=label, what=what, old=old[what], new=new[what])
+
+
+def _check_parameters(inputs: _Inputs) -> None:
+    names: dict[int, list[str]] = {}
+    for role, value in zip(inputs.roles, inputs.values, strict=True):
+        if isinstance(role, Parameter):
+            names.setdefault(id(value), []).append(role.name)
+    for tied in names.values():
+        if len(tied) > 1:
+            raise ExportError.because("duplicate_parameter", names=" and ".join(map(repr, tied)))
+
+
+def _check_effects(inputs: _Inputs, captured: Captured, trace_joint: bool) -> None:
+    """Raises: ExportError for a write that reaches more than the input itself, and for a mode that is left changed."""
+    groups = overlaps(inputs.values, versions=False)
+    for role in captured.signature.outputs:
+        if isinstance(role, Mutation):
+            _check_write(inputs, role.of.index, groups, trace_joint)
+    for effect in captured.signature.effects:
+        if isinstance(effect, GradMode):
+            raise ExportError.because("grad_mode", state="on" if effect.enabled else "off")
+
+
+def _check_write(inputs: _Inputs, written: int, groups: Iterable[tuple[int, ...]], trace_joint: bool) -> None:
+    value, label = inputs.values[written], inputs.labels[written]
+    if trace_joint and value.requires_grad:  # type: ignore[attr-defined]
+        raise ExportError.because("written_gradient", input=label)
+    for group in groups:
+        if written in group:
+            other = next(position for position in group if position != written)
+            ban = "duplicate" if inputs.values[other] is value else "overlap"
+            raise ExportError.because(ban, input=label, other=inputs.labels[other])
+
+
+def _check_flat(returned: object) -> None:
+    if not isinstance(returned, (tuple, list)):
+        found = "one tensor" if isinstance(returned, torch.Tensor) else f"a {type(returned).__name__}"
+        raise ExportError.because("nested_results", found=found)
+    for index, value in enumerate(returned):
+        if not pytree.tree_is_leaf(value):
+            raise ExportError.because("nested_results", found=f"a {type(value).__name__} as output {index}")
+
+
+def _storage_of(value: torch.Tensor) -> int:
+    """The storage of a tensor, asked for by us and not by the program."""
+    with torch._C.DisableTorchFunction():
+        return value.untyped_storage()._cdata
+
+
+def _check_aliases(inputs: _Inputs, leaves: Sequence[object], returned: Sequence[object]) -> None:
+    owners = {
+        _storage_of(leaf): label
+        for leaf, label in zip(leaves, inputs.labels, strict=True)
+        if isinstance(leaf, torch.Tensor)
+    }
+    for index, value in enumerate(returned):
+        if isinstance(value, torch.Tensor) and (owner := owners.get(_storage_of(value))):
+            raise ExportError.because("aliased_result", index=index, input=owner)
+
+
+def _with_loss(results: list[object], index: int | None) -> list[object]:
+    """The results, the loss as an output of its own. Raises: ExportError unless exactly it can be differentiated."""
+    if index is None:
+        raise ExportError.because("no_loss_index", count=len(results))
+    if not 0 <= index < len(results):
+        raise ExportError.because("loss_index", index=index, count=len(results))
+    for other, value in enumerate(results):
+        if other != index and isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ExportError.because("other_gradient", index=other, loss=index)
+    loss = results[index]
+    if not isinstance(loss, torch.Tensor):
+        raise ExportError.because("loss_not_tensor", index=index, found=type(loss).__name__)
+    if not loss.requires_grad:
+        raise ExportError.because("loss_without_gradient", index=index)
+    if loss.numel() != 1:
+        raise ExportError.because("loss_not_scalar", index=index, shape=tuple(loss.shape))
+    return [*results[:index], _own(loss), *results[index + 1 :]]
+
+
+def _own(value: object) -> object:
+    """A differentiable result as a tensor that aliases nothing, so that a tangent is of it and not of its base."""
+    return value.clone() if isinstance(value, torch.Tensor) and value.requires_grad else value
+
+
+def _self_contained(captured: Captured, with_gradients: bool) -> Program:
+    """The program with every result among its outputs, less the copies that `_own` made."""
+    program = materialize(differentiate(captured) if with_gradients else captured.finish())
+    if with_gradients:
+        for role, node in zip(program.signature.outputs, program.returned, strict=True):
+            if role in program.signature.differentiable and node.target is aten.clone.default:  # type: ignore[union-attr]
+                node.replace_all_uses_with(node.args[0])  # type: ignore[union-attr, arg-type]
+                program.module.graph.erase_node(node)  # type: ignore[arg-type]
+    program.module.recompile()
+    return program
+
+
+def _check_gradients(inputs: _Inputs, captured: Captured, program: Program) -> None:
+    given = {role.of for role in program.signature.outputs if isinstance(role, Gradient)}
+    for role in captured.leaves:
+        if role not in given:
+            raise ExportError.because("no_gradient", input=inputs.label(role))
+
+
+def _seeded(program: Program, loss: UserOutput) -> Program:
+    """The joint graph with a one in place of the loss's tangent."""
+    graph = program.module.graph
+    inputs = dict(zip(program.signature.inputs, program.placeholders, strict=True))
+    tangent = inputs.pop(Tangent(loss))
+    value = dict(zip(program.signature.outputs, program.returned, strict=True))[loss]
+    reader = next(node for node in graph.nodes if tangent in node.all_input_nodes)
+    with graph.inserting_before(reader):
+        seed = graph.create_node("call_function", aten.ones_like.default, (value,), {}, "ones_like")  # type: ignore[arg-type]
+    seed.meta["val"] = tangent.meta["val"]
+    tangent.replace_all_uses_with(seed)
+    graph.erase_node(tangent)
+    return Program(program.module, replace(program.signature, inputs=tuple(inputs)))
+
+
+def _name_inputs(program: Program, names: Iterable[str]) -> None:
+    for node, name in zip(program.placeholders, names, strict=True):
+        node._rename(name)
+        node.target = node.name
+    program.module.recompile()
+
+
+def _paired(program: Program) -> fx.GraphModule:
+    """A joint graph that is called with two lists, `(args, tangents)`, and returns `(results, gradients)`.
+
+    Placeholders have the names that partitioners know the two kinds by.
+    """
+    signature = program.signature
+    primals = [role for role in signature.inputs if not isinstance(role, Tangent)]
+    count = len(signature.inputs) - len(primals)
+    tangents = [f"tangents_{index + 1}" for index in range(count)]
+    _name_inputs(program, [*(f"primals_{index + 1}" for index, _ in enumerate(primals)), *tangents])
+    value = dict(zip(signature.outputs, program.returned, strict=True))
+    results = [node for role, node in value.items() if not isinstance(role, Gradient)]
+    found = {role.of: node for role, node in value.items() if isinstance(role, Gradient)}
+    gradients = [found.get(role) for role in primals]
+    set_returned(program.module, [*results, *gradients])
+    in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))
+    out_spec = pytree.tree_structure(((0,) * len(results), (0,) * len(gradients)))
+    program.module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))
+    program.module.recompile()
+    return program.module
+
+
+def _signature(
+    program: Program, in_spec: pytree.TreeSpec, out_spec: pytree.TreeSpec, loss: UserOutput | None
+) -> GraphSignature:
+    """The roles of a program, said by name."""
+    inputs = {role: node.name for role, node in zip(program.signature.inputs, program.placeholders, strict=True)}
+    values = zip(program.signature.outputs, program.returned, strict=True)
+    outputs: dict[object, Any] = {role: getattr(node, "name", None) for role, node in values}
+    parameters = {name: role.name for role, name in inputs.items() if isinstance(role, Parameter)}
+    buffers = {name: role.name for role, name in inputs.items() if isinstance(role, Buffer)}
+    return GraphSignature(
+        parameters=list(parameters.values()),
+        buffers=list(buffers.values()),
+        user_inputs=[name for role, name in inputs.items() if isinstance(role, UserInput)],
+        user_outputs=[name for role, name in outputs.items() if isinstance(role, UserOutput)],
+        inputs_to_parameters=parameters,
+        inputs_to_buffers=buffers,
+        buffers_to_mutate=_named(outputs, Mutation, Buffer, inputs),
+        parameters_to_mutate=_named(outputs, Mutation, Parameter, inputs),
+        user_inputs_to_mutate=_named(outputs, Mutation, UserInput, inputs),
+        in_spec=in_spec,
+        out_spec=out_spec,
+        backward_signature=None if loss is None else _backward_signature(inputs, outputs, loss),
+        input_tokens=[],
+        output_tokens=[],
+    )
+
+
+def _backward_signature(
+    inputs: dict[InputRole, str], outputs: dict[object, Any], loss: UserOutput
+) -> BackwardSignature:
+    to_parameters = _named(outputs, Gradient, Parameter, inputs)
+    to_buffers = _named(outputs, Gradient, Buffer, inputs)
+    return BackwardSignature(
+        {**to_parameters, **to_buffers}, _named(outputs, Gradient, UserInput, inputs), outputs[loss]
+    )
+
+
+def _named(
+    outputs: dict[object, Any], kind: type[Mutation | Gradient], of: type[CallInput], inputs: dict[InputRole, str]
+) -> dict[str, str]:
+    """The outputs of one kind, by node name: the name in the module of what they belong to, or its placeholder's."""
+    return {
+        name: getattr(role.of, "name", None) or inputs[role.of]
+        for role, name in outputs.items()
+        if isinstance(role, kind) and isinstance(role.of, of)
+    }

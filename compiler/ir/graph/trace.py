@@ -1,0 +1,353 @@
+"""`Trace`: an open recording of ATen calls into one graph.
+
+A trace may be left and entered again, and may gain inputs after it has recorded calls. So the call, and then the
+gradients of what it returned, are recorded in one pass over the user's program: nothing has to be known beforehand
+of what it mutates, what it returns or which tangents it will need.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental.proxy_tensor import (
+    PythonKeyTracer,
+    disable_autocast_cache,
+    disable_proxy_modes_tracing,
+    get_proxy_slot,
+    track_tensor_tree,
+)
+from torch.utils import _pytree as pytree
+
+from compiler.errors import Unsupported
+from compiler.ir.graph.storage_offsets import OffsetsRead
+from compiler.ir.graph.write_checks import Restrided, Watching
+from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
+from compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
+from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
+
+Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
+
+RECOMPUTED = "is_recomputed"
+"""Marks, in the metadata of a backward's nodes, what forward has computed before: it is rounded as it was there."""
+HELD = "is_held_by_eager"
+"""Marks inputs, and views of them, that eager's autograd saves for backward."""
+
+STASHED = "saved_tensor_with_no_vc_check"
+"""Marks, in the metadata of a node, what a user's function keeps as an attribute of its context; torch sets it."""
+READS_STASHED = "reads_stashed"
+"""Marks, in `custom`, a node of such a function's backward that reads what is kept so, and nothing that was saved."""
+UNTAGGED = (torch.ops.aten._unique.default,)
+"""Operators whose results' sizes their data says, which not every torch says of them."""
+UNCHECKED = "is_unchecked"
+"""Marks, in forward's nodes, what eager keeps without looking whether it is written before backward."""
+
+
+class Trace:
+    """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors."""
+
+    def __init__(self, fake_mode: FakeTensorMode, decompositions: Decompositions) -> None:
+        self.fake_mode = fake_mode
+        self.tracer = _Tracer()
+        self.tracer.graph = fx.Graph(tracer_cls=PythonKeyTracer)
+        self.tracer.root = torch.nn.Module()
+        self.tracer.tensor_attrs = {}
+        self._proxy_mode = proxy_mode(self.tracer, decompositions)
+        self._decompositions = decompositions
+        self._functional_mode = Watching(self.tracer)
+        self._inputs: list[fx.Node] = []
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self.tracer.graph
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While it is open, ATen calls on functional tensors of this trace are recorded."""
+        with ExitStack() as stack:
+            stack.enter_context(_saved_tensor_hooks_off())
+            stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
+            stack.enter_context(self.fake_mode)
+            if self.fake_mode.shape_env is not None:
+                stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(decomposing(self._decompositions))
+            stack.enter_context(self._proxy_mode)
+            stack.enter_context(disable_autocast_cache())
+            stack.enter_context(self._functional_mode)
+            stack.enter_context(self._functional_mode.random_state_kept())
+            yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside a recording: calls go to the fake tensors and are not recorded."""
+        with disable_functional_mode(), disable_proxy_modes_tracing():
+            yield
+
+    def add_input(self, name: str, value: Value) -> Value:
+        """A new placeholder that stands for `value`, a fake tensor or a symbolic integer."""
+        proxy = self.tracer.create_proxy("placeholder", name, (), {})
+        self._inputs.append(proxy.node)
+        with self.paused():
+            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+        proxy.node.meta["val"] = value
+        return value
+
+    def wrap(self, value: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+        """`value` as a functional leaf of this trace."""
+        wrapped = FunctionalTensor.to_functional(value)
+        return wrapped.requires_grad_(True) if requires_grad else wrapped
+
+    def as_non_leaf(self, leaf: torch.Tensor) -> torch.Tensor:
+        """A tensor equal to `leaf`, in its layout, that autograd lets the program write in place."""
+        with torch.enable_grad():
+            copy: torch.Tensor = _NonLeaf.apply(leaf)  # type: ignore[no-untyped-call]
+        return copy
+
+    def take(self, argument: torch.Tensor) -> None:
+        """From here on, `argument` is known to be what the program is given."""
+        self._functional_mode.take(argument)
+
+    def noting_offsets(self) -> OffsetsRead:
+        """While it is entered, it is noted where the program itself asks where an input begins."""
+        return OffsetsRead(self._functional_mode.note_offset, self._functional_mode.refuse_storage)
+
+    def divisors_of(self, argument: torch.Tensor) -> frozenset[int]:
+        """What the program has relied on so far of where an input begins (`ir/graph/storage_offsets.py`)."""
+        return frozenset(self._functional_mode.divisors[argument.untyped_storage()._cdata])
+
+    def own(self, value: torch.Tensor, owner: object) -> None:
+        """From here on, writes through `value` and its views are counted for `owner`."""
+        self._functional_mode.own(value, owner)
+
+    def owner_of(self, value: torch.Tensor) -> object | None:
+        """Whose memory a tensor is a view of, among those that are owned."""
+        return self._functional_mode.owner_of(value)
+
+    def writes_by(self, owner: object) -> int:
+        """How many calls wrote through what `owner` owns."""
+        return self._functional_mode.writes[owner]
+
+    def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
+        """The calls that changed the shape or strides of this very tensor in place."""
+        return self._functional_mode.restrides_of(value)
+
+    def fake_of(self, value: torch.Tensor) -> torch.Tensor:
+        """The fake tensor under a functional one, every pending write applied."""
+        if not isinstance(value, FunctionalTensor):
+            return value
+        torch._sync(value)
+        inner: torch.Tensor = torch._from_functional_tensor(value.elem)
+        return inner
+
+    def node_of(self, value: torch.Tensor | Symbolic) -> fx.Node:
+        """The node that computes `value`.
+
+        Raises: Unsupported for a tensor that this trace did not make (a captured real tensor).
+        """
+        if isinstance(value, SYMBOLIC):
+            return get_proxy_slot(value, self.tracer).force().node
+        fake = self.fake_of(value)
+        found = get_proxy_slot(fake, self.tracer, None, lambda slot: slot.proxy.node)
+        if found is None:
+            constant = self.tracer.create_arg(fake)
+            if not isinstance(constant, fx.Node):
+                raise Unsupported(f"the program returns a tensor that no call of it made: {fake}")
+            constant.meta.setdefault("val", fake)
+            return constant
+        return found
+
+    def known_node_of(self, value: torch.Tensor) -> fx.Node | None:
+        """The node that computes `value`; None for a tensor that this trace did not make."""
+        return get_proxy_slot(self.fake_of(value), self.tracer, None, lambda slot: slot.proxy.node)
+
+    def mark_refusals(self) -> None:
+        """Has the calls of the program that eager may refuse made even where nobody reads what they give. What is
+        recorded later is a compiler's own, and may be dropped."""
+        for node in self.graph.nodes:
+            if may_refuse(node):
+                node.meta[MAY_REFUSE] = True
+
+    def finish(self, outputs: Sequence[fx.Node | int | None]) -> fx.GraphModule:
+        """Closes the recording: a graph module whose placeholders come first and which returns `outputs`."""
+        graph = self.graph
+        calls = [node for node in graph.nodes if node.op != "placeholder"]
+        for node in self._inputs if calls else ():
+            calls[0].prepend(node)
+        graph.output(list(outputs))
+        _keep_checks(graph)
+        eliminate_dead_nodes(graph)
+        for node in graph.nodes:
+            if _has_made_up_size(node):
+                raise Unsupported(f"the size of what {node.target} gives is its data's, and this torch makes one up")
+        return module_of(self.tracer.root, graph)
+
+
+def module_of(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """A graph as a module that holds what `root` does. Its Python text, which most are never asked for and which takes
+    longer to write than a cheapest cut to find, is written when it is first called or read."""
+    return _LazyGraphModule(root, graph, class_name="Program")
+
+
+def with_text(module: fx.GraphModule) -> fx.GraphModule:
+    """The module, its Python text written: for somebody else, who may take its `forward` and keep it. Until then that
+    is a detour by the module's own call, of 2 us."""
+    _LazyGraphModule.force_recompile(module)
+    return module
+
+
+class _Tracer(PythonKeyTracer):
+    """Names arithmetic on sizes apart, so that a program's tensors have the same names whether its sizes are symbols
+    or numbers.
+    """
+
+    def create_node(
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any | None = None,
+    ) -> fx.Node:
+        if kind == "call_function" and name is None and isinstance(target, BuiltinFunctionType | FunctionType):
+            name = None if target is operator.getitem else f"size_{target.__name__}"
+        return super().create_node(kind, target, args, kwargs, name, type_expr)
+
+
+@contextmanager
+def _saved_tensor_hooks_off() -> Iterator[None]:
+    """The hooks of whoever calls are for what the call saves, not for what its recording does."""
+    taken: list[Any] = []
+    while (hooks := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        taken.append(hooks)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(taken):
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
+
+
+class _NonLeaf(torch.autograd.Function):
+    """The identity, whose result has memory of its own over the same recorded value."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
+        return FunctionalTensor.to_functional(inner)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        """The gradient as it is, undefined too: eager's would be, and is no zero."""
+        return gradient
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether running the node advances a random number generator."""
+    return isinstance(node.target, torch._ops.OpOverload) and _draws(node.target) and not _drops_nothing(node)
+
+
+@functools.cache
+def _draws(target: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
+def has_effect(node: fx.Node) -> bool:
+    """Whether a node must run even when nobody reads what it returns."""
+    if node.op in ("placeholder", "output") or IS_CHECK in node.meta:
+        return True
+    return is_effectful(node.target) and not (_is_plain(node.target) and _drops_nothing(node))
+
+
+def _has_made_up_size(node: fx.Node) -> bool:
+    """Whether a call whose result's size is found in its data has one that is a number: where torch has no rule for
+    fake tensors it runs the operator on zeros."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.dynamic_output_shape not in target.tags and target not in UNTAGGED:
+        return False
+    given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False)) | node.kwargs
+    if given.get("output_size") is not None or given.get("num_classes", -1) != -1:
+        return False
+    if target is torch.ops.aten.index.Tensor:
+        masks = (each for each in node.args[1] if isinstance(each, fx.Node))  # type: ignore[union-attr]
+        if not any(mask.meta["val"].dtype in (torch.bool, torch.uint8) for mask in masks):
+            return False
+    values = [v for v in pytree.tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+    return bool(values) and not any(isinstance(size, torch.SymInt) for size in values[0].shape)
+
+
+def _is_plain(target: object) -> bool:
+    """Whether an operator has no effect but to draw."""
+    return isinstance(target, torch._ops.OpOverload) and _draws(target) and not target._schema.is_mutable
+
+
+def _drops_nothing(node: fx.Node) -> bool:
+    """Whether a call of attention has no dropout, so that it draws nothing although its operator may."""
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given == 0)
+    return False
+
+
+def is_effectful(target: object) -> bool:
+    """Whether a call must run even if nothing uses its result, and in the order of the program: it writes, it draws
+    random numbers, it returns nothing (so it is there to raise), or it is registered as one with an effect."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return isinstance(target, torch._ops.HigherOrderOperator)
+    return _tells_effect(target) or has_registered_effect(target)
+
+
+@functools.cache
+def _tells_effect(target: torch._ops.OpOverload) -> bool:
+    return target._schema.is_mutable or _draws(target) or not target._schema.returns
+
+
+def _keep_checks(graph: fx.Graph) -> None:
+    """Makes checks of the calls that eager may refuse and that lead to no output."""
+    live: set[fx.Node] = set()
+    for node in reversed(list(graph.nodes)):
+        is_read = any(user in live for user in node.users)
+        if not is_read and MAY_REFUSE in node.meta:
+            node.meta[IS_CHECK] = True
+        if is_read or has_effect(node):
+            live.add(node)
+
+
+def eliminate_dead_nodes(graph: fx.Graph) -> None:
+    """Removes every node that nothing reads and that has no effect."""
+    for node in reversed(list(graph.nodes)):
+        if not node.users and not has_effect(node):
+            graph.erase_node(node)
+
+
+def is_view(call: fx.Node) -> bool:
+    """Whether a call gives a view of its argument."""
+    return isinstance(call.target, torch._ops.OpOverload) and call.target.is_view
+
+
+def gives_memory_on(call: fx.Node) -> bool:
+    """Whether a call's result is its argument's memory: a view, or one that nothing is said of."""
+    return is_view(call) or call.target is torch.ops.aten._unsafe_view.default
+
+
+def producer(node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:
+    """The call behind a chain of `getitem`, and the indices taken."""
+    path: list[int] = []
+    while node.op == "call_function" and node.target is operator.getitem:
+        node, index = node.args  # type: ignore[assignment]
+        path.append(index)  # type: ignore[arg-type]
+    return node, tuple(reversed(path))

@@ -1,0 +1,552 @@
+"""Functionalization that notes what it makes invisible, and refuses the writes that eager refuses.
+
+Which writes to overlapping memory an operator refuses is known to its kernel alone. So a write whose target overlaps
+itself or another argument is tried once on real tensors that lie alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler.errors import Unsupported
+from compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
+from compiler.ir.tensors import fake_strides, mutating_operators
+from compiler.ir.tensors.mutating_operators import inner_of, written_by
+from compiler.ir.tensors.refusals import refuse_call
+from compiler.ir.tensors.shared_bytes import share_a_byte
+from compiler.ir.tensors.strides import (
+    extent,
+    has_symbols,
+    hint,
+    hints,
+    is_known,
+    may_overlap,
+    order,
+    overlaps_itself,
+    placed,
+)
+from compiler.torch_compat import has_registered_effect
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+"""An operator with its positional and its keyword arguments."""
+
+LAUNCHES = "assay_triton"
+"""The namespace of operators that launch Triton kernels of the user's (`capture/user_code/triton_kernels.py`)."""
+
+REPLACES = (torch.ops.aten.set_,)
+"""Calls that give a tensor other memory: one of an input is refused when storages are compared, and never replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restrided:
+    """One call that changed the shape or strides of a tensor in place, which makes its version grow by one."""
+
+    target: torch._ops.OpOverload
+    arguments: tuple[object, ...]
+
+
+def _restrided(call: Call) -> Restrided:
+    """The call, to be made again on the caller's tensor, by numbers alone."""
+    func, args, kwargs = call
+    if func is torch.ops.aten.resize_as_.default:
+        return Restrided(torch.ops.aten.resize_.default, (list(args[1].shape), *args[2:], *kwargs.values()))
+    return Restrided(func, (*args[1:], *kwargs.values()))
+
+
+class Tensors(dict[int, torch.Tensor]):
+    """A set of tensors by identity, which keeps them alive, so that no other one is taken for one of them."""
+
+    def add(self, value: torch.Tensor) -> None:
+        self[id(value)] = value
+
+
+UNCHECKED = (torch.ops.aten._softmax.default,)
+"""Operators over a dimension that nothing looks at before they run, not even their fakes."""
+
+
+def _has_dimension(value: torch.Tensor, dim: int) -> bool:
+    rank = max(value.dim(), 1)
+    return -rank <= dim < rank
+
+
+def _is_bare_zero(value: object) -> bool:
+    """Whether a value is one of autograd's zeros without elements, in no recording's own wrapping."""
+    return type(value) is torch.Tensor and value._is_zerotensor()
+
+
+def _has_bare_zero(argument: object) -> bool:
+    return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
+
+
+def _is_functional(value: object) -> bool:
+    return isinstance(value, FunctionalTensor)
+
+
+class Watching(FunctionalTensorMode):
+    """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
+
+    `tracer` is what it records into, `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
+    the writes through it and its views are counted for that owner. `divisors` says, by the storages of inputs, what
+    the program relies on of where they begin (`ir/graph/storage_offsets.py`).
+    """
+
+    supports_higher_order_operators = True  # which are refused, by name
+
+    def __init__(self, tracer: PythonKeyTracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+        self.inputs: list[torch.Tensor] = []
+        self.writes: Counter[object] = Counter()
+        self.divisors: dict[int, set[int]] = {}
+        self._restrided: dict[int, list[Restrided]] = {}
+        self._owners: dict[int, object] = {}
+        self._followed = Tensors()
+        self._detached = Tensors()
+        self._expanded = Tensors()
+        self._relaid = Tensors()
+        self._as_eager: dict[int, torch.Tensor] = {}
+        self._random_state = _random_state()
+
+    def take(self, argument: torch.Tensor) -> None:
+        """From here on, `argument` is known to be what the program is given."""
+        self.inputs.append(argument)
+        self.divisors.setdefault(argument.untyped_storage()._cdata, set())
+
+    def note_offset(self, value: torch.Tensor, divisor: int = EXACTLY) -> None:
+        """The program relies on where a tensor begins, which matters if its memory is an input's."""
+        if value.layout is torch.strided and (known := self.divisors.get(value.untyped_storage()._cdata)) is not None:
+            known.add(divisor)
+
+    def refuse_storage(self, value: torch.Tensor) -> None:
+        """Raises: Unsupported for the storage of an input, of which a recording does not know the size."""
+        if value.layout is torch.strided and value.untyped_storage()._cdata in self.divisors:
+            raise Unsupported("the program asks for the storage of an input")
+
+    def own(self, value: torch.Tensor, owner: object) -> None:
+        self._owners[id(value)] = owner
+        self._followed.add(value)
+
+    def owner_of(self, value: object) -> object | None:
+        return self._owners.get(id(value))
+
+    def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
+        """The calls that changed the shape or strides of this very tensor in place."""
+        return tuple(self._restrided.get(id(value), ()))
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            raise Unsupported(
+                f"the program calls {func._name}, a higher-order operator, whose functions no graph holds"
+            )
+        if any(map(_has_bare_zero, args)):
+            args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
+        call = (func, args, kwargs or {})
+        if "resize_storage" in getattr(func, "__name__", ""):
+            raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
+        if not isinstance(func, torch._ops.OpOverload):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
+            self._check(call)
+        refuse_call(*call)
+        if (divisor := divisor_of(*call)) is not None:
+            self.note_offset(args[0], divisor)
+        if has_registered_effect(func):
+            return self._as_it_is(call)
+        if not func._schema.is_mutable:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+            if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
+                result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
+            if func.is_view:
+                self._follow(args[0], result, call)
+            if func in fake_strides.WRONG:
+                result = fake_strides.with_strides(func, args, result, self.tracer, self)
+            as_run = fake_strides.as_run
+            return result if func.is_view else as_run(func, args, call[2], result, self.tracer, self)
+        seen = mutating_operators.seen_before(*call, self.inputs, self.tracer.graph)
+        shape = args[0].shape if func is torch.ops.aten.resize_.default else None
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
+            self._note_write(call)
+        if seen is not None:
+            mutating_operators.correct(seen, self.tracer.graph)
+        check_order(*call)  # which may record views of what was written
+        return result
+
+    def _wrapped(self, value: torch.Tensor) -> torch.Tensor:
+        """A functional tensor over a recorded one."""
+        with self:
+            return FunctionalTensor.to_functional(value)
+
+    def _as_it_is(self, call: Call) -> object:
+        """Records a call with an effect beside its result on plain tensors; the graph keeps their order."""
+        func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
+        return pytree.tree_map_only(torch.Tensor, self._wrapped, func(*args, **kwargs))
+
+    def _own_zero(self, value: torch.Tensor) -> torch.Tensor:
+        """A zero of this recording in the place of one that autograd has made behind its back."""
+        if not _is_bare_zero(value):
+            return value
+        func, layout = torch.ops.aten._efficientzerotensor.default, {"dtype": value.dtype, "device": value.device}
+        return super().__torch_dispatch__(func, (), (list(value.shape),), layout)  # type: ignore[no-any-return]
+
+    def _check(self, call: Call) -> None:
+        """Raises: Unsupported where the call would be recorded as another than eager's; eager's error where eager
+        refuses the memory of its arguments.
+        """
+        func, args, _ = call
+        if func in UNCHECKED and not _has_dimension(*args[:2]):
+            raise Unsupported(f"the program asks {func} for a dimension that there is not")
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._check_random_state()
+        if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
+            self._check_relaid(call)
+        if func._schema.is_mutable:
+            check_dtype(*call)
+            check_memory(*call)
+            self._check_expanded(call)
+        elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
+            check_layout(func, args[0])
+        elif func in OF_OTHER_ELEMENTS and is_relaid(args[0]):
+            func(_meta_of(args[0]), *args[1:])
+        elif func is torch.ops.aten.as_strided.default:
+            check_extent(args[0], args[1], args[2], args[3] if len(args) > 3 else None)
+
+    def _check_random_state(self) -> None:
+        """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call.
+
+        A recorded draw takes no number. So that a program which sets the state that it had earlier is seen to, as a
+        checkpoint's backward does, the state is another after each draw.
+        """
+        if _random_state() != self._random_state:
+            raise Unsupported("the program draws after it set the state of the random number generator")
+        self._random_state = _state_of_its_own()
+
+    @contextmanager
+    def random_state_kept(self) -> Iterator[None]:
+        """Afterwards the random state is what it was before. Raises: Unsupported where the program has set it."""
+        with _disable_current_modes():
+            before = torch.get_rng_state()
+        self._random_state = _state_of_its_own()
+        try:
+            yield
+            if _random_state() != self._random_state:
+                raise Unsupported("the program sets the state of the random number generator")
+        finally:
+            with _disable_current_modes():
+                torch.set_rng_state(before)
+
+    def _note_write(self, call: Call) -> None:
+        func, args, _ = call
+        if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
+            self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
+            self._followed.add(args[0])
+        for value in written_by(*call):
+            if id(value) in self._detached:
+                raise Unsupported(
+                    f"the program writes an input that overlaps others through a detached view, by {func}"
+                )
+            if id(value) in self._owners:
+                self.writes[self._owners[id(value)]] += 1
+            if is_relaid(value) and id(value) not in self._relaid:
+                self._relaid.add(value)
+                self._as_eager[id(value)] = _meta_of(value)
+
+    def _follow(self, source: object, result: object, call: Call) -> None:
+        """Carries what is known of a tensor over to a view of it. Of views that leave elements out between windows
+        functionalization knows no inverse either.
+        """
+        func = call[0]
+        places = self._view_as_eager(source, call)
+        for place, made in enumerate(result if isinstance(result, (list, tuple)) else (result,)):
+            if id(source) in self._owners:
+                self.own(made, self._owners[id(source)])
+                if func is torch.ops.aten.detach.default or id(source) in self._detached:
+                    self._detached.add(made)
+            if places:
+                self._relaid.add(made)
+                self._as_eager[id(made)] = places[place]
+            if func in IRREVERSIBLE or id(source) in self._expanded or overlaps_itself(made):
+                self._expanded.add(made)
+
+    def _view_as_eager(self, source: object, call: Call) -> Sequence[torch.Tensor]:
+        """How eager's results of a view lie, for a view of what lies otherwise than eager's; else none.
+
+        Raises: Unsupported where eager could take no such view, and so made a copy.
+        """
+        if id(source) not in self._relaid:
+            return ()
+        func, args, kwargs = call
+        given, named = pytree.tree_map_only(torch.SymInt, hint, (args[1:], kwargs))
+        with _disable_current_modes():
+            try:
+                found = func(self._as_eager[id(source)], *given, **named)
+            except (RuntimeError, ValueError) as error:
+                raise Unsupported(f"the program copies, by {func}, a part of what was written in place") from error
+        return found if isinstance(found, list | tuple) else (found,)
+
+    def _check_relaid(self, call: Call) -> None:
+        """Raises: Unsupported where a call asks how tensors lie that were written in place, and views of them: what is
+        recorded in their place was made anew, and lies otherwise.
+        """
+        func, args, kwargs = call
+        tensors = Tensors()
+        for value in pytree.arg_tree_leaves(*args, **kwargs):
+            if isinstance(value, torch.Tensor):
+                tensors.add(value)
+        if not self._relaid.keys() & tensors.keys():
+            return
+        storages = [value.untyped_storage()._cdata for value in tensors.values()]
+        if func in ASKS_LAYOUT or (func.namespace == "aten" and len(set(storages)) < len(storages)):
+            raise Unsupported(f"the program calls {func}, which asks how a tensor lies that was written in place")
+
+    def _check_expanded(self, call: Call) -> None:
+        """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
+        allows: functionalization knows no inverse of such views.
+        """
+        func = call[0]
+        if self._expanded and torch.Tag.inplace_view not in func.tags:
+            if any(id(value) in self._expanded for value in written_by(*call)):
+                raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+_seeds = itertools.count()
+
+
+def _state_of_its_own() -> bytes:
+    """The random state, set to one that no other moment of a recording has."""
+    with _disable_current_modes():
+        torch.default_generator.manual_seed(next(_seeds))
+    return _random_state()
+
+
+def _random_state() -> bytes:
+    with _disable_current_modes():
+        return torch.get_rng_state().numpy().tobytes()
+
+
+def _is_composite(func: torch._ops.OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+IRREVERSIBLE = (torch.ops.aten.unfold.default, torch.ops.aten.expand.default)
+"""Views whose inverse in functionalization is a sum, or loses what lies between windows."""
+KEEP_LAYOUT = frozenset(
+    {
+        torch.ops.aten.select_scatter.default,
+        torch.ops.aten.slice_scatter.default,
+        torch.ops.aten.diagonal_scatter.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
+"""Operators whose result has the strides and the offset of their argument, gaps and all."""
+OF_OTHER_ELEMENTS = (torch.ops.aten.view_as_complex.default, torch.ops.aten.view.dtype)
+"""Views of several elements as one, which eager refuses where these do not lie at multiples of their number."""
+ASKS_LAYOUT = KEEP_LAYOUT | {torch.ops.aten.as_strided.default}
+
+
+def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
+    """Raises: Unsupported where a result would not lie as eager's does: what was written in place is recorded as made
+    anew, densely; and the dropout of an empty tensor is that very tensor.
+    """
+    if func not in KEEP_LAYOUT:
+        if value.numel() == 0:
+            raise Unsupported(f"the program calls {func} on an empty tensor, which returns it")
+        return
+    recorded = torch._from_functional_tensor(value.elem) if isinstance(value, FunctionalTensor) else value
+    if recorded.stride() != value.stride() or not value.is_contiguous() or value.storage_offset() != 0:
+        raise Unsupported(f"the program calls {func}, which keeps the strides and the offset of what it is called on")
+
+
+RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+
+
+def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Copies what was written to where the tensor lies, where it is recorded in another order of dimensions than it
+    has: what follows from it would lie otherwise than in eager. Raises: Unsupported where that takes no copy, as for a
+    view.
+    """
+    written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
+    for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
+        if _lies(inner_of(value)) != _lies(value) and func not in RESIZES:
+            _relay(value)
+        if _lies(inner_of(value)) != _lies(value):
+            raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
+
+
+def _relay(value: FunctionalTensor) -> None:
+    """Puts a copy that lies as the tensor does in the place of what was recorded for it."""
+    recorded = inner_of(value)
+    place = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    torch._functionalize_replace(value.elem, torch.ops.aten.copy.default(place, recorded))
+    torch._functionalize_commit_update(value.elem)
+    torch._functionalize_sync(value.elem)
+
+
+def _lies(value: torch.Tensor) -> tuple[object, ...]:
+    """What the strides of a result computed of a tensor follow from: its order, and the strides that step nowhere."""
+    if not all(map(is_known, value.shape)) or value.numel() == 0:
+        return value.stride()
+    singles = [hint(step) for size, step in zip(value.shape, value.stride(), strict=True) if hint(size) == 1]
+    return order(value), singles
+
+
+def is_relaid(value: torch.Tensor) -> bool:
+    """Whether a tensor is recorded with other strides, or another offset, than it has."""
+    if not isinstance(value, FunctionalTensor):
+        return False
+    recorded = torch._from_functional_tensor(value.elem)
+    return (recorded.stride(), recorded.storage_offset()) != (value.stride(), value.storage_offset())
+
+
+def _meta_of(value: torch.Tensor) -> torch.Tensor:
+    """A tensor without elements that lies as eager's does."""
+    with _disable_current_modes():
+        sizes, strides, offset = hints(value.shape), hints(value.stride()), hint(value.storage_offset())
+        memory = torch.empty(max(offset + extent(sizes, strides), 0), dtype=value.dtype, device="meta")
+        return memory.as_strided(sizes, strides, offset)
+
+
+def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:
+    """Raises: Unsupported for a view by as_strided that may leave the tensor: it counts from the beginning of the
+    storage, and what is recorded in the tensor's place has no memory but its own.
+    """
+    is_dense = value.numel() == 0 or extent(hints(value.shape), hints(value.stride())) == value.numel()
+    is_whole = is_dense and hint(value.storage_offset()) == 0
+    end = (offset or 0) + extent(hints(size), hints(stride))
+    if not is_whole or (0 not in hints(size) and end > value.numel()):
+        raise Unsupported(
+            "the program takes a view by as_strided that may leave the tensor for the rest of its storage"
+        )
+
+
+def check_dtype(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Looks at writes by operators that compute in a wider kind of numbers than the written tensor holds.
+
+    Raises: what eager raises if it refuses to cast the result: recorded, the write is a copy, which casts anything.
+    """
+    if func is torch.ops.aten.complex.out:  # which knows one dtype for each of its arguments
+        refuse_as_eager(func, args, kwargs)
+    if torch.Tag.pointwise not in func.tags:
+        return
+    others = [_kind(value) for value in pytree.arg_tree_leaves(*args, **kwargs)]
+    kinds = [_kind(target) for target in written_by(func, args, kwargs)]
+    if any(kind < max(others) for kind in kinds):
+        refuse_as_eager(func, args, kwargs)
+    elif func.namespace == "aten" and any(kind < _REAL for kind in kinds):  # which may compute in reals all the same
+        _refuse_cast(func, args, kwargs)
+
+
+def _refuse_cast(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises: what eager raises if it refuses to cast the result, on one element of each argument's dtype and rank."""
+    with _disable_current_modes(), torch.random.fork_rng(devices=[]):
+        one_args, one_kwargs = pytree.tree_map_only(torch.Tensor, _one_element, (args, kwargs))
+        try:
+            func(*one_args, **one_kwargs)
+        except RuntimeError as error:
+            if "can't be cast to the desired output type" in str(error):
+                raise
+
+
+def _one_element(value: torch.Tensor) -> torch.Tensor:
+    return torch.ones((1,) * value.dim(), dtype=value.dtype, device=value.device)
+
+
+_REAL = 2
+"""The kind of floating numbers."""
+
+
+def _kind(value: object) -> int:
+    """Bools, integers, reals and complex numbers, from 0 on; what is no number is nothing."""
+    if isinstance(value, torch.Tensor):
+        dtype = value.dtype
+        return 3 if dtype.is_complex else _REAL if dtype.is_floating_point else int(dtype is not torch.bool)
+    kinds = ((bool, 0), ((int, torch.SymInt), 1), ((float, torch.SymFloat), _REAL), (complex, 3))
+    return next((kind for types, kind in kinds if isinstance(value, types)), -1)
+
+
+def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Looks at writes whose target may overlap itself or another argument.
+
+    Raises: what eager raises if the operator refuses such memory; Unsupported for a write to memory that overlaps
+    itself, of which functionalization knows no inverse.
+    """
+    others = [v for v in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(v, torch.Tensor)]
+    targets = list(written_by(func, args, kwargs))
+    if func.namespace not in ("aten", "prims") and any(_is_of_another_kind(target) for target in targets):
+        raise Unsupported(f"the program calls {func}, which writes a view of another dtype than its base's")
+    is_self_overlapping = any(overlaps_itself(target) for target in targets)
+    storages = {id(target): target.untyped_storage()._cdata for target in targets}
+    is_shared = any(
+        other.untyped_storage()._cdata in storages.values() for other in others if id(other) not in storages
+    )
+    is_tried = is_self_overlapping or is_shared or len(set(storages.values())) < len(storages)
+    if is_tried and func.namespace != LAUNCHES:  # a launch refuses nothing, and writes wherever its numbers say
+        refuse_as_eager(func, args, kwargs)
+    pairs = [(target, other) for target in targets for other in others if other is not target]
+    if is_shared and any(_overlap(*pair) and placed(pair[0]) != placed(pair[1]) for pair in pairs):
+        raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    if is_random and not all(target.is_contiguous() and target._base is None for target in targets):
+        raise Unsupported(f"the program fills a view, or memory in another order, by {func}, which draws in its order")
+    if is_self_overlapping and torch.Tag.inplace_view not in func.tags:
+        raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors share memory; with symbolic sizes, whether their spans meet."""
+    if has_symbols(one) or has_symbols(other):
+        return may_overlap(one, other)
+    return may_overlap(one, other) and share_a_byte(one, other)
+
+
+def _is_of_another_kind(value: torch.Tensor) -> bool:
+    base = value._base
+    return base is not None and (base.dtype, base.is_conj(), base.is_neg()) != (
+        value.dtype,
+        value.is_conj(),
+        value.is_neg(),
+    )
+
+
+def refuse_as_eager(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises: what eager raises if the operator refuses the dtypes of its arguments, or how their memory overlaps."""
+    with _disable_current_modes(), torch.random.fork_rng(devices=[]):
+        memory: dict[int, torch.Tensor] = {}
+        real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda v: _laid_alike(v, memory), (args, kwargs))
+        try:
+            func(*real_args, **real_kwargs)
+        except RuntimeError as error:
+            if str(error).startswith(("unsupported operation", "result type", "Expected object of scalar type")):
+                raise
+
+
+def _laid_alike(value: torch.Tensor, memory: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A real tensor of zeros with the layout of `value`, over one piece of memory for each storage."""
+    storage = value.untyped_storage()
+    sizes, strides, offset = hints(value.shape), hints(value.stride()), hint(value.storage_offset())
+    if storage._cdata not in memory:
+        memory[storage._cdata] = torch.zeros(0, dtype=torch.uint8, device=value.device)
+    needed = hint(offset + extent(sizes, strides)) * value.element_size()
+    real = memory[storage._cdata].untyped_storage()
+    if real.nbytes() < needed:
+        real.resize_(needed)
+        memory[storage._cdata].set_(real, 0, (real.nbytes(),), (1,)).zero_()
+    return torch.empty(0, dtype=value.dtype, device=value.device).set_(real, offset, sizes, strides)

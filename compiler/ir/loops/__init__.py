@@ -1,0 +1,1 @@
+"""The loop IR: kernels, indices and expressions, with text, rules and rewrites."""

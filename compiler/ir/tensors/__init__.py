@@ -1,0 +1,1 @@
+"""Facts about tensors: strides, overlap, devices, writes, and what eager refuses."""

@@ -1,0 +1,78 @@
+"""Which calls eager may refuse for what only a run knows: elements of tensors, and Python numbers that change.
+
+    gather(x, 0, index)              an index may be out of range
+    full([2, 3], number, int32)      the number may not fit
+
+Nobody may read what such a call gives. It is made all the same, since eager raises there.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+
+from compiler.ir.tensors.strides import SYMBOLIC
+
+MAY_REFUSE = "may_refuse"
+"""Marks, in the metadata of a call of the program, that eager may refuse it for what only a run knows."""
+IS_CHECK = "is_check"
+"""Marks such a call that nobody reads: it is made for what it may refuse."""
+
+OF_ELEMENTS = frozenset(
+    name
+    for names in (
+        "gather scatter scatter_add scatter_reduce take put index index_select index_put _unsafe_index_put",
+        "index_add index_copy index_fill index_reduce masked_scatter embedding _embedding_bag",
+        "_embedding_bag_forward_only nll_loss_forward nll_loss2d_forward binary_cross_entropy",
+        "multi_margin_loss multilabel_margin_loss_forward max_unpool2d max_unpool3d histc lu_unpack",
+        "linalg_lu_solve segment_reduce",
+    )
+    for name in names.split()
+)
+"""Operators whose kernels look at elements and may refuse them."""
+DIVISIONS = frozenset("div floor_divide remainder fmod".split())
+"""Those that refuse a zero among integer divisors."""
+NUMBERS = ("number", "float")
+
+
+def may_refuse(node: fx.Node) -> bool:
+    """Whether eager may refuse a call for what was not known when it was recorded."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    name = target._schema.name.removeprefix("aten::")
+    if name in OF_ELEMENTS or (name in DIVISIONS and _divides_integers(node)):
+        return True
+    return any(_may_not_fit(_value(argument)) for argument in _numbers_of(node, target))
+
+
+def _may_not_fit(number: object) -> bool:
+    return isinstance(number, SYMBOLIC) or (isinstance(number, float) and not math.isfinite(number))
+
+
+def _divides_integers(node: fx.Node) -> bool:
+    values = [_value(argument) for argument in node.args[:2]]
+    return all(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values)
+
+
+def _numbers_of(node: fx.Node, target: torch._ops.OpOverload) -> Iterator[object]:
+    """The arguments of a call that are Python numbers and no sizes."""
+    for at, name in _places_of(target):
+        if at < len(node.args):
+            yield node.args[at]
+        elif name in node.kwargs:
+            yield node.kwargs[name]
+
+
+@functools.cache
+def _places_of(target: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    arguments = enumerate(target._schema.arguments)
+    return tuple((at, a.name) for at, a in arguments if str(a.real_type).removeprefix("Optional[").startswith(NUMBERS))
+
+
+def _value(argument: object) -> object:
+    return argument.meta.get("val") if isinstance(argument, fx.Node) else argument

@@ -1,0 +1,1 @@
+"""Kernels that are written by hand, and called by generated code."""

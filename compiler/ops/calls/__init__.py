@@ -1,0 +1,1 @@
+"""Operators that are calls, to ATen or to kernels of our own."""

@@ -1,0 +1,1 @@
+"""Operators whose elements come from other places: views, indexing, lookups, scatters, windows."""

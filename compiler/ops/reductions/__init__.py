@@ -1,0 +1,1 @@
+"""Operators over rows: reductions, scans, sorting, softmax and norms."""

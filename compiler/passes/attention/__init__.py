@@ -1,0 +1,1 @@
+"""Passes that give attention to one kernel."""

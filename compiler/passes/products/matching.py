@@ -1,0 +1,27 @@
+"""Matrix products as passes find them: `mm`, `addmm` and `bmm`."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from compiler.ir.tensors.strides import hint, is_known
+
+
+def operands_of_product(node: fx.Node) -> tuple[fx.Node | None, fx.Node, fx.Node]:
+    """Bias, rows and columns of a call of `mm`, `addmm` or `bmm`."""
+    bias, x, w = node.args if node.target is torch.ops.aten.addmm.default else (None, *node.args)
+    return bias, x, w  # type: ignore[return-value]
+
+
+def is_float32_on_cpu(node: fx.Node) -> bool:
+    """Whether such a product is one of float32 on the CPU, of nothing but its operands: no factors, and of a bias one
+    number a column, not one for all."""
+    bias, x, w = operands_of_product(node)
+    left, columns = x.meta["val"], w.meta["val"].shape[-1]
+    if node.kwargs or left.device.type != "cpu" or left.dtype is not torch.float32:
+        return False
+    if bias is None:
+        return True
+    row = bias.meta["val"]
+    return row.dim() == 1 and is_known(columns) and hint(row.shape[0]) == hint(columns)

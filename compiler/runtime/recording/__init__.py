@@ -1,0 +1,1 @@
+"""CUDA graphs: recordings of what a graph launches, and their replay."""

@@ -1,0 +1,1 @@
+"""From generated text to callables: compilers, the cache, loading, launching."""

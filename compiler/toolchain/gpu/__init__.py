@@ -1,0 +1,1 @@
+"""Triton kernels: building, tuning, loading and launching them."""
