@@ -31,6 +31,7 @@ from harness.run import made_call
 
 Record = dict[str, Any]
 NAMES = re.compile(r"\bcompiler[\w./]*")
+CHECKOUT = str(Path(__file__).parents[1])
 COUNTS = ("compiles", "nodes", "nodes_generated", "kernels", "eager_graphs", "fallbacks")
 
 
@@ -64,8 +65,8 @@ def _states(folder: Path) -> dict[str, str]:
 
 
 def digest(text: str) -> str:
-    """What a state is told by; names of the compiler's modules do not count."""
-    return hashlib.sha256(NAMES.sub("compiler", text).encode()).hexdigest()[:20]
+    """What a state is told by; names of the compiler's modules and the place of the checkout do not count."""
+    return hashlib.sha256(NAMES.sub("compiler", text.replace(CHECKOUT, "")).encode()).hexdigest()[:20]
 
 
 def records(names: Sequence[str], text: str, one_in: int) -> Iterator[tuple[str, Record]]:

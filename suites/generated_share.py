@@ -26,6 +26,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from compiler.assembly.compilers import Compilers
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.inputs import Call, fake_leaf
 from compiler.ir.graph.roles import GraphCall, Program, UserInput
@@ -34,7 +35,7 @@ from compiler.journal import Journal
 from compiler.ops import lower
 from compiler.options import Options
 from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import Compilers, build, compile
+from compiler.pipeline import build, compile
 
 if "expecttest" not in sys.modules:  # torch's test modules take a base class from it that nothing here runs
     sys.modules["expecttest"] = types.ModuleType("expecttest")

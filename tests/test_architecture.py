@@ -56,7 +56,7 @@ COMPILER: dict[str, tuple[str, ...]] = {
     "passes": ("ir", "ops"),
 }
 """The rooms of the compiler, and which others each of them imports. The stages meet in `ir` alone; the operators'
-records call `kernels` and `runtime`. `pipeline.py` and the front doors in `entry` see all of them."""
+records call `kernels` and `runtime`. `assembly`, `pipeline.py` above it and the front doors in `entry` see all."""
 BARE = ("compiler.ir", "compiler.errors", "compiler.torch_compat")
 """What `ir` may import."""
 

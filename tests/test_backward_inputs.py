@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
-from compiler import pipeline
+from compiler.assembly import halves
 from compiler.entry.aot import aot_function, aot_module_simplified
 from compiler.entry.dynamo import compile_fx, compile_fx_inner
 from compiler.errors import AssayError
@@ -155,8 +155,8 @@ def test_backward_takes_whatever_hooks_unpack_as_eager_does(kind: str) -> None:
 def test_backward_of_plain_tangents_is_not_run_operator_by_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks let ordinary calls through; hostile ones show that the test would notice."""
     ran: list[str] = []
-    by_operators = pipeline.by_operators
-    monkeypatch.setattr(pipeline, "by_operators", lambda program: ran.append("made") or by_operators(program))
+    by_operators = halves.by_operators
+    monkeypatch.setattr(halves, "by_operators", lambda program: ran.append("made") or by_operators(program))
     torch._dynamo.reset()
     compiled = torch.compile(FUNCTIONS["two results"], backend="assay", options={"warm": False})
     for make in (lambda t: t, HOSTILE["doubles"], HOSTILE["negated"], HOSTILE["transposed"], HOSTILE["subclass"]):

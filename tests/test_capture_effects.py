@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from compiler.assembly.compilers import Compilers
 from compiler.autograd.joint import differentiate
 from compiler.capture.decompositions.table import DECOMPOSITIONS
 from compiler.capture.functionalize import capture
@@ -32,7 +33,7 @@ from compiler.ir.graph.roles import (
 from compiler.journal import Journal
 from compiler.options import Options
 from compiler.passes import PASSES, Pass
-from compiler.pipeline import Compilers, compile
+from compiler.pipeline import compile
 from reference.eager import eager
 from reference.effects import effects
 from reference.evaluate import evaluate

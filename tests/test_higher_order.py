@@ -13,7 +13,8 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from compiler import journal, pipeline
+from compiler import journal
+from compiler.assembly import halves
 from compiler.entry.aot import aot_function
 from compiler.entry.dynamo import assay
 from compiler.errors import Unsupported
@@ -225,7 +226,7 @@ def test_what_eager_has_no_formula_for_is_eagers_error() -> None:
 
 
 def test_random_numbers_that_were_not_kept_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "kept_by", lambda forward: {})
+    monkeypatch.setattr(halves, "kept_by", lambda forward: {})
     compiled = torch.compile(lambda x: F.dropout(x.sin(), 0.5), backend=assay, dynamic=False)
     with pytest.raises(Unsupported, match="needs"):
         second(compiled, torch.ones(3, requires_grad=True))

@@ -361,6 +361,7 @@ def test_tiles_that_do_not_compile_are_left_out(
 def test_products_are_chosen_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by default, nor where results are to be eager's bits, nor on the CPU."""
     from compiler import pipeline
+    from compiler.toolchain import load
 
     asked = list[int]()
 
@@ -368,7 +369,7 @@ def test_products_are_chosen_where_that_is_asked_for(monkeypatch: pytest.MonkeyP
         asked.append(len(regions))
         return [None] * len(regions)
 
-    monkeypatch.setattr(pipeline, "choose_products", choose)
+    monkeypatch.setattr(load, "choose_products", choose)
     case = CASES["linear"]
     program = traced(case.function, *case.arguments(torch.bfloat16))
     for options in ({}, {"tune": True, "numerics": "exact"}, {"tune": True, "numerics": "cast"}, {"tune": True}):

@@ -19,6 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
+from compiler.assembly.compilers import Compilers
+from compiler.assembly.linking import specialized
 from compiler.autograd.partition import Split, default_split
 from compiler.capture.ambient import Ambient, in_forward_mode
 from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
@@ -44,7 +46,7 @@ from compiler.ir.graph.trace import with_text
 from compiler.ir.tensors.overlap import is_leaf
 from compiler.journal import Journal, count_eager
 from compiler.options import Options
-from compiler.pipeline import Compilers, compile, specialized
+from compiler.pipeline import compile
 from compiler.runtime.call import in_batch
 from compiler.torch_compat import Decompositions
 
@@ -194,7 +196,7 @@ def aot_module_simplified(
     compiled = Recompiled.of(
         call.leaves,
         compile(call, compilers, Journal.open(options)),
-        lambda: specialized(call, compilers, True, options),
+        lambda: specialized(compile, call, compilers, True, options),
     )
 
     def forward(*runtime_args: object) -> Any:

@@ -13,6 +13,9 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from compiler.assembly.compilers import Compilers
+from compiler.assembly.linking import specialized
+from compiler.assembly.targets import target_of
 from compiler.autograd.memory_budget import budget_split
 from compiler.autograd.offload import offloaded
 from compiler.autograd.partition import Split, default_split
@@ -45,10 +48,10 @@ from compiler.options import Options
 from compiler.passes import CHOICES, FUNCTIONAL, PASSES
 from compiler.passes.random.give_key import give_key
 from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import Compilers, LoadKernels, build, compile, specialized, target_of
+from compiler.pipeline import build, compile
 from compiler.runtime.recording.cuda_graphs import Recordable, give_up_recordings
 from compiler.toolchain import load
-from compiler.toolchain.load import load_kernels
+from compiler.toolchain.load import LoadKernels, load_kernels
 from compiler.toolchain.serialized_call import Linked
 from compiler.torch_compat import Decompositions, is_flag_guarded
 
@@ -99,7 +102,7 @@ def compile_fx(
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
     compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
     run = Recompiled.of(
-        call.leaves, compile(call, compilers, journal), lambda: specialized(call, compilers, True, options)
+        call.leaves, compile(call, compilers, journal), lambda: specialized(compile, call, compilers, True, options)
     )
     return _with_held(model_, _unboxed(run, spec))
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compiler.ir.loops.kernel import Kernel, Tiles
 from compiler.ir.loops.text import parse
 from compiler.journal import Journal
 from compiler.options import Options
-from compiler.schedule.products import Region
+from compiler.schedule.products import Choose, Region
 from compiler.toolchain import launch
 from compiler.toolchain.gpu import compiled_kernels
 from compiler.toolchain.gpu.compiled_kernels import Launched, Launcher
 from compiler.toolchain.launch import Loaded, load_cpp
+
+LoadKernels = Callable[[Sequence[Kernel], Options], Mapping[str, Callable[..., None]]]
+"""Kernels as callables by their names."""
 
 
 def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
@@ -29,6 +33,13 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
 
     rest = [kernel for kernel in kernels if kernel.device.type != "cuda"]
     return load_cpp(rest, options).beside(load_triton(on_gpu, options))
+
+
+def measured_choice(options: Options, journal: Journal) -> Choose | None:
+    """How products of matrices are chosen by measuring; None where the options ask for no measuring."""
+    if not options.tune or options.numerics == "exact":
+        return None
+    return functools.partial(choose_products, options=options, journal=journal)
 
 
 def choose_products(regions: Sequence[Region], options: Options, journal: Journal) -> Sequence[Tiles | None]:

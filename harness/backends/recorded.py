@@ -17,10 +17,10 @@ from torch.utils import _pytree as pytree
 from compiler.entry.dynamo import compile_fx
 from compiler.errors import Unsupported
 from compiler.fallback import give_back, nodes_of
+from compiler.ir.graph.roles import GraphCall
 from compiler.ir.tensors.strides import hints, is_known
 from compiler.journal import count_eager
 from compiler.options import Options
-from compiler.pipeline import GraphCall
 
 
 def assay_recorded(

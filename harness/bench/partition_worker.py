@@ -15,15 +15,18 @@ from typing import Any
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from compiler.assembly.compilers import Compilers
+from compiler.assembly.halves import halve
 from compiler.autograd.partition import Split
 from compiler.autograd.rematerialize import cheapest_split
+from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call, fake_leaf
 from compiler.ir.graph.roles import GraphCall, Program, Saved, UserInput
 from compiler.ir.graph.trace import RECOMPUTED
 from compiler.journal import Journal
 from compiler.options import Options
 from compiler.passes import CHOICES, PASSES
-from compiler.pipeline import Compilers, halves_of
+from compiler.pipeline import divide
 from harness.bench.partitioning import programs
 
 CUTS = 3
@@ -48,7 +51,7 @@ def row_of(function: Callable[..., Any], inputs: Sequence[Tensor], size: int) ->
 
     compilers = Compilers(_unbuilt, _unbuilt, _unbuilt, partition=timed, passes=(*PASSES, *CHOICES))
     call = Call(lambda args: [function(*args)], leaves, mode)
-    halves_of(call, compilers, Journal.open(Options.of(None, None)))
+    halve(capture(call, compilers.decompositions), call, compilers, Journal.open(Options.of(None, None)), divide)
     return found
 
 

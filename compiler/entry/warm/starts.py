@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from compiler import journal as journals
+from compiler.assembly.compilers import Compilers
+from compiler.assembly.halves import Halves, halve, higher_order, lazily, recorded_backward
+from compiler.assembly.linking import load_call, specialized
 from compiler.capture.ambient import Ambient
+from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call
 from compiler.codegen.call.convention import check_versions
 from compiler.entry.warm.fingerprint import fingerprint
@@ -25,16 +29,7 @@ from compiler.errors import Unkeyed, VerifyError
 from compiler.ir.graph.roles import GraphCall, Program
 from compiler.journal import Journal
 from compiler.options import Options
-from compiler.pipeline import (
-    Compilers,
-    Halves,
-    halves_of,
-    higher_order,
-    lazily,
-    load_call,
-    recorded_backward,
-    specialized,
-)
+from compiler.pipeline import compile, divide
 from compiler.runtime.partial_backward import Part, PartialBackward
 from compiler.toolchain import cache
 from compiler.toolchain.serialized_call import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads
@@ -151,7 +146,7 @@ def restore(kept_by: Keeper, call: Call, compilers: Compilers, journal: Journal)
     journals.count_restored()
     for host in kept.hosts.values():
         journal.count(host.counts, len(host.kernels))
-    again = specialized(call, compilers, kept.versions, journal.options)
+    again = specialized(compile, call, compilers, kept.versions, journal.options)
     return load_call(kept.linked, graphs, again, journal)
 
 
@@ -168,7 +163,7 @@ def _graphs(
     late = _Late(kept, call, compilers, journal, Ambient.now())
     own = kept.partial
     parts = {given: late.kept_part(given, part) for given, part in kept.parts.items()}
-    recorded = recorded_backward(call, compilers, journal)
+    recorded = recorded_backward(call, compilers, journal, divide)
     partial = PartialBackward(
         late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part, recorded
     )
@@ -228,7 +223,8 @@ class _Late:
         with self._lock:
             if self._halves is None:
                 with self.ambient.restored():
-                    halves = halves_of(self.call, self.compilers, self.journal)
+                    captured = capture(self.call, self.compilers.decompositions)
+                    halves = halve(captured, self.call, self.compilers, self.journal, divide)
                 if halves.linked.text != self.kept.text:
                     raise VerifyError("a kept call is not what its program compiles to")
                 self._halves = halves

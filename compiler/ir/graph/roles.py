@@ -312,6 +312,16 @@ class Program:
         return [node for node in self.module.graph.nodes if node.op == "placeholder"]
 
     @property
+    def is_backward(self) -> bool:
+        """Whether it takes tangents."""
+        return any(isinstance(role, Tangent) for role in self.signature.inputs)
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The fake value of each node, by its name."""
+        return {node.name: node.meta.get("val") for node in self.module.graph.nodes}
+
+    @property
     def returned(self) -> list[torch.fx.Node | int | None]:
         """What the graph returns, in the order of `signature.outputs`."""
         output = next(iter(reversed(self.module.graph.nodes)))

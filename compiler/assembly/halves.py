@@ -1,0 +1,171 @@
+"""Calls that record gradients: their halves, and what backward is where it is asked for in another way.
+
+forward, backward          the two halves of the joint graph
+partial backwards          for when some results get no gradient; each is made when it is first needed
+recorded backward          operator by operator, for tangents that no kernel takes
+higher order               gradients of gradients, recorded when they are first asked for
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from compiler.assembly.compilers import Compilers
+from compiler.assembly.linking import ambient_needs, link_differentiable
+from compiler.autograd.higher_order import as_recorded, gradients_again
+from compiler.autograd.missing_tangents import copied, unwritten, without
+from compiler.autograd.partition import Split
+from compiler.autograd.saved_hooks import GraphHooks, packed
+from compiler.capture.ambient import Ambient, transforms_left
+from compiler.capture.functionalize import capture
+from compiler.capture.inputs import Call
+from compiler.codegen.call.convention import check_versions, partial_backward, roots_of
+from compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
+from compiler.ir.graph.captured import Captured
+from compiler.ir.graph.derivative_path import Path
+from compiler.ir.graph.roles import GraphCall, Program, Tangent
+from compiler.ir.tensors.strides import has_symbols
+from compiler.journal import Journal
+from compiler.passes import DRAWN, FUNCTIONAL, MERGED
+from compiler.passes.runner import check, optimize, written
+from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
+from compiler.runtime.partial_backward import PartialBackward
+from compiler.toolchain.serialized_call import Linked
+
+Divide: TypeAlias = Callable[[Captured, Compilers, Journal], Split]
+"""`pipeline.divide`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A call that records gradients: its forward and backward, the backwards without some of the tangents, the
+    gradients of its gradients, the backward as it was recorded, its text."""
+
+    split: Split
+    partial: PartialBackward
+    higher: HigherOrder
+    recorded: GraphCall
+    linked: Linked
+
+
+def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal, divide: Divide) -> Halves:
+    """The halves of a recorded call, packed by the user's hooks on saved tensors; nothing is built yet."""
+    hooks = GraphHooks.now(journal.options.saved_tensors_hooks)
+    split = plain = divide(captured, compilers, journal)
+    unpack = None
+    if hooks is not None:
+        plain = Split(copied(split.forward), split.backward)
+        split, made = packed(split, hooks, compilers.decompositions)
+        unpack = unpacking_of(plain.forward, split.forward, made, hooks.unpack)
+    functional = unwritten(split.backward)
+    split = Split(written(split.forward, compilers.write, journal), written(split.backward, compilers.write, journal))
+
+    def build_without(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
+        partial = without(functional, missing)
+        check(partial, journal)
+        program = written(partial, compilers.write, journal)
+        return program, compilers.backward(program)
+
+    recorded = recorded_backward(call, compilers, journal, divide, hooks)
+    partial = partial_backward(split.forward, split.backward, build_without, recorded)
+    roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
+    forward = split.forward if hooks is None else plain.forward
+    higher = higher_order(roots, call, compilers, lambda: forward, journal)
+    higher.unpack = unpack
+    needs = replace(ambient_needs(call, split.forward.signature), hooks_off=hooks is not None)
+    linked = link_differentiable(split, partial, higher, call, needs)
+    return Halves(split, partial, higher, recorded, linked)
+
+
+def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
+    """The graphs of a call that records gradients, built, by the names that its text gives them. Backward is built when
+    it is first called."""
+    split = halves.split
+    forward, backward = compilers.forward(split.forward), lazily(lambda: compilers.backward(split.backward))
+    if compilers.keep is not None:
+        compilers.keep(halves.linked, {"forward_graph": split.forward, "backward_graph": split.backward})
+    return {
+        "forward_graph": forward,
+        "backward_graph": backward,
+        "partial_backward": halves.partial,
+        "higher_order": halves.higher,
+        "recorded_backward": halves.recorded,
+    }
+
+
+def recorded_backward(
+    call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None = None
+) -> Callable[..., Sequence[object]]:
+    """The backward operator by operator, for tangents that no kernel takes, as those of a batch are. It is recorded
+    when it is first asked for."""
+    ambient = Ambient.now()
+
+    def make() -> PartialBackward:
+        with ambient.restored(), transforms_left():
+            split = divide(capture(call, compilers.decompositions), compilers, journal)
+            if hooks is not None:
+                split, _ = packed(split, hooks, compilers.decompositions)
+            split = Split(written(split.forward, compilers.write, journal), split.backward)
+
+        def build(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
+            program = without(split.backward, missing)
+            return program, by_operators(program)
+
+        return partial_backward(split.forward, split.backward, build)
+
+    return lazily(make)
+
+
+def higher_order(
+    roots: Roots, call: Call, compilers: Compilers, forward: Callable[[], Program], journal: Journal
+) -> HigherOrder:
+    """The gradients of a call's gradients, which nothing is done for until they are asked for.
+
+    Where sizes are symbols, each order is recorded for the numbers that they are: its formulas ask for sizes, and by
+    then it is too late for guards.
+    """
+    ambient = Ambient.now()
+    merged = [step for step in compilers.passes if step is MERGED]
+    drawn = [step for step in compilers.passes if step in (FUNCTIONAL, *DRAWN)]
+
+    def make(path: Path, at: Sizes, is_open: bool) -> Order:
+        sizes = dict(zip(call.sizes(), at, strict=True))
+        with ambient.restored(), transforms_left(), journal.stage("differentiate"):
+            captured = capture(call.at(sizes) if sizes else call, compilers.decompositions)
+            kept = kept_by(forward())
+            if sizes:
+                kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
+            is_drawn = not any(has_symbols(node.meta.get("val")) for node in forward().placeholders)
+            steps = [*merged, *(drawn if is_drawn else ())]
+            prepare = functools.partial(optimize, passes=steps, journal=journal, name="recorded again")
+            again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=prepare)
+        program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
+        recorded = by_operators(copied(program))
+        return order_of(forward(), again, compilers.backward(written(program, compilers.write, journal)), recorded)
+
+    return HigherOrder(make, roots, check_versions)
+
+
+def by_operators(program: Program) -> GraphCall:
+    """A functional graph, run operator by operator."""
+    module = program.module
+    return lambda args: module(*args)  # type: ignore[no-any-return]
+
+
+def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[..., Sequence[object]]:
+    """Makes the graph when it is first called: many backwards never run."""
+    lock = threading.Lock()
+    made: list[Callable[..., Sequence[object]]] = []
+
+    def run(*args: Any) -> Sequence[object]:
+        if not made:
+            with lock:
+                if not made:
+                    made.append(make())
+        return made[0](*args)
+
+    return run

@@ -1,0 +1,14 @@
+"""Kernels as text, each in the language of its device."""
+
+from __future__ import annotations
+
+from compiler.codegen.cpp.kernel import emit_kernel
+from compiler.codegen.triton.programs import emit_programs
+from compiler.ir.loops.kernel import Kernel
+
+
+def source_of(kernel: Kernel) -> str:
+    """The text of a kernel in the language of its device."""
+    if kernel.device.type == "cpu":
+        return emit_kernel(kernel)
+    return "\n\n".join(program.text for program in emit_programs(kernel))

@@ -1,0 +1,39 @@
+"""Runs passes over a program, with what the journal shows of it and the checks that the options ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.ir.graph.replacement import verify_views
+from compiler.ir.graph.roles import Program
+from compiler.journal import Journal
+from compiler.passes import Pass
+
+
+def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: str) -> Program:
+    """Runs the passes, in order."""
+    journal.state(name, lambda: program.module.print_readable(print_output=False))
+    for step in passes:
+        with journal.stage(step.name):
+            changed = step.run(program)
+        if changed:
+            check(program, journal)
+            journal.state(step.name, lambda: program.module.print_readable(print_output=False))
+    return program
+
+
+def check(program: Program, journal: Journal) -> None:
+    """Checks a graph that has changed, where the options ask for that. Raises: VerifyError."""
+    if journal.options.verify:
+        verify_views(program.module.graph)
+
+
+def written(program: Program, write: Callable[[Program], Program] | None, journal: Journal) -> Program:
+    """The program with its writes in place, by `write`; as it is without one."""
+    if write is None:
+        return program
+    with journal.stage("write_in_place"):
+        program = write(program)
+    check(program, journal)
+    journal.state("write_in_place", lambda: program.module.print_readable(print_output=False))
+    return program
