@@ -14,7 +14,7 @@ from compiler.codegen.triton.tile_sizes import SPACE
 from compiler.options import Options
 from harness.backends.interpreted import interpret
 from tests import kernel_ir as ir
-from tests.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
+from tests.compiler.codegen.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
 
 
 def main(cache: str, output: str) -> None:

@@ -1,7 +1,7 @@
 """Models at full size beside eager on a GPU: `python -m suites.gpu.correct --mode train --json rows.json bert`.
 
-What `tests/test_zoo_gpu.py` does at the smallest size, with the same judgement: eager twice, in float64 on the same
-numbers, and on neighbouring ones where that is asked for. All of it is on the device, where the model is made too.
+`tests/suites/test_zoo_gpu.py` does this at the smallest size, with the same judgement: eager twice, in float64 on the
+same numbers, and on neighbouring ones where that is asked for. All of it is on the device, where the model is made too.
 Where float64 does not fit in the memory, a difference says that the judgement had no anchor, but eager's own spread.
 
 Inference is in bfloat16, training in float32: under autocast nothing that a program takes or gives says how coarsely

@@ -10,8 +10,8 @@ import torch
 from compiler.codegen.triton.programs import emit_programs
 from compiler.options import Options
 from compiler.toolchain.gpu.triton_launch import load_triton
-from tests.test_cpp_kernels import BOUNDS, RUNS
-from tests.test_triton_programs import OWN
+from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
+from tests.compiler.codegen.test_triton_programs import OWN
 
 KERNELS = {**RUNS, **OWN}
 

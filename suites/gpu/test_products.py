@@ -19,9 +19,9 @@ from compiler.options import Options
 from compiler.pipeline import build
 from compiler.schedule.products import Region
 from suites.gpu import products
+from tests.compiler.toolchain.test_product_tiles import assert_near
 from tests.lowering import traced
 from tests.product_programs import CASES, EVERY, Case
-from tests.test_product_tiles import assert_near
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,4 +1,7 @@
-"""Triton kernels that a program launches itself, on a GPU: those of `tests/test_user_kernels.py`, beside eager."""
+"""Triton kernels that a program launches itself, on a GPU beside eager.
+
+The kernels are those of `tests/compiler/capture/test_user_triton_kernels.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 import torch
 
 from compiler import journal
-from tests.test_user_kernels import PROGRAMS, flat, inputs
+from tests.compiler.capture.test_user_triton_kernels import PROGRAMS, flat, inputs
 
 pytestmark = [
     pytest.mark.gpu,
