@@ -1,8 +1,8 @@
 """Cases: named programs that the harness runs, each made afresh for every run.
 
-A case is a callable with its arguments. Some properties show only in what a caller does with the callable: a case may
-bring a *scenario*, a function `scenario(compiled, *args, **kwargs)` that is called in the callable's place, and whose
-result or error is what is observed:
+A case is a callable with its arguments. Some properties show only in what a caller does with the callable. For these a
+case may bring a *scenario*, a function `scenario(compiled, *args, **kwargs)`. It is called in the callable's place, and
+its result or error is observed:
 
     def write_the_first(f, w):
         y, z = f(w)

@@ -51,11 +51,11 @@ class CountedStep:
 SAMPLE_S = 0.02
 """The least that one sample lasts: short enough for many rounds, long enough to drown the clock and the loop."""
 BATCH_S = 0.001
-"""The least that one batch of a sample lasts on the CPU: shorter than the slices that other processes take away, so
-that a slice spoils one batch and not the median of them. On a GPU a sample is one batch, as waiting for it costs."""
+"""The least that one batch of a sample lasts on the CPU. It is shorter than the slices that other processes take away.
+So a slice spoils one batch and not the median. On a GPU a sample is one batch, as waiting for it costs."""
 WARM_UP_CALLS, WARM_UP_S = 12, 1.0
-"""A step is called so often, or for so long, before it is timed: the C library's heap comes to rest after about eight
-results of 64 MB, each of which takes three times as long in fresh memory."""
+"""A step is called so often, or for so long, before it is timed. The C library's heap comes to rest after about eight
+results of 64 MB. In fresh memory each of them takes three times as long."""
 MEMORY_BOUND = "memory-bound"
 """The tag of a case that nothing but moving its inputs and outputs should take time of."""
 LARGE_BLOCK = 1 << 16
@@ -241,10 +241,12 @@ def cold_compile(make_step: Callable[[str | Callable[..., object]], Step], backe
 def peak_bytes(step: Step, device: str = "cpu", calls: int = 3) -> int | None:
     """How far memory rises above its resting level during a warmed-up step; None where the system can't tell.
 
-    CPU: the high-water mark of the resident set, reset before and read after; from here on every large block of this
-    process is mapped by itself, so time nothing afterwards. GPU: torch's allocator statistics; what torch keeps between
-    steps for the next one counts with what a step takes: the memory of recordings (CUDA graphs), and what cuBLAS works
-    in. That is given back before: a CUDA graph that writes it all the same must not run afterwards.
+    CPU: the high-water mark of the resident set, reset before and read after. From here on every large block of this
+    process is mapped by itself, so time nothing afterwards.
+
+    GPU: torch's allocator statistics. What torch keeps between steps for the next one counts with what a step takes:
+    the memory of recordings (CUDA graphs), and what cuBLAS works in. That is given back before, so no CUDA graph that
+    writes it may run afterwards.
     """
     step()
     return _peak_bytes_cuda(step, calls) if device == "cuda" else _peak_bytes_cpu(step, calls)
@@ -284,8 +286,8 @@ def _peak_bytes_cpu(step: Step, calls: int) -> int | None:
 def _large_blocks_mapped() -> Iterator[None]:
     """Makes glibc map each large block and unmap it when freed, and gives back what it kept.
 
-    Otherwise the peak counts the holes that its heap happens to have: it prefers them to a fresh mapping, and keeps
-    their pages once they are freed again. So they are taken, untouched, until the end. Elsewhere the allocator stays as
+    Otherwise the peak counts the holes that the heap happens to have. glibc prefers them to a fresh mapping, and keeps
+    their pages once they are freed again. So the holes are taken, untouched, until the end. Another allocator stays as
     it is.
     """
     mmap_threshold = -3  # M_MMAP_THRESHOLD in malloc.h

@@ -10,9 +10,12 @@ VERDICTS = ("same", "fell-back", "diverged", "reference-unstable", "no-oracle", 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One observed field that differs: `field` (values, stride, gradient, alias, version, error, ...), the path of
-    the value in the call or result (`output.logits`, `parameter.head.weight.grad`), and a sentence with the numbers
-    and the rule that decided."""
+    """One observed field that differs.
+
+    `field` is values, stride, gradient, alias, version, error and so on. `path` is where the value is in the call or
+    result (`output.logits`, `parameter.head.weight.grad`). `detail` is a sentence with the numbers and the rule that
+    decided.
+    """
 
     field: str
     path: str
@@ -28,8 +31,8 @@ class Result:
     """One case in one mode on one backend. Times are medians; `None` where the run did not get that far.
 
     `ms_spread`, `eager_ms_spread` and `speed_spread` are the quartiles of a call's time and of eager's time over it.
-    `nodes` counts those that ran in eager too; `eager` is how many of them did, by the backend's reason. `begun` says
-    what was seen in use of what begins late or not each time: graphs restored, recorded, replayed, kernels tuned.
+    `nodes` counts those that ran in eager too, and `eager` has how many did, by the backend's reason. `begun` counts
+    what begins late, or not each time, and was seen in use: graphs restored, recorded and replayed, and kernels tuned.
     """
 
     case: str

@@ -96,11 +96,10 @@ def run_case(
     The protocol is that of harness/protocol/acts.py, with all of the further acts if `is_thorough`. A case that has
     `numbers` is called as many times as it has any; one that brings a scenario, a few times.
 
-    With `quick`, a backend that does bit for bit what one run of eager did is `same`; eager's further runs, which
-    only ever excuse a difference, are made when something differs. `is_poked`: outputs are written to after the last
-    step, which takes time by the square of their number.
-    Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have.
-    Whatever the case or the backend raises is a verdict.
+    With `quick`, a backend that does bit for bit what one run of eager did is `same`. Eager's further runs only ever
+    excuse a difference, so they are made when something differs. With `is_poked`, outputs are written to after the
+    last step. That takes time by the square of their number. Raises: BackendError for a backend that does not exist,
+    ValueError for a mode that the case does not have. Whatever the case or the backend raises is a verdict.
     """
     resolved = backends.resolve(backend) if isinstance(backend, str) else backend
     if mode not in case.modes:

@@ -52,8 +52,10 @@ def _from_math(function: Callable[[float], float]) -> Callable[[Any], Any]:
 
 
 def _philox(seed: Any, start: Any, position: Any, threads: Any, width: Any) -> int:
-    """The word of an element by Philox with ten rounds, less 2^31: each of the threads takes so many elements a turn,
-    and begins each turn with a new call but where it takes them one by one."""
+    """The word of an element by Philox with ten rounds, less 2^31.
+
+    Each thread takes so many elements a turn. It begins each turn with a new call, unless it takes them one by one.
+    """
     turn, thread = divmod(int(position) // int(width), int(threads))
     drawn = turn * (1 if width == 1 else max(4, int(width))) + int(position) % int(width)
     call, keys = int(start) + drawn // 4, [int(seed) % 2**32, int(seed) % 2**64 >> 32]

@@ -3,10 +3,11 @@
     gradcheck        the first order alone, of an operator whose gradients have none
     gradgradcheck    the first and the second, of one compile
 
-Torch's own checks in float64 and complex128 decide (harness/batches/gradients.py), as the database asks for them: its
-wrapper around the operator, its mode, what it allows two backwards to differ by. Samples with nothing to differentiate
-are left out, and large ones: of each operator up to `MOST` samples of a dtype come, which a hash of their numbers
-chooses among those of at most `ELEMENTS` elements.
+Torch's own checks in float64 and complex128 decide (harness/batches/gradients.py). They are asked for as the database
+does, with its wrapper around the operator, its mode, and what it allows two backwards to differ by.
+
+Samples with nothing to differentiate are left out, and so are those of more than `ELEMENTS` elements. Of the others up
+to `MOST` of each operator and dtype run, chosen by a hash of their numbers.
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@
     backward    train    the operator and the gradients of everything that it is differentiable in
 
 Strides and offsets of results and gradients are compared to the letter, those along dimensions of one element or none
-too. A sample of the database comes as it is, as an image and as a volume, and each of these with each dimension of its
-input cut to one element and to none: the other tensors of that size there are cut with it, or stay, or are filled with
-zeros, whatever eager runs. All that comes in every layout of `suites/ops/layouts.py`. Of what an operator has then,
-`MOST` are run, which a hash of their names chooses.
+too. A sample of the database comes as it is, as an image and as a volume. Each of these also comes with each dimension
+of its input cut to one element and to none. Other tensors of that size are cut with it, or stay, or are filled with
+zeros, whatever eager runs.
+
+All that comes in every layout of `suites/ops/layouts.py`. Of what an operator has then, `MOST` are run, chosen by a
+hash of their names.
 """
 
 from __future__ import annotations

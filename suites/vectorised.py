@@ -2,7 +2,7 @@
 
     for each pair of one-operand functions and dtype:  y[i] = outer(inner(x[i]))  ->  does g++ report a vectorised loop?
 
-What is said of one function alone says nothing of two: an optimisation that sees both makes branches, or conditions of
+What holds for one function alone says nothing of two. An optimisation that sees both makes branches, or conditions of
 conditions, which have no vector form. A loop that stays scalar takes 5 to 15 times as long.
 """
 

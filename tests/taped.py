@@ -1,5 +1,8 @@
-"""CUDA graphs and their memory on the CPU: a tape runs the graph again at each replay, and reads and writes the very
-memory of its recording, which lies in an arena that gives what was freed to who asks next."""
+"""CUDA graphs and their memory on the CPU.
+
+A tape runs the graph again at each replay, and reads and writes the very memory of its recording. That memory lies in
+an arena, which gives what was freed to whoever asks next.
+"""
 
 from __future__ import annotations
 
@@ -102,8 +105,10 @@ def at(value: Tensor) -> Tensor:
 
 
 class Tape:
-    """Does what a CUDA graph does: the same memory is read and written at each replay, that of the results and what is
-    used on the way, in which other recordings' results may lie."""
+    """Does what a CUDA graph does: the same memory is read and written at each replay.
+
+    That is the memory of the results, and what is used on the way. Other recordings' results may lie in the latter.
+    """
 
     made: list[Tape] = []  # noqa: RUF012
 

@@ -1,10 +1,11 @@
 """Backend `assay-sm90`: our compiler on the CPU, and beside its C++ every kernel compiled by Triton for a GPU.
 
-No GPU is there: what is found out is that each kernel compiles for sm_90, and what its machine code takes of one
-(`harness/backends/resources.py`), which is kept in the cache by the content of the programs, so that a second run is
-quick. A kernel is compiled as it is mostly called, then for sizes beyond 32 bits and for addresses at any place, where
-its calls may need that. One that Triton has no text for is recorded as such; one that Triton fails on is an error of
-its case.
+No GPU is needed. A run finds out whether each kernel compiles for sm_90, and what its machine code takes of a GPU
+(`harness/backends/resources.py`). The cache keeps that by the content of the programs, so a second run is quick.
+
+A kernel is compiled as it is mostly called. Where its calls may need it, it is also compiled for sizes beyond 32 bits,
+and for addresses at any place. A kernel that Triton has no text for is recorded as such. A kernel that Triton fails on
+is an error of its case.
 """
 
 from __future__ import annotations
@@ -123,8 +124,10 @@ class Variant:
 
 
 def variants_of(kernel: Kernel) -> list[Variant]:
-    """The kernel as it is mostly called first, then what other calls of it may need: sizes that are constants are known
-    to fit into 32 bits or not to."""
+    """The kernel as it is mostly called first, then what other calls of it may need.
+
+    Sizes that are constants are known to fit into 32 bits, or not to.
+    """
     is_wide = is_surely_wide(kernel)
     found = [Variant(USUAL, is_wide, True)]
     if not is_wide and kernel.symbols:

@@ -13,10 +13,11 @@
     SPEC,compiled_autograd    any of these with each whole backward compiled too, as torch's compiled autograd traces it
     SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,memory_budget=0.5
 
-A backend whose random streams cannot be eager's declares it: its callable has a true attribute
-`has_own_random_stream`. What follows from random draws is then `no-oracle`, and is stated. One that returns Dynamo's
-graph as it is, because running operators in eager is what it is there for, has a true attribute `runs_in_eager`: any
-other backend that does so gave the program back (harness/observe/fell_back.py).
+A backend's callable may declare two things, by attributes that are true:
+
+- `has_own_random_stream`: its random streams cannot be eager's. What follows from random draws is then `no-oracle`.
+- `runs_in_eager`: it is there to run operators in eager, and returns Dynamo's graph as it is. Any other backend that
+  does so gave the program back (harness/observe/fell_back.py).
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class BackendError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A way to compile a callable. `wrap` gives the compiled callable; `ambient` holds while it is compiled and run.
-    One that `has_eagers_bits` is held to them; one that `uses_dynamo` is given graphs by it."""
+    """A way to compile a callable. `wrap` gives the compiled callable, and `ambient` holds while it is compiled and
+    run. A backend that `has_eagers_bits` is held to them. A backend that `uses_dynamo` is given graphs by Dynamo."""
 
     name: str
     wrap: Wrap

@@ -1,7 +1,7 @@
 """What kernels' machine code takes of a GPU: a record for each kernel of each case, and their summary.
 
-Any process of a run appends to one file, which `ASSAY_KERNELS` names (`assay run --kernels PATH` sets it), a line of
-JSON a kernel as it is compiled, so that what a crash ends has its records too:
+Any process of a run appends to one file, a line of JSON for each kernel as it is compiled. So what a crash ends has
+its records too. `ASSAY_KERNELS` names the file, and `assay run --kernels PATH` sets it:
 
     {"case": "zoo.bert train assay-sm90", "kernel": "kernel_3", "digest": "5f1c...", "end": "compiled", "reason": "",
      "programs": [{"registers": 40, "shared_bytes": 1024, "stack_bytes": 0, "spill_bytes": 0,
@@ -27,8 +27,8 @@ FILE = "ASSAY_KERNELS"
 COMPILED, NO_TEXT, FAILED = "compiled", "no text", "failed"
 """How a kernel ends: as machine code; Triton has no text for what it does; Triton, or the assembler, fails on it."""
 USUAL, WIDE_INDEX, UNALIGNED = "usual", "64-bit indices", "any address"
-"""What a kernel is compiled for: as it is mostly called, with addresses at multiples of 16 and indices of as many bits
-as its sizes surely take; for sizes that take more; for addresses at any place."""
+"""What a kernel is compiled for. `USUAL` is as it is mostly called: with addresses at multiples of 16, and with indices
+of as many bits as its sizes surely take. The others are for sizes that take more, and for addresses at any place."""
 REGISTERS = (32, 64, 96, 128, 168, 254, 255)
 """Bounds of the ranges that registers a thread are counted in; 255 is the most there are."""
 MOST_REGISTERS, BLOCK_REGISTERS = 255, 1 << 16
@@ -42,8 +42,11 @@ _written: set[Record] = set()
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a program takes: registers a thread, shared memory a block, of each thread's own memory its stack and what
-    registers it stores there; and its warps, beside those that it was written for."""
+    """What a program takes of a GPU.
+
+    Units: registers are of a thread, shared memory is of a block. Stack, and registers that are spilled, are bytes of
+    each thread's own memory. `wanted_warps` are those that the program was written for.
+    """
 
     registers: int
     shared_bytes: int
@@ -54,8 +57,8 @@ class Resources:
 
     @property
     def is_short_of_registers(self) -> bool:
-        """Whether it stores registers because there are no more. A program that has fewer than it may have stores a few
-        around calls, as of an assertion or of a division in float64, which costs nothing of note."""
+        """Whether it stores registers because there are no more. A program with registers to spare stores a few around
+        calls, as of an assertion or of a division in float64. That costs nothing of note."""
         most = min(MOST_REGISTERS, BLOCK_REGISTERS // (THREADS_OF_A_WARP * self.warps))
         is_at_limit = self.registers > most - REGISTERS_AT_ONCE
         return self.spill_bytes > (0 if is_at_limit else KEPT_OVER_A_CALL)

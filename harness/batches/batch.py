@@ -3,11 +3,14 @@
     together, as one graph -> without those that eager rejects -> with none of these through torch.compile, where it is
     refused -> halves -> one sample, whose row is its verdict
 
-What a compile of several shows is taken apart until each verdict is that of one sample. A difference names its sample
-by its path, and that sample runs again alone; one that is `same` alone, and was not among others, is `diverged` with
-its differences among them. Eager that raises ends a program, so each of its samples that raises runs alone, and the
-others again together; a crash and a refusal end it too, and it runs in halves. One sample that is refused as a graph
-runs through torch.compile, as users have it, and may then go back to eager; any other verdict of a graph stands.
+The verdict of several samples is taken apart until each verdict is that of one sample:
+
+- A difference names its sample by its path, and that sample runs again alone. If it is `same` alone, and was not among
+  others, it is `diverged` with its differences among them.
+- Eager that raises ends a program. So each sample that raises runs alone, and the others again together.
+- A crash and a refusal end a program too, and it runs in halves.
+- One sample that is refused as a graph runs through torch.compile, as users have it, and may then go back to eager.
+  Any other verdict of a graph stands.
 """
 
 from __future__ import annotations

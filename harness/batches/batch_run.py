@@ -1,9 +1,11 @@
 """Runs the batches of a suite in child processes: sharded, resumable, with what a crash or a hang took named.
 
-A *unit* is a batch on a backend. The units of a group run in one child, one after the other; a child that dies or is
-silent for too long ends nothing but itself: its unit runs again in a fresh one with fewer samples together, until the
-sample is alone, and the others of the unit have their verdicts. What a unit came to is appended to the store, one line
-of JSON, before the next begins; a run that is given a store again runs what is not in it.
+A *unit* is a batch on a backend. The units of a group run in one child, one after the other. A child that dies, or is
+silent for too long, ends nothing but itself. Its unit runs again in a fresh child with fewer samples together, until
+the faulty sample is alone and the others have their verdicts.
+
+The result of a unit is appended to the store, as one line of JSON, before the next unit begins. A run that is given a
+store runs only what is not in it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One training step by its memory: the bytes that are live at each moment, as torch's allocator counts them, and as the
-compiler planned them; and for each value that backward needs, whether it is kept or made again, and why.
+"""One training step by its memory: the bytes that are live at each moment, measured and as the compiler planned them.
 
-Measured is a warmed-up step under torch's profiler. What libraries take beside torch's allocator is not in it; a step's
-peak in resident memory, which `assay bench` measures, is the same within `BESIDE_SHARE` and `BESIDE_BYTES`.
+It also says of each value that backward needs whether it is kept or made again, and why. A warmed-up step is measured
+under torch's profiler, by torch's allocator. What libraries take beside that allocator is not in it. `assay bench`
+measures the peak of resident memory, which is the same within `BESIDE_SHARE` and `BESIDE_BYTES`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a memory budget buys: `assay bench memory [MODEL]` trains one model at each budget, and in eager.
 
-All of them are timed in alternating rounds of one process; the peak of each is measured in one of its own. A budget
-passes if its gradients are eager's, with the same numbers drawn, and if its peak is not above that of a higher budget
-by more than `SLACK`, which is what the resident set of a process tells peaks apart by.
+All of them are timed in alternating rounds of one process. The peak of each is measured in a process of its own. A
+budget passes on two conditions. Its gradients are eager's, with the same numbers drawn. Its peak is not above that of a
+higher budget by more than `SLACK`, the least difference that the resident set of a process shows.
 
     JSON: {"schema": 1, "environment", "case", "rows": [
            {"budget", "ms", "peak_bytes", "gradient_error", "time_ratio", "peak_ratio", "error"}]}

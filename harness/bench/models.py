@@ -1,9 +1,8 @@
 """Benchmarks: one backend against others, a fresh process for each case, so that a crash never ends the run.
 
-Every ratio is theirs over ours, so above 1 is better for us. A row whose verdict is not `same` counts in no mean,
-and none whose quartiles are too far apart, which is marked `~`.
-The steady state of all pairs of a case shares a process and alternates; each cold compile has a process of its own
-with empty caches, where peak memory is measured too.
+Every ratio is theirs over ours, so above 1 is better for us. A row whose verdict is not `same` counts in no mean, and
+none whose quartiles are too far apart, which is marked `~`. The steady state of all pairs of a case shares a process
+and alternates. Each cold compile has a process of its own with empty caches, where peak memory is measured too.
 
     JSON: {"schema": 1, "environment", "interrupted", "rows", "summary", "left_out"}
 """

@@ -2,8 +2,8 @@
 
 Each program is one call, compiled without Dynamo for each dtype and layout, and timed on one thread in alternating
 rounds with the same call elsewhere. A row whose time is above `MOST` times the other's is measured again with three
-times the rounds. A row passes within `MOST`, where the other takes less than `LEAST_US` (there the fixed cost of a call
-is what is measured, which `assay bench overhead` does), and where the ledger has an entry for it:
+times the rounds. A row passes within `MOST`. It passes where the other takes less than `LEAST_US`: there the fixed
+cost of a call is measured, which `assay bench overhead` does. It passes where the ledger has an entry for it:
 
     case = "operators.NAME.DTYPE.LAYOUT", mode = "infer", field = "time"
 

@@ -1,8 +1,8 @@
 """How long the default cut of a joint graph takes, and how that grows with its nodes: `assay bench partition`.
 
-Each function is recorded with its gradients and rewritten as for a compile; what is timed is the cut alone, from the
-joint graph to forward and backward, in processor time, the least of a few cuts. A program passes if its exponent (the
-slope of log(time) over log(nodes)) and its time at `AT` nodes are within their bars.
+Each function is recorded with its gradients and rewritten as for a compile. Only the cut is timed, from the joint graph
+to forward and backward. The time is processor time, the least of a few cuts. A program passes if its exponent and its
+time at `AT` nodes are within their bars. The exponent is the slope of log(time) over log(nodes).
 
     JSON: {"schema": 1, "environment", "interrupted", "bars", "rows", "growths"}
 """

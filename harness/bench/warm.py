@@ -1,9 +1,9 @@
 """What a compile costs a fresh process whose caches an earlier one has filled: `assay bench warm`.
 
 For each case, mode and backend one process fills a cache of its own, then others start with it. Their time is that of
-the backend alone: the first call, less the first call under Dynamo's own backend "eager", in the same process; the
-median over the processes. It is the time of the processors: a warm start is short beside what other processes do to
-the clock. Ratios are theirs over ours, so above 1 is better.
+the backend alone, as the median over the processes. It is the first call, less the first call under Dynamo's own
+backend "eager", in the same process. It is the time of the processors: a warm start is short beside what other
+processes do to the clock. Ratios are theirs over ours, so above 1 is better.
 
     JSON: {"schema": 1, "environment", "interrupted", "rows", "summary"}
 """

@@ -1,9 +1,9 @@
 """Copies a call so that whatever is aliased stays aliased: tensors are copied by storage, not one by one.
 
-Each storage that the call reaches is copied once. Tensors over it are laid over the copy with their own shape,
-stride and offset; a view is again a view of the copy of its base, so that it shares the base's version counter and
-history; parameters that are tied stay one object. A tensor that is not a leaf gets a history of one addition, to a
-hidden leaf of negative zeros, which changes no value and receives the gradient of the tensor.
+Each storage that the call reaches is copied once. Tensors over it are laid over the copy with their own shape, stride
+and offset. A view becomes a view of the copy of its base, so that it shares the base's version counter and history.
+Parameters that are tied stay one object. A tensor that is not a leaf gets a history of one addition, to a hidden leaf
+of negative zeros. The addition changes no value, and the hidden leaf receives the gradient of the tensor.
 
 `convert` maps the flat content of each storage, so that the same copy can be made in float64 (`widened`), or with
 every number moved by one rounding (`nudged`).

@@ -1,9 +1,12 @@
 """Reads exceptions: what the program raised beneath what Dynamo wrapped around it, and whether a backend refused.
 
-Dynamo raises classes of its own (`torch._dynamo.exc`). They are looked through in three ways, and only they are:
-a backend that raised while compiling is the `inner_exception` of BackendCompilerFailed; an operator that failed on
-fake tensors names the class in the message, `got ValueError(...)`; anything else is its `__cause__`.
-An error that the program itself raised is compared by its class; a subclass of eager's class is the same error.
+Dynamo raises classes of its own (`torch._dynamo.exc`). Only they are looked through, in three ways:
+
+- The error of a backend that raised while compiling is the `inner_exception` of BackendCompilerFailed.
+- An operator that failed on fake tensors names the class in the message, `got ValueError(...)`.
+- Anything else is the `__cause__`.
+
+An error that the program itself raised is compared by its class. A subclass of eager's class is the same error.
 """
 
 from __future__ import annotations
@@ -51,8 +54,10 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def let_go(error: BaseException) -> None:
-    """Frees what the frames that an error passed through hold, of it and of those before it: whoever keeps the error
-    would keep all tensors of the program that raised it. Where it was raised stays known."""
+    """Frees what is held by the frames that an error, and those before it, passed through.
+
+    Whoever keeps the error would otherwise keep all tensors of the program. Where it was raised stays known.
+    """
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:

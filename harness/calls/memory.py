@@ -1,6 +1,6 @@
 """Which tensors share memory: the alias graph by address, and the poke test that writes and looks.
 
-The graph is by bytes, not by storage: two storages over the same memory alias, and two columns of one matrix do not,
+The graph is by bytes, not by storage. Two storages over the same memory alias. Two columns of one matrix do not,
 although their intervals overlap. Intervals are swept in the order of their addresses; only those that overlap are
 looked at byte by byte.
 """

@@ -1,8 +1,8 @@
 """Names every value inside a call or a result: `output.logits`, `input[0]['mask']`, `parameter.head.weight`.
 
 Containers, dataclasses, named tuples and plain objects are opened; a module contributes its parameters and buffers.
-The kind of every node is recorded too, so that a list in the place of a tuple, or None in the place of a tensor, is
-a difference of structure.
+The kind of every node is recorded too. So a list in the place of a tuple, or None in the place of a tensor, is a
+difference of structure.
 """
 
 from __future__ import annotations

@@ -148,12 +148,20 @@ def run(
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
 
-    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of cases; or `machine`, the state
-    machine over callables and their compiled twins; or `programs`, which generates its programs: --examples of them
-    from --seed, number --first and on. --oracle adds to eager: dynamic, reference, metamorphic. `ops` is every
-    operator, module and optimizer of torch's own databases, in batches: --shard and --resume divide it, and --summary
-    keeps the figures of the shards together; `gradients` holds the first and second gradients of its operators to
-    torch's own checks, in batches as well.
+    SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of
+    cases. Four suites make their own rows:
+
+    `ops` is every operator, module and optimizer of torch's own databases, in
+    batches. --shard and --resume divide it. --summary keeps the figures of the
+    shards together.
+
+    `gradients` holds the first and second gradients of these operators to torch's
+    own checks, in batches as well.
+
+    `programs` generates its programs: --examples of them from --seed, beginning
+    with number --first. --oracle adds to eager: dynamic, reference, metamorphic.
+
+    `machine` is the state machine over callables and their compiled twins.
     """
     check_writable(json_path, html_directory)
     check_device(device)
@@ -310,11 +318,18 @@ def bench(
 ) -> None:  # fmt: skip
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
-    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a Python file of cases; or `scaling`:
-    how compile time grows with the number of nodes; or `warm [SUITE]`: what a fresh process pays whose caches are full.
-    `overhead` is also timed as `aot_function`, against torch's own. `memory [MODEL]` trains it at each memory budget.
-    `partition` times our default cut of joint graphs of growing size. `operators` times every operator and fused pairs
-    of them against eager, on one thread: it passes where nothing takes above 1.2 times eager's time.
+    SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a
+    Python file of cases. `overhead` is also timed as `aot_function`, against torch's
+    own. Five more measure one subject each:
+
+    \b
+    scaling          how compile time grows with the number of nodes
+    warm [SUITE]     what a fresh process pays whose caches are full
+    memory [MODEL]   a model, trained at each memory budget
+    partition        our default cut of joint graphs of growing size
+    operators        every operator and fused pairs beside eager, on one thread
+
+    `operators` passes where nothing takes above 1.2 times eager's time.
     """
     check_writable(json_path, None)
     check_device(device)

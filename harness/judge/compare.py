@@ -8,19 +8,20 @@ Nine comparisons are not equality, each for a reason:
   without its version growing (the running statistics of batch norm) is not compared.
 - *view*: of which observed tensor an output is a view, and by which view chain. Views of memory that nothing observed
   holds are not compared, because no write can go through their base.
-- *gradient*: zeros have no sign, since adding the zero of a path that nothing flowed through takes it away; nor have
-  those of complex numbers, whose products by a conjugate and by a copy of it differ in them.
+- *gradient*: zeros have no sign. Adding the zero of a path that nothing flowed through takes it away. Products of
+  complex numbers by a conjugate and by a copy of it differ in the sign of zeros too.
 - *earlier*: what acts before gave, looked at again, unless it was wrong at the time: a backend that hands out one
   buffer twice changes it.
 - *error*: a second backward through a graph that was freed may raise where eager has nothing saved in it.
 - *growth*: memory may grow with a call by what Python leaves, unless eager's does not and ours does by far more.
 - *warnings*: a category is missing if eager gave it in both runs, and extra if eager gave it in neither.
 
-Cases with the tag `bookkeeping` are compared to the letter in all strides and offsets, by how much versions grew, and
-whether an output is a view at all; cases with the tag `strides` in all strides and offsets. The order in which
-gradients arrive at leaves is compared for cases with the tag `hooks`, and noted for the others. A backend that promises
-eager's bits (`numerics="exact"`) is held to them wherever eager's own two runs agree in them; which NaN a NaN is counts
-nowhere.
+Tags of a case ask for more. `strides` compares all strides and offsets to the letter. `bookkeeping` also compares by
+how much versions grew, and whether an output is a view at all. `hooks` compares the order in which gradients arrive at
+leaves, which is only noted for other cases.
+
+A backend that promises eager's bits (`numerics="exact"`) is held to them wherever eager's own two runs agree in them.
+Which NaN a NaN is counts nowhere.
 """
 
 from __future__ import annotations

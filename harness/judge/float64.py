@@ -1,13 +1,14 @@
-"""Runs a program in another dtype than its own lines ask for: in float64, the anchor that rounding errors are measured
-from; in float32, what a program in halves is between its roundings, and what one in float64 loses to roundings, as
-nothing wider could tell.
+"""Runs a program in another dtype than its own lines ask for, so that its rounding errors can be measured.
 
-A dispatch mode replaces every floating dtype that an operator is asked for by the other one, and recasts what is
-created in its own all the same. Random numbers are drawn in the program's own dtype and then recast, so that dropout
-and noise are those of the eager run; a run whose random state ends elsewhere than eager's is no anchor.
+In float64 the run is the anchor that they are measured from. In float32 it shows what a program in halves is between
+its roundings. It also shows what a program in float64 loses to roundings, which nothing wider could tell.
 
-What float32 cannot hold is rounded to its precision in float64, after each operator: that leaves out what operators
-round inside, but neither overflows nor vanishes.
+A dispatch mode replaces every floating dtype that an operator is asked for by the other one. It recasts what is
+created in its own dtype all the same. Random numbers are drawn in the program's own dtype and then recast, so that
+dropout and noise are those of the eager run. A run whose random state ends elsewhere than eager's is no anchor.
+
+What float32 cannot hold stays in float64, and is rounded to float32's precision after each operator. That leaves out
+what operators round inside, but nothing overflows or vanishes.
 """
 
 from __future__ import annotations
@@ -92,8 +93,10 @@ def _generators() -> list[Tensor]:
 def _grouped_product(
     one: Tensor, other: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: object = None
 ) -> Tensor:
-    """`_grouped_mm` in float64, which ATen has not: a product for each group, whose rows, columns or inner numbers end
-    where `offs` says, whichever it is that they share a dimension of a matrix in."""
+    """`_grouped_mm` in float64, which ATen does not have: a product for each group.
+
+    Groups share a dimension of a matrix: rows, columns or inner numbers. `offs` says where each group ends in it.
+    """
     if offs is None:
         return one @ other if bias is None else one @ other + bias
     ends = offs.tolist()

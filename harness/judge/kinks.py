@@ -1,8 +1,8 @@
 """Runs of a program in float64 on both sides of its kinks.
 
-At a relu, a comparison, a sort or a floor, an operand within rounding of the kink may lie on either side, and two right
+At a relu, a comparison, a sort or a floor, an operand within rounding of the kink may lie on either side. Two right
 programs give different results from there on. Eager's run says how far each operand of such an operator is from the
-float64 run's; by the rule of harness/judge/tolerance.py that makes a bound. Then the float64 run is made again, with
+float64 run's. By the rule of harness/judge/tolerance.py that makes a bound. Then the float64 run is made again, with
 the operands moved by their bounds where a kink is that near: all up, all down, and at random. Each of these runs is
 what a right program may compute, and what lies between them is what rounding alone may lead to.
 

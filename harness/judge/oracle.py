@@ -21,17 +21,20 @@ BETWEEN = {
     **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.complex32), torch.float32),
 }
-"""In which dtype a program may be computed between its roundings to another: in float64, also where its inputs are
-narrower and a rounding of theirs is too large a step; halves in float32."""
+"""The dtype in which a program may be computed between its roundings to another. It is float64, also where inputs are
+narrower and a rounding of theirs is too large a step. Halves are computed in float32."""
 SINGLE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
 @dataclass(slots=True)
 class Oracle:
-    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `nudged(k, dtype, moves_whole)`
-    makes run k with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
-    computed; whole numbers may stay. `narrowed(k, is_held)` makes run k in float32, and in float64 on the same numbers;
-    or, where float32 does not hold them, both in float64, one of them in the precision of float32."""
+    """Eager's own evidence.
+
+    `wide` is the float64 run, or the reason why there is none. `nudged(k, dtype, moves_whole)` makes run k with every
+    number of the call moved by one rounding of its own dtype, or of a wider one in which all is computed. Whole
+    numbers may stay. `narrowed(k, is_held)` makes run k in float32, and in float64 on the same numbers. Where float32
+    does not hold them, both are in float64, one of them in the precision of float32.
+    """
 
     eager: Run
     again: Run

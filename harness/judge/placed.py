@@ -1,9 +1,10 @@
 """Eager at other places in a vector.
 
-Eager computes pointwise operators by full vectors, and the elements behind the last full one, or all of an operand that
-is not contiguous, one by one. Some operators give something else there: `gelu(inf)` is NaN in a vector and infinity
-alone, the larger of -0.0 and 0.0 has either sign, and an exponential may end in another last bit. Which of them an
-element meets depends on how many there are before it, so that eager has two answers and prefers neither.
+Eager computes pointwise operators by full vectors. The elements behind the last full one are computed one by one, and
+so are all of an operand that is not contiguous. Some operators give something else there: `gelu(inf)` is NaN in a
+vector and infinity alone, the larger of -0.0 and 0.0 has either sign, and an exponential may end in another last bit.
+Which of them an element meets depends on how many there are before it, so that eager has two answers and prefers
+neither.
 
 A `Placed` mode computes every pointwise operator at one kind of place. What a backend does is right where eager does it
 at one of them.

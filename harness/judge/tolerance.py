@@ -1,7 +1,8 @@
 """Decides whether two tensors hold the same numbers, up to the rounding that eager itself shows.
 
-Of one tensor there are ours `o`, eager's `e`, the numbers `t` of the same program in float64 on the same inputs, and,
-made when they are needed, more runs `r` of eager's, each on neighbouring numbers. The first rule that applies decides:
+Of one tensor there are ours `o`, eager's `e`, and the numbers `t` of the same program in float64 on the same inputs.
+More runs `r` of eager's, each on neighbouring numbers, are made when they are needed. The first rule that applies
+decides:
 
 1. *Exact* kinds (integers, booleans) are equal. NaN and infinities stand where eager's stand.
 2. *Equal bits* are the same, but a zero has eager's sign where all else is equal. An element within 4 units in the last
@@ -16,17 +17,16 @@ made when they are needed, more runs `r` of eager's, each on neighbouring number
    one of them. Or else an exact element may be that of any of these runs, and the numbers between them all take the
    place of `t`. That may be so for 1 % of the elements (or for one). Where no kind is exact it may be so for more, as
    far as it moves the tensor by 10 %. Beyond that it is `unstable`.
-6. *Eager is no oracle* where rms(e - t) is beyond an eighth of rms(t), or 32 roots of the precision (but not where it
-   is 8 rms(t) or more, or is so in a neighbouring run if `e` is 0: `t` is zero there, and `e` nothing but rounding).
-   Then only rule 2 makes it the same. What
-   breaks rule 3 differs; so does what leaves eager where its own neighbours stay together, and what is further from
-   `t` than twice eager. All else is `unstable`, and never the same.
+6. *Eager is no oracle* where rms(e - t) is beyond an eighth of rms(t), or 32 roots of the precision. An exception is
+   rms(e - t) of 8 rms(t) or more, also in a neighbouring run if `e` is 0: there `t` is zero, and `e` only rounding.
+   Where eager is no oracle, only rule 2 makes an element the same. What breaks rule 3 differs. So does what leaves
+   eager where its own neighbours stay together, and what is further from `t` than twice eager. All else is `unstable`.
 7. *No float64 run.* Eager is the centre, and its neighbours give E. Within 4 units in the last place, times the root of
    how many inputs there are for each element, it is the same; within 3, `no-oracle`.
 
-A backend may keep in float32 what eager rounds to halves, and where eager's halves overflow on the way, its float32 run
-is the reference. Nothing wider anchors float64: what a run in float32 differs by from one in float64 on the very same
-numbers, times the ratio of the precisions, is an error of eager's. Both are runs `r` as well.
+A backend may keep in float32 what eager rounds to halves. Where eager's halves overflow on the way, its float32 run is
+the reference. Nothing wider anchors float64. There an error of eager's is the difference between a run in float32 and
+one in float64 on the very same numbers, times the ratio of the precisions. Both are runs `r` as well.
 """
 
 from __future__ import annotations
@@ -399,8 +399,10 @@ def _envelope(centre: Tensor, errors: Sequence[Tensor]) -> Tensor:
 
 
 def _envelope_of_few(magnitude: Tensor, worst: Tensor) -> Tensor:
-    """Of a small tensor: the largest relative error, of what did not cancel, or the element's own; for numbers that are
-    nothing but rounding, the largest of those."""
+    """The errors of a small tensor: the largest relative error of what did not cancel, or the element's own.
+
+    For numbers that are nothing but rounding, it is the largest of those.
+    """
     relative = worst / magnitude
     whole = relative[relative < 0.5]
     rate = whole.max() if whole.numel() else relative.new_zeros(())

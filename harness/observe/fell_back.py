@@ -1,9 +1,14 @@
 """What of a program ran in eager for the backend's own reasons, whatever its values: the verdict `fell-back`.
 
-Our own compiler counts it in its journal. Any other backend is watched as Dynamo calls it. A graph ran in eager where
-the backend returned that graph itself, or raised and Dynamo went on without it; and so did all of a program that Dynamo
-gave the backend no graph of, if it gives one to a backend that does nothing. Dynamo's graph breaks are Dynamo's own.
-A backend that is there to run operators by ATen says so: its callable has a true attribute `runs_in_eager`.
+Our own compiler counts it in its journal. Any other backend is watched as Dynamo calls it, and a graph ran in eager in
+three cases:
+
+- The backend returned that graph itself.
+- The backend raised, and Dynamo went on without it.
+- Dynamo gave the backend no graph of the program at all, though it gives one to a backend that does nothing.
+
+Dynamo's graph breaks are Dynamo's own. A backend that is there to run operators by ATen says so: its callable has a
+true attribute `runs_in_eager`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which autograd graphs of a run are used up, and which results are computed from which, read off eager's own graph.
 
-A compiled call is one node where eager has many. That shows in what a program may do with a graph afterwards, and a
-driver that wants to steer around it has to know where one call's nodes begin and end.
+A compiled call is one node where eager has many. That shows in what a program may do with a graph afterwards. A driver
+that wants to steer around it has to know where one call's nodes begin and end.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ HELD_NUMBERS = 1 << 24
 class Facts:
     """What a tensor is, its numbers apart. `view` is what it is a view of: a path, `(unobserved)`, or nothing.
 
-    `view_chain` names the autograd nodes from a view down to its base, those of an autograd.Function as `custom`:
-    how a backend names the node of a whole program is its own affair, how a view is replayed is not.
+    `view_chain` names the autograd nodes from a view down to its base. Those of an autograd.Function are `custom`,
+    because a backend may name the node of a whole program as it likes.
     """
 
     shape: tuple[int, ...]
@@ -163,8 +163,11 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The acts of a run, and what they are given: for each act the call with its arguments, or None where there is
-    none of its own, or it was given up; `state(k)`, the numbers by path that the state has from its `k`th move on."""
+    """The acts of a run, and what they are given.
+
+    `calls` has the call of each act with its arguments. It has None for an act without a call of its own, and for a
+    call that was given up. `state(k)` gives the numbers by path that the state has from its `k`th move on.
+    """
 
     acts: tuple[Act, ...]
     calls: list[Call | None]
@@ -464,8 +467,10 @@ class _Run:
         return observation if not is_last else self._with_leaks(observation)
 
     def _give_up(self, index: int) -> None:
-        """Lets go of the arguments of an act, which live on where autograd or a result holds them, and has tensors of
-        as many bytes, all of them ones, written in their place. The program and its state stay."""
+        """Lets go of the arguments of an act, and writes tensors of as many bytes in their place, all of them ones.
+
+        The arguments live on where autograd or a result holds them. The program and its state stay.
+        """
         call, first = self._script.calls[index], self._script.calls[0]
         if call is None or first is None or call is first or not self._made or self._made[-1].call is not call:
             return

@@ -23,8 +23,11 @@ MOST_BYTES = 1 << 30
 
 
 def acts_for(case: Case, mode: str, thorough: bool = False, state_bytes: int = 0) -> Protocol:
-    """What a case goes through; few acts where it brings a scenario, and where a run of all would keep too much, as
-    each act's parameters and gradients are kept until all runs are compared."""
+    """The acts that a case goes through. They are few for a case that brings a scenario.
+
+    They are few as well where a run of all would keep too much memory. Each act's parameters and gradients are kept
+    until all runs are compared.
+    """
     if case.numbers:
         return steps(mode, len(case.numbers))
     acts = chosen(case.name, mode, thorough)[1]

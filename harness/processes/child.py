@@ -130,9 +130,11 @@ def ending(status: int) -> str:
 
 
 def last_words(said: str) -> str:
-    """What a child's standard error tells of its end: the first assertion that failed, as one on a device does long
-    before the process ends; the fault that Python's fault handler wrote of, and where the thread was that had it, the
-    innermost call first; or, without a fault, the last lines."""
+    """What a child's standard error tells of its end.
+
+    First comes the first assertion that failed: one on a device fails long before the process ends. Then comes the
+    fault that Python's fault handler wrote of, with the calls of its thread, the innermost first. Without a fault, the
+    last lines."""
     lines = said.rstrip().splitlines()
     failed = [line for line in lines if "Assertion" in line and "failed" in line][:1]
     fault = next((number for number, line in enumerate(lines) if line.startswith("Fatal Python error")), None)

@@ -1,6 +1,6 @@
 """What the terminal shows: progress while cases run, and the tables at the end.
 
-On a terminal a live line says what runs now and how many are left; elsewhere (a file, a pipe, CI) each case is one
+On a terminal a live line says what runs now and how many are left. Elsewhere (a file, a pipe, CI) each case is one
 plain line when it ends. Every line that ends a case stays in both.
 """
 
@@ -210,8 +210,11 @@ MOST_LINES = 3
 
 
 def difference_lines(rows: Sequence[Row], is_verbose: bool = False) -> list[Text]:
-    """For each row that is not `same`: its name, where it differs first and by how much, its detail, what the ledger
-    says, and the command that runs it again: at most 12 lines, unless `is_verbose`."""
+    """What to show of each row that is not `same`, in at most 12 lines, or all of it if `is_verbose`.
+
+    The lines are its name, where it differs first and by how much, and its detail. Then come what the ledger says, and
+    the command that runs it again.
+    """
     return [line for row in rows if row.result.verdict != "same" for line in _lines_of(row, is_verbose)]
 
 

@@ -1,8 +1,8 @@
 """What changed between two JSON reports: verdicts, speed, compile time, memory, graph breaks, generated nodes.
 
-A time is slower only when it leaves the spread: for `bench`, when the later ratio falls under the lower quartile of
-the earlier one's rounds and its own upper quartile does too; for `run`, which has no spread, when it is beyond a
-tolerance. Times are compared as ratios within one report, so that two machines can be compared.
+A time is slower only when it leaves the spread. For `bench`, the later ratio and its own upper quartile both have to
+fall under the lower quartile of the earlier rounds. For `run`, which has no spread, it has to be beyond a tolerance.
+Times are compared as ratios within one report, so that two machines can be compared.
 """
 
 from __future__ import annotations

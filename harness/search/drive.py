@@ -1,8 +1,8 @@
 """Runs the state machine of `suites.programs` on a backend, outside pytest: `assay run machine`.
 
-Runs are drawn in chunks, each with a seed of its own, so that a failure ends its chunk alone and shards are the
-chunks dealt out to child processes. Each distinct failure is made short and stored as a script. A child that dies
-takes the chunk that it was at with it, which is named and counted as a failure; another goes on after it.
+Runs are drawn in chunks, each with a seed of its own, so that a failure ends its chunk alone. Shards are chunks that
+are dealt out to child processes. Each distinct failure is made short and stored as a script. A child that dies takes
+the chunk that it was at with it, which is named and counted as a failure; another goes on after it.
 """
 
 from __future__ import annotations

@@ -112,8 +112,10 @@ class _Worker:
         )
 
     def _may_run(self, program: Program) -> bool:
-        """Whether the program leaves its process as it was: an index out of range, which raises on a CPU, is an
-        assertion on a GPU, after which nothing runs there any more."""
+        """Whether the program leaves its process as it was.
+
+        An index out of range raises on a CPU. On a GPU it is an assertion, after which nothing runs there any more.
+        """
         return self.request.device == "cpu" or not program.raises()
 
     def _fails_so(self, result: Result, kind: Kind, program: Program) -> bool:

@@ -1,31 +1,35 @@
 """A callable and its compiled twin: the same lines run on both, and everything that a program can see is compared.
 
 A step is plain torch source. It runs first in the namespace of the eager side, then in that of the compiled side,
-where `compile` compiles; each side has its own random state and its own ambient modes, so neither sees the other.
+where `compile` compiles. Each side has its own random state and its own ambient modes, so neither sees the other.
 After the step all that lives in the two namespaces is compared, whatever step it came from:
 
     error      the class of what the step raised
     structure  containers, kinds and plain values (scalars, the log that hooks write)
     facts      shape, dtype, stride, offset, requires_grad, is_leaf, view-ness, inference-ness, kept gradients
-    values     bit for bit; where bits differ, within `harness.judge.tolerance`, whose samples are replays of the steps,
-               and where they tell too little the anchor one in float64; once a call was made under autocast, with the
-               precision of bfloat16
+    values     bit for bit; where bits differ, within `harness.judge.tolerance`. Its samples are replays of the steps.
+               Where these tell too little, its anchor is a replay in float64. Once a call was made under autocast, the
+               precision is bfloat16's
     gradient   of every leaf and every tensor that retains one: None is not zero; zeros have no sign, because a backward
                of several results adds zeros for those that nothing flowed back to
     version    whether it grew, as in `harness.judge.compare`, for each tensor that lived before the step
     alias      which tensors (gradients too) are one object, or share bytes
     random     the state of torch's generator
     ambient    grad mode, inference mode, autocast, default dtype
-    compiles   a call whose key was seen since the last reset compiles nothing; one with a new key, at most the
-               graphs of its subject; as many more where its arguments share memory: a backend that Dynamo calls learns
-               of that only from the call itself, once for each graph that Dynamo has made for other sizes since
+    compiles   a call whose key was seen since the last reset compiles nothing. One with a new key compiles at most the
+               graphs of its subject. It may compile as many more where its arguments share memory. A backend that
+               Dynamo calls learns of that only from the call itself, once for each graph of other sizes that Dynamo
+               has made since
 
-The key of a call is what a compiler may specialise on: the modes, and of each tensor (arguments, parameters, buffers)
-shape, stride, offset, dtype, requires_grad, is_leaf, view-ness, inference-ness, hooks; how the arguments overlap; the
-modules' training flags.
+The key of a call is what a compiler may specialise on:
 
-What a step had done before both sides raised is not held against ours: in a backward, how far the engine came is its
-own order of work, so gradients are set to None; in a call, Dynamo raises while it traces, before anything has run,
+- the modes, and the modules' training flags
+- how the arguments overlap
+- of each argument, parameter and buffer: shape, stride, offset, dtype, requires_grad, is_leaf, hooks, whether it is a
+  view, and whether it is an inference tensor
+
+What a step had done before both sides raised is not held against ours. In a backward, how far the engine came is its
+own order of work, so gradients are set to None. In a call, Dynamo raises while it traces, before anything has run,
 where eager has done a part. A call that raised and left the sides different ends the run (`is_over`).
 """
 

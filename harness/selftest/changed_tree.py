@@ -1,7 +1,7 @@
 """A checkout of which one source file of the compiler is changed: a folder of its own; the real one stays as it is.
 
 The folder holds a copy of `compiler/` and links to everything else. It comes first on the import path of a process and
-of all that the process starts, such as compile workers, so each of them runs the changed compiler. The copy is another
+of all that the process starts, such as compile workers. So each of them runs the changed compiler. The copy is another
 set of sources: what the compiler's cache keeps of it has other keys.
 """
 

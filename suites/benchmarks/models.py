@@ -7,8 +7,8 @@ from harness.measure import Step, cold_compile, first_call_s, peak_bytes
 from .subject import BACKENDS, EAGER, MODES, Results, Subject, empty_caches, require_same, results
 
 MODELS = ("zoo.distilbert", "zoo.llama", "zoo.convnext")
-"""None with dropout, as Inductor draws numbers of its own, and none whose gradients have other strides under Inductor:
-of a backend that is not `same` there is no time to show."""
+"""None has dropout, as Inductor draws numbers of its own. None has gradients with other strides under Inductor: a
+backend that is not `same` has no time to show."""
 
 COMPILERS = tuple(backend for backend in BACKENDS if backend != EAGER)
 

@@ -46,8 +46,9 @@ def transformer(nodes: int) -> Made:
 
 
 def residual(nodes: int) -> Made:
-    """As many branches of one value as there is room for, each gated by the sum of those before it: values with many
-    readers, and one network that falls into no parts."""
+    """As many branches of one value as there is room for, each gated by the sum of those before it.
+
+    So values have many readers, and the graph is one network that falls into no parts."""
     branches = nodes // 14
 
     def function(x: Tensor, w: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
     share = (bytes that must move / time of a call on the device) / (bytes that a copy moves / its time)
 
-Each program runs in alternating rounds, on inputs that take turns so that no cache holds them; times are of the device,
-as a graph of calls is replayed. The row says what eager computes too.
+Each program runs in alternating rounds, on inputs that take turns so that no cache holds them. Times are of the
+device, as a graph of calls is replayed. The row says what eager computes too.
 """
 
 from __future__ import annotations

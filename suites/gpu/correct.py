@@ -4,8 +4,8 @@
 same numbers, and on neighbouring ones where that is asked for. All of it is on the device, where the model is made too.
 Where float64 does not fit in the memory, a difference says that the judgement had no anchor, but eager's own spread.
 
-Inference is in bfloat16, training in float32: under autocast nothing that a program takes or gives says how coarsely
-it computes, and float64 is further from eager than float32 could be, so that nothing sound is left to judge by.
+Inference is in bfloat16, training in float32. Under autocast nothing that a program takes or gives says how coarsely it
+computes. Float64 is then further from eager than float32 could be, so that nothing sound is left to judge by.
 """
 
 from __future__ import annotations

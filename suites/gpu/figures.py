@@ -2,7 +2,7 @@
 
     part -> a process of its own, with a limit -> rows -> figures
 
-A row is written as soon as its part ends, and parts that have rows at this commit are not run again: whatever is cut
+A row is written as soon as its part ends. Parts that have rows at this commit are not run again, so whatever is cut
 off goes on where it stopped. Parts that were too slow, or failed, have a row that says so. `--parts` chooses by a part
 of the name, `--list` shows what there is; without time (`--seconds 0`) figures are made of the rows that are there.
 

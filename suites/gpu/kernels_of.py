@@ -2,8 +2,8 @@
 
     python -m suites.gpu.kernels_of zoo.llama --mode train --size small --against inductor
 
-Each table has the kernels that a step launches: how often, and microseconds a step, the dearest first; then what all of
-them take beside what the step takes, so that a step that waits for its host shows as one.
+Each table has the kernels that a step launches, the dearest first, with how often and microseconds a step. The last
+line has what all of them take beside what the step takes. So a step that waits for its host shows as one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Models beside Inductor on a GPU, quickly: `python -m suites.gpu.zoo --mode train --json zoo.json bert gpt2 llama`.
 
-`assay bench zoo --device cuda` gives verdicts and cold starts, from a process each; this takes one for all models,
-makes them on the device, and gives of each the times of alternating rounds, eager's, how long the first call took,
-Dynamo's share of it included, and how far the memory of a step rises above what lies there between steps. Of a suite
-about overhead it gives a call of eager's operators behind Dynamo as `dynamo_ms`, and as `dynamo_own_ms` what of that
-are Dynamo's guards and frames: how much less the same takes without it.
+`assay bench zoo --device cuda` gives verdicts and cold starts, from a process each. This takes one process for all
+models, and makes them on the device. A row has the times of alternating rounds, eager's too. It has how long the first
+call took, with Dynamo's share, and how far a step's memory rises above what lies there between steps.
+
+Of a suite about overhead, `dynamo_ms` is a call of eager's operators behind Dynamo. `dynamo_own_ms` is the part of it
+that Dynamo's guards and frames take: how much less the same takes without Dynamo.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The databases that ship in torch. They import a package of which they need the name of one class for tests that
-nobody runs here; where it is not installed, an empty one stands in for it.
+"""The databases that ship in torch. They import a package for the name of one class, in tests that nobody runs here.
+Where it is not installed, an empty one stands in for it.
 """
 
 from __future__ import annotations

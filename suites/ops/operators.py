@@ -8,11 +8,12 @@
     compile    both    as forward and backward, in one dtype, through torch.compile
     errors     infer   inputs that eager rejects, through torch.compile, one by one
 
-The product of all is taken where a compile is cheap and its axes are not alike: in the operator's first dtype every
-sample comes in every layout, in the others as it is and in one more layout (written forms: in one of all), which the
-sample's number and the dtype choose. A symbolic size takes ten times the time of a number: with dynamic shapes up to
-`MOST` samples of the first dtype come, and `SOME` of each other dtype, in one layout each; written forms in the first
-dtype alone.
+The product of all is taken where a compile is cheap and its axes are not alike. In the operator's first dtype every
+sample comes in every layout. In other dtypes it comes as it is, and in one more layout that its number and the dtype
+choose. Written forms come in one of all layouts.
+
+A symbolic size takes ten times the time of a number. With dynamic shapes up to `MOST` samples of the first dtype come,
+and `SOME` of each other dtype, in one layout each. Written forms come in the first dtype alone.
 """
 
 from __future__ import annotations

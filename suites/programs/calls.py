@@ -34,8 +34,8 @@ def namespace_of(program: Program) -> dict[str, Any]:
 def raised_by_eager(program: Program) -> BaseException | None:
     """What eager raises in the calls of a program, or in their backwards; None if nothing.
 
-    The calls are those of its numbers, or three of the same: all on the same inputs without gradients, and one after
-    the other on fresh inputs with gradients.
+    The calls are those of its numbers, or three of the same. Without gradients all are on the same inputs. With
+    gradients they are one after the other on fresh inputs.
     """
     try:
         errors = errors_of_calls(program)

@@ -133,6 +133,12 @@ SCENARIOS = {
         handle.remove()
     return result, sorted(log)""",
 }
-"""What the caller does before the backward that follows in training: nothing; a backward that keeps the graph; a
-backward from each result alone; one from all but the first; the gradients of the leaves behind the inputs, which are
-then differentiated too; hooks that watch and replace gradients."""
+"""What the caller does before the backward that follows in training. In this order:
+
+- nothing
+- a backward that keeps the graph
+- a backward from each result alone
+- a backward from all results but the first
+- the gradients of the leaves behind the inputs, which are then differentiated too
+- hooks that watch and replace gradients
+"""

@@ -1,9 +1,8 @@
 """Draws programs that are valid because eager ran every step, on real small tensors, while it was drawn.
 
 A step that eager refuses is dropped. In about three programs of a hundred the refused step is kept and ends the
-program, since the class of an error counts too; no input has been written before it, so that what a compiler does
-earlier than eager makes no difference. A program that as a whole raises in eager (most often in its backward) is
-drawn anew.
+program, since the class of an error counts too. No input has been written before it, so it makes no difference what a
+compiler does earlier than eager. A program that as a whole raises in eager (most often in its backward) is drawn anew.
 
 A program may take Python numbers, which change from call to call (`suites.programs.numbers`). It is drawn with those
 of its first call.
@@ -101,8 +100,10 @@ def _refused_calls(program: Program) -> float:
 
 
 def is_defined(program: Program) -> bool:
-    """Whether eager can run every line of every call, and none writes to memory that overlaps itself (a program that
-    raises is, but not where a call with numbers raises after it has written)."""
+    """Whether eager can run every line of every call, and none writes to memory that overlaps itself.
+
+    A program that raises is defined, unless a call with numbers raises after it has written.
+    """
     if not program.numbers:
         return _is_call_defined(program, ())
     if _refused_calls(program) == float("inf"):
@@ -377,8 +378,10 @@ def _versions(draft: _Draft, line: Line) -> list[int]:
 
 
 def _is_undefined(draft: _Draft, line: Line, versions: list[int]) -> bool:
-    """Whether a line may have written to elements that share memory with each other: eager allows it where it does
-    not see it, and then the result depends on the order of its loops."""
+    """Whether a line may have written to elements that share memory with each other.
+
+    Eager allows that where it does not see it. The result then depends on the order of its loops.
+    """
     written = [
         draft.live[name]
         for name, before, after in zip(line.args, versions, _versions(draft, line), strict=True)

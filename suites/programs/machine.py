@@ -377,8 +377,10 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_outputs)
     @rule(which=small, others=small, how=small, times=st.sampled_from((1, 1, 1, 2)), keeps=KEEPS)
     def backward(self, which: int, others: int, how: int, times: int, keeps: str) -> None:
-        """Backward from one result or from several of one call; twice with retain_graph; or it leaves the graph as it
-        is, for whatever comes, or makes one for the gradients too."""
+        """Backward from one result, or from several of one call.
+
+        It may run twice with retain_graph, leave the graph for whatever comes, or make a graph of the gradients too.
+        """
         ends = self.ends(which, others)
         if not ends:
             return

@@ -8,9 +8,9 @@
     output    ::= expression over live tensors
     scenario  ::= what the caller does with the gradients, by name
 
-Every line holds its text with a slot for each tensor that it reads or writes, so that a name can be exchanged for
-another (which is how programs are made smaller) without the text being parsed. A number stands in a text as a slot
-with its name, `{0}[{n}:]`.
+Every line holds its text with a slot for each tensor that it reads or writes. So a name can be exchanged for another
+without parsing the text, which is how programs are made smaller. A number stands in a text as a slot with its name,
+`{0}[{n}:]`.
 """
 
 from __future__ import annotations

@@ -106,8 +106,10 @@ def _first(index: int, values: list[Any]) -> int:
 
 
 def said_of(signature: Signature, values: list[Any]) -> list[Relation]:
-    """The relations of all results, where the first of several that autograd takes for no view stands for their memory:
-    the detached ones and, unless it is an intermediate that is not returned, what they were detached from.
+    """The relations of all results. Of several that autograd takes for no view, the first stands for their memory.
+
+    Those are the detached results and what they were detached from, unless that is an intermediate that is not
+    returned.
     """
     said = [relation(result, signature.results, values) for result in signature.results]
     heads: dict[Relation, int] = {}

@@ -1,7 +1,7 @@
 """Reports of this suite as one table: `python -m suites.semantics._summary OUT.json REPORT.json...`.
 
-Reads reports that `assay run semantics --json` wrote, prints a table for the README (a row a group, a column a backend,
-static and dynamic shapes together) and writes what the table says, with the name of every row that is not `same`.
+Reads reports that `assay run semantics --json` wrote. Prints them as a table with a row a group and a column a backend,
+static and dynamic shapes together. Writes what the table says, with the name of every row that is not `same`.
 """
 
 from __future__ import annotations

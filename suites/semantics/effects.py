@@ -1,5 +1,8 @@
-"""Programs with operators that are registered as ones with an effect: each runs as often, and in the order, that it
-does in eager, in forward and in backward. Each draws from torch's generator, so its numbers tell what ran before it."""
+"""Programs with operators that are registered as ones with an effect.
+
+Each runs as often as in eager, and in the same order, in forward and in backward. Each draws from torch's generator,
+so its numbers tell what ran before it.
+"""
 
 from __future__ import annotations
 

@@ -410,8 +410,10 @@ def test_emit_long_sums_err_at_most_as_eager(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [127, 128, 191, 2048 + 130])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_emit_takes_every_element_of_a_row(width: int, dtype: torch.dtype, tmp_path: Path) -> None:
-    """Row i differs from the others at place i alone, by the number that decides the sum, the maximum or whether there
-    is a NaN: what runs abreast, what is left of a row, and where they meet."""
+    """Row i differs from the others at place i alone, by the number that decides the sum, the maximum or the NaN.
+
+    So each place shows: those that run abreast, those that are left of a row, and where they meet.
+    """
     ones, nans = torch.zeros(width, width, dtype=dtype), torch.zeros(width, width, dtype=dtype)
     ones.diagonal().fill_(3.0)
     nans.diagonal().fill_(math.nan)

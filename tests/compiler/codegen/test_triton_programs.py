@@ -96,8 +96,10 @@ def moments(
 
 
 def rows_and_their_sums(rows: int, width: int, has_other: bool) -> ir.Run:
-    """Rows that are written elsewhere as they are, beside what is reduced of them, and, if it `has_other`, what another
-    buffer's elements come to with that: one of as many elements, in whose memory the rows may be written."""
+    """Rows that are written elsewhere as they are, beside what is reduced of them.
+
+    If it `has_other`, a buffer of as many elements is combined with that. The rows may be written in its memory.
+    """
     x, z = (torch.randn(rows, width, generator=GENERATOR) for _ in range(2))
     total = reduce("sum", load("x", i * width + k), k=width)
     place = i * width + j
@@ -211,8 +213,10 @@ def numbers_before_nan() -> ir.Run:
 
 
 def steps_that_are_kept(count: int, rows: int, width: int, is_across: bool = False) -> ir.Run:
-    """A recurrence of which each step is stored, and waits for all steps, so that there are as many values at once;
-    where it runs `is_across`, columns are read and rows are written."""
+    """A recurrence of which each step is stored, and waits for all steps, so that there are as many values at once.
+
+    If it runs `is_across`, columns are read and rows are written.
+    """
     x = torch.randn(rows, width, generator=GENERATOR)
     value = load("x", j * rows + i if is_across else i * width + j)
     stores, expected, exact = [], dict[str, torch.Tensor](), x.double()

@@ -164,8 +164,10 @@ def test_a_batch_norm_of_cudnns_goes_back_to_eager(monkeypatch: pytest.MonkeyPat
 def test_norms_that_the_user_calls_go_back_where_eager_may_call_cudnn(
     monkeypatch: pytest.MonkeyPatch, may_be_cudnns: bool, is_functional: bool
 ) -> None:
-    """They are recorded without cuDNN, and what eager would call is asked as the program has it: by the flag of all
-    calls, or by an argument whatever that flag says."""
+    """The norms are recorded without cuDNN, and torch is asked what eager would call.
+
+    It is asked as the program has it: by the flag of all calls, or by an argument whatever that flag says.
+    """
     empty, backends = torch.empty, torch._C._BatchNormBackend  # type: ignore[attr-defined]
     monkeypatch.setattr(
         torch._C, "_select_batch_norm_backend",

@@ -1,7 +1,7 @@
 """Rules of losses, activations and special functions on the awkward values, all of a dtype in one compiled graph.
 
-A result is right where it is special exactly where eager's is, or what float64 gives is; and else no further from
-float64 than twice as far as eager is, or a few roundings of its dtype.
+A special result (NaN, an infinity) is right where eager's, or that of float64, is the same. Any other is right within
+twice eager's own distance from float64, or a few roundings of its dtype.
 """
 
 from __future__ import annotations

@@ -529,8 +529,10 @@ DRAWN = ["step", "add up", "twice", "keep", "late", "two", "no backward", "hook"
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(DRAWN), min_size=6, max_size=30))
 def test_nothing_that_is_held_is_overwritten_by_forward_or_backward(steps: list[str]) -> None:
-    """Gradients that are kept over forward, graphs that are walked twice or late, saved values that a hook keeps, and
-    other weights, before whose step the gradients of the last ones are kept."""
+    """Gradients are kept over forward, graphs are walked twice or late, and a hook keeps saved values.
+
+    Other weights come in too. Before their step, the gradients of the last ones are kept.
+    """
     Tape.made.clear()
     step, weights = Step(), [torch.randn(3, requires_grad=True) for _ in range(3)]
     w = weights[0]

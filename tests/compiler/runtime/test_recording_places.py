@@ -270,8 +270,10 @@ def test_two_inputs_in_one_result_are_not_both_expected_there() -> None:
 
 
 def test_what_lies_elsewhere_is_not_written_over_what_a_forward_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was saved is lent to its backward, and so another graph's result may come to lie there, which a third one
-    reads: that of another pool does not know of what was saved, and copies."""
+    """Saved memory is lent to its backward, so another graph's result may come to lie there, which a third graph reads.
+
+    A reader of another pool does not know of the saved memory, and copies.
+    """
     step, w = Step(), torch.randn(16, requires_grad=True)
     giver = made(lambda w, x: (w + x,), [WEIGHT, UserInput(1)])
     readers = [made(lambda w, x: (w * x,), [WEIGHT, UserInput(1)]) for _ in range(2)]
