@@ -1,0 +1,1 @@
+"""What the documents are generated from. `parts` lists the generated parts; `python -m suites.tables` writes them."""

@@ -1,0 +1,17 @@
+"""`python -m suites.tables`: writes the generated parts of all documents."""
+
+from __future__ import annotations
+
+import sys
+
+from suites.tables.parts import documents, filled
+
+
+def main() -> int:
+    for path in documents():
+        path.write_text(filled(path.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The names that users call, and the page that lists them with their docstrings.
+
+    python -m suites.tables.public_names            prints the page, which the build of the documents includes
+
+The names are imported here, so that a move of a module cannot leave the page behind.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+
+from compiler import errors, journal
+from compiler.entry import aot, dynamo, export
+from compiler.options import Options
+from harness import case, outcome, run
+from harness.backends import registry
+
+ERRORS = [each for each in vars(errors).values() if inspect.isclass(each) and each.__module__ == errors.__name__]
+SECTIONS: Mapping[str, Sequence[object]] = {
+    "The backend of torch.compile": (dynamo.assay, Options, journal.totals, journal.reset),
+    "FX graphs": (dynamo.compile_fx, dynamo.compile_fx_inner),
+    "Functions and modules ahead of time": (
+        aot.aot_function,
+        aot.aot_module,
+        aot.aot_module_simplified,
+        aot.default_partition,
+        aot.make_boxed_func,
+    ),
+    "Export": (export.aot_export_module, export.aot_export_joint_simple),
+    "Errors": ERRORS,
+    "Cases": (case.case, case.Case),
+    "One row of a report": (run.run_case, outcome.Result, outcome.Difference),
+    "Backends that are judged": (registry.Backend, registry.resolve),
+}
+"""The sections of the page, each with the classes and functions that it lists."""
+
+
+def page() -> str:
+    """Every public name, as directives that Sphinx fills with signatures and docstrings."""
+    return "\n".join(f"## {title}\n\n{_directives(things)}" for title, things in SECTIONS.items())
+
+
+def _directives(things: Sequence[object]) -> str:
+    return "```{eval-rst}\n" + "\n".join(map(_directive, things)) + "```\n"
+
+
+def _directive(thing: object) -> str:
+    kind = "autoclass" if inspect.isclass(thing) else "autofunction"
+    return f".. {kind}:: {thing.__module__}.{thing.__qualname__}\n\n"  # type: ignore[attr-defined]
+
+
+def main() -> int:
+    sys.stdout.write(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
