@@ -74,11 +74,11 @@ class Options:
     target: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_TARGET", "cpp"))
     """`cpp`: generated C++ where an operator has a lowering; `aten`: every operator as a call to ATen."""
     debug: int = dataclasses.field(default_factory=_debug_default)
-    """0 to 4, as ASSAY_DEBUG above."""
+    """How much is printed, 0 to 4: the steps of `ASSAY_DEBUG`."""
     dump: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_DUMP", ""))
-    """A directory for every intermediate state, or empty."""
+    """The directory to write every intermediate state to; nothing is written by default."""
     cache: str = dataclasses.field(default_factory=_cache_default)
-    """Where compiled kernels are kept."""
+    """The directory in which compiled kernels and calls are kept."""
     warm: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_WARM", "1") != "0")
     """Whether a call that some process has compiled before is made from what the cache keeps of it."""
     cxx: str = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_CXX", ""))
@@ -87,27 +87,28 @@ class Options:
     """`fast`: as close to float64 as eager is; `cast`: eager's rounding points are kept; `exact`: eager's bits, where
     eager is deterministic: what would round otherwise is a call to ATen."""
     memory_budget: float = 1.0
-    """0 to 1: the share of the memory that the fastest training step takes which it may take; 0 is the least that
-    computing values again can reach."""
+    """The share of memory that a training step may take, of what the fastest step takes. 0 is the least that computing
+    values again can reach."""
     offload: bool = False
-    """Whether what forward keeps of a GPU's memory for backward waits in pinned memory of the host."""
+    """Whether values that forward keeps on a GPU wait for backward in pinned memory of the host."""
     saved_tensors_hooks: str = "all"
-    """What hooks on saved tensors that are graphs, and so become parts of the compiled ones, are for: `all` that
-    forward keeps, as in eager; `no_static`: but parameters and buffers; `donated`: but what the caller sees."""
+    """Which saved tensors are packed by hooks that are graphs, and so become parts of the compiled ones. `all`: every
+    tensor that forward keeps, as in eager. `no_static`: all but parameters and buffers. `donated`: all but what the
+    caller sees."""
     functionalize_rng: bool = False
-    """Whether random numbers on the CPU are functions of a seed that is an input of the graph: they follow from the
-    generator, but are not eager's."""
+    """Whether random numbers on the CPU are functions of a seed that is an input of the graph. They follow from the
+    generator, but are other numbers than eager's."""
     cudagraphs: bool | None = None
-    """Whether a graph of a GPU's is recorded and replayed as a CUDA graph: True wherever that is exact, None where
-    calls also wait for the host, False nowhere."""
+    """Whether a graph on a GPU is recorded and replayed as a CUDA graph. True: wherever that is exact. None: where
+    calls also wait for the host. False: nowhere."""
     tune: bool = False
-    """Whether each kernel of a GPU's is compiled with several sizes of tiles, of which the fastest is kept, and each
-    product of matrices with the pointwise work around it as one kernel too; the cache remembers which."""
+    """Whether each kernel on a GPU is compiled with several sizes of tiles, of which the fastest is kept. Each product
+    of matrices is then also tried as one kernel with the pointwise work around it. The cache remembers the choice."""
     verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
     """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
     fallback: str = "eager"
-    """`eager`: a graph that the compiler cannot take runs in eager, counted and said; `limits`: so does one that meets
-    a declared limit, and any other error while compiling is raised, unless eager raises too; `error`: it raises."""
+    """What becomes of a graph that the compiler cannot take. `eager`: it runs in eager, counted and said. `limits`: it
+    does so if it meets a declared limit; any other error is raised, unless eager raises too. `error`: it raises."""
 
     @staticmethod
     def of(options: Mapping[str, object] | None, mode: str | None) -> Options:

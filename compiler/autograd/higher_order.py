@@ -4,9 +4,9 @@
     order 2    the gradients of order 1        -> those of the inputs and of order 1's tangents, under tangents of them
     order n    the gradients of order n - 1    -> those of the inputs and of all tangents so far
 
-The call is recorded again with autograd open through all orders, so that what eager would have taken as constant (under
-`no_grad`, detached, in a formula that is not differentiable) is constant here. What of it forward has kept is read, and
-the rest computed again from that: nothing is kept for an order that nobody asks for.
+The call is recorded again with autograd open through all orders. So what is constant in eager (under `no_grad`,
+detached, in a formula that is not differentiable) is constant here. Values that forward has kept are read, and the
+rest is computed again from them. Nothing is kept for an order that nobody asks for.
 """
 
 from __future__ import annotations

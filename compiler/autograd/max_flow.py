@@ -1,7 +1,10 @@
-"""A cheapest cut of a network, by augmenting along shortest paths (Dinic, 1970).
+"""A cheapest cut of a network, by augmenting along shortest paths.
+
+Source: E. A. Dinic, Algorithm for solution of a problem of maximum flow in a network with power estimation, 1970.
 
 The nodes are numbers; capacities are integers, so the result is exact. A network falls into parts that touch nowhere
-but in its ends; each is cut by itself, so that the cost is that of the parts: near-linear where they stay small.
+but in its ends. Each part is cut by itself. So the cost is that of the parts, which is near-linear where they stay
+small.
 """
 
 from __future__ import annotations

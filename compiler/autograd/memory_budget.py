@@ -3,10 +3,10 @@
     memory_budget = 1      the cheapest cut, as it is without a budget
     memory_budget = 0.5    at most half of its peak; or, where no split reaches that, the least peak that is found
 
-Splits to choose from are cut under rising prices of memory, with calls of any kind computed again, and with the forward
-in so many segments: what crosses from one to the next is kept, so that backward computes one segment again at a time
-and not everything at once. Each is priced by walking through its forward and backward. A lower budget chooses among
-fewer of the same splits, the fastest of them, so the peak never rises when the budget falls.
+Splits to choose from are cut under rising prices of memory, and with calls of any kind computed again. Other splits
+cut the forward into segments and keep what crosses from one to the next. Backward then computes one segment again at a
+time, and not everything at once. Each split is priced by walking through its forward and backward. A lower budget
+chooses among fewer of the same splits, the fastest of them, so the peak never rises when the budget falls.
 
 A region of the user's (`torch.autograd.graph.region_activation_memory_budget`) has a budget of its own, a share of what
 is kept of the region without one. Torch takes such regions only where one budget covers the whole graph.

@@ -118,8 +118,10 @@ def exchange_names(a: fx.Node, b: fx.Node) -> None:
 
 
 def _parts_beside(saved: set[fx.Node], before: set[fx.Node]) -> set[fx.Node]:
-    """The other parts of a factorization of which some part is saved, where they are no larger: eager saves them all,
-    as gradients of gradients need them, and of singular values and eigenvalues backward itself reads only the vectors.
+    """The other parts of a factorization of which some part is saved, where they are no larger.
+
+    Eager saves them all, as gradients of gradients need them. Backward itself reads only the vectors of singular
+    values and eigenvalues.
     """
     found: set[fx.Node] = set()
     for node in saved:

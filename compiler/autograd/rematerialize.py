@@ -7,9 +7,9 @@ Each value of forward that backward could need is a pair of nodes, and a cut thr
     out -> in        of a value that reads another: never cut, for what is computed again needs what it reads
     out -> sink      of what backward itself reads: never cut
 
-What the user can see is not chosen anew. Inputs and outputs are kept where eager's formulas read them, so that changing
-them before backward is found out as in eager, and nowhere else; but that what is computed again at any price, because
-memory is scarce or the user said so, may read inputs that eager's formulas do not.
+What the user can see is not chosen anew. Inputs and outputs are kept where eager's formulas read them, and nowhere
+else. So a change of them before backward is found out as in eager. There is one exception: a value that is computed
+again at any price, because memory is scarce or the user said so, may read other inputs.
 """
 
 from __future__ import annotations
@@ -225,8 +225,11 @@ class _Choice:
 
 
 def _lasting(joint: Program, before: set[fx.Node]) -> set[fx.Node]:
-    """The values of forward that are read again after a call of a library that follows from them, as the sums that run
-    along the layers of a network are: each is in memory in forward, and would be in backward, all of them at once."""
+    """The values of forward that are read again after a call of a library that follows from them.
+
+    The sums that run along the layers of a network are such values. Each is in memory in forward. In backward all of
+    them would be, at once.
+    """
     order = {node: position for position, node in enumerate(joint.module.graph.nodes)}
     never = len(order)
     library: dict[fx.Node, int] = {}

@@ -52,8 +52,8 @@ class GraphHooks:
 def packed(split: Split, hooks: GraphHooks, decompositions: Decompositions) -> tuple[Split, list[Packed]]:
     """The split with the hooks in it, and what forward keeps now in place of what. The split that is given is used up.
 
-    Raises: HookError (a RuntimeError) for a pack hook that writes the tensor it is given, and for an unpack hook that
-    gives no tensor of the dtype, device and shape of the one that was packed.
+    Raises: HookError (a RuntimeError) for a pack hook that writes the tensor it is given. HookError also for an unpack
+    hook whose tensor has another dtype, device or shape than the one that was packed.
     """
     chosen = _chosen(split.forward, hooks.which)
     made = {name: _pack(name, node, hooks.pack, decompositions) for name, node in chosen.items()}

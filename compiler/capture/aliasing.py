@@ -103,8 +103,10 @@ class Aliases:
             self._add(UserOutput(index), node, value)
 
     def _written_through_views(self, recorded: list[tuple[int, torch.Tensor]]) -> Iterator[tuple[int, torch.Tensor]]:
-        """Results that are no views and are recorded as views, because what they hold was written through one, or their
-        strides were changed: of each memory the one nearest to it, as others may be aliases of that one.
+        """Results that are no views and are recorded as views, of each memory the one nearest to it.
+
+        They are recorded so because they were written through a view, or because their strides were changed. Others
+        may be aliases of the nearest one.
         """
         taken = {value.untyped_storage()._cdata for _, value in recorded if self.trace.node_of(value) in self._homes}
         nearest: dict[int, tuple[int, int, torch.Tensor]] = {}

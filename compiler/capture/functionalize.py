@@ -393,8 +393,8 @@ def _detached(bound: list[Bound]) -> Iterator[Effect]:
 
 
 def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effect]) -> None:
-    """Raises: Unsupported for a view that is made before versions of inputs grow, of sizes that the graph computes,
-    where the graph saves inputs for backward: their versions have to be grown by then.
+    """Raises: Unsupported for a view of sizes that the graph computes, if it is made before versions of inputs grow
+    and the graph saves inputs for backward. Their versions have to be grown by then.
     """
     is_behind = any(isinstance(result, View) and result.is_early and result.needs_sizes for result in results)
     if is_behind and any(isinstance(effect, Bump) for effect in effects):
@@ -402,7 +402,7 @@ def _check_views_before_growth(results: Sequence[Result], effects: Sequence[Effe
 
 
 def _check_shared_views(call: Call, results: tuple[Result, ...]) -> None:
-    """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off: autograd
+    """Raises: Unsupported for a view of inputs that overlap and require grad, taken where gradients are off. Autograd
     may refuse to look at such a view once another of them has been written, and nothing here knows of that.
     """
     required = any(call.leaves[position].requires_grad for group in call.overlaps for position in group)

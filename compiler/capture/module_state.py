@@ -58,8 +58,10 @@ def call_with_state(module: nn.Module, state: Mapping[str, object], args: Any, k
 
 
 def _bind(module: nn.Module, state: Mapping[str, object]) -> None:
-    """Puts the values of `state` in the place of the module's tensors, wherever it holds them: one tensor may be
-    registered in several modules or under several names, and plain attributes may refer to it."""
+    """Puts the values of `state` in the place of the module's tensors, wherever it holds them.
+
+    One tensor may be registered in several modules or under several names, and plain attributes may refer to it.
+    """
     own = _state(module)
     places = _places(module)
     given = {id(own[name]): value for name, value in state.items()}
@@ -129,8 +131,8 @@ def _tensors(value: object) -> tuple[torch.Tensor, ...]:
 
 
 def _check_attributes(module: nn.Module, before: list[_Attribute], given: Iterable[object]) -> None:
-    """Raises: ExportError naming the attributes that hold tensors which they did not hold before; those that were
-    `given` for the module's own may be anywhere, as an LSTM's are in a list that it makes anew."""
+    """Raises: ExportError naming the attributes that hold tensors which they did not hold before. Tensors that were
+    `given` for the module's own may be anywhere: those of an LSTM are in a list that it makes anew."""
     held = {each.path: {id(tensor) for tensor in each.tensors} for each in before}
     own = set(map(id, given))
     now = _attributes(module)

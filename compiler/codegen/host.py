@@ -141,8 +141,8 @@ DIRECT = {
     for name in "mm bmm addmm baddbmm convolution _scaled_dot_product_flash_attention_for_cpu".split()
     if hasattr(torch._C._VariableFunctions, name)
 }
-"""Operators that the torch module has under their own names and with their own arguments: such a call parses its
-arguments in C++, and costs 1 us less than that of an operator object, 4 us less for a convolution."""
+"""Operators that the torch module has under their own names and with their own arguments. Such a call parses its
+arguments in C++. It costs 1 us less than that of an operator object, and 4 us less for a convolution."""
 
 
 def tuple_text(parts: Iterator[str] | list[str]) -> str:

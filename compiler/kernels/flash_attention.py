@@ -2,9 +2,10 @@
 
     out, logs = softmax(q k^T * scale + mask) v, the logarithms of the rows' sums
 
-ATen's kernel calls the library for products of a block of rows by a block of keys, which are small for short sequences:
-it reaches 0.2 to 0.6 of the peak of two cores, this one 0.3 to 0.75. Written out as products and a softmax, scores go
-through memory twice. The C++ is `compiler/kernels/attention.h`, compiled once for each depth of heads.
+ATen's kernel calls the library for products of a block of rows by a block of keys, which are small for short
+sequences. It reaches 0.2 to 0.6 of the peak of two cores, and this one 0.3 to 0.75. Written out as products and a
+softmax, scores go through memory twice. The C++ is `compiler/kernels/attention.h`, compiled once for each depth of
+heads.
 
 Where ATen's kernel gives something else, its result is returned: for scores that are NaN or infinite.
 """

@@ -2,8 +2,8 @@
 
     c = _to_copy(view(x, s), dtype)   ->   c = view(_to_copy(x, dtype), s)
 
-A cast over the loops that computed the value is part of their kernel; over other loops it would be a kernel of its own,
-which reads what the first had to store. The gradient of a loss is such a value, in float32, of all logits.
+A cast over the loops that computed the value is part of their kernel. Over other loops it would be a kernel of its
+own, which reads what the first had to store. The gradient of a loss is such a value, in float32, of all logits.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     t = sin(arange(64) * 0.1); return x + t[None]   ->   t = get_attr("_folded_t"); return x + t[None]
 
-A value is constant if it is created from numbers, or is the copy of a literal (`lift_fresh_copy`), or follows from such
-by deterministic operators; nothing else is known to hold the same numbers at the next call. It is folded if it is small
-and if what it takes to make it would be a kernel of its own, a call, a costly function, or a long chain: what is cheap
+A value is constant if it is created from numbers, is the copy of a literal (`lift_fresh_copy`), or follows from such
+by deterministic operators. Nothing else is known to hold the same numbers at the next call. A constant is folded if it
+is small, and if making it would take a kernel of its own, a call, a costly function, or a long chain. What is cheap
 becomes part of the kernels that read it. Views stay, as they cost nothing; what they view is folded.
 
 A folded value that the call returns, or that may be written, is copied by each call (law: mutate what a call returned,
@@ -145,8 +145,11 @@ def _is_cheap(node: fx.Node) -> bool:
 
 
 def _computed(program: Program, node: fx.Node) -> torch.Tensor | None:
-    """The value; None where computing it raises, as the call will, or it lies otherwise than recorded, or in no memory
-    as it is (zeros that are only known to be such, numbers that are marked as conjugate)."""
+    """The value; None where it cannot be folded.
+
+    It cannot where computing it raises, as the call will, or where it lies otherwise than recorded. It cannot either
+    where it is in no memory as it is: zeros that are only known to be such, or numbers that are marked as conjugate.
+    """
     try:
         with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
             value = _run(program, node, {})

@@ -4,10 +4,12 @@
                                                        ->    done = copy_(part, k)
                                                              (cache is written, and is returned no more)
 
-Two kinds of memory may be written: what a call made in this graph, and an input that the call writes anyway
-(`Mutation`), if every write of it from the first to the last can be made so. The proof is in `readers`: all that reads
-the old value, through whatever view, stands before the write in the program, and is ordered before it by `after`.
-So no result changes by a bit (law: the program, run before and after this pass, gives the same, inputs included).
+Two kinds of memory may be written. One is what a call made in this graph. The other is an input that the call writes
+anyway (`Mutation`), if every write of it from the first to the last can be made so.
+
+The proof is in `readers`. All that reads the old value, through whatever view, stands before the write in the program,
+and is ordered before it by `after`. So no result changes by a bit. Law: the program, run before and after this pass,
+gives the same, inputs included.
 
 Operators of the user's own that mutate run on their arguments themselves, or on copies where that is not proven.
 """
@@ -462,8 +464,11 @@ def _value_returned(call: fx.Node) -> object:
 
 
 def _is_runnable(call: fx.Node) -> bool:
-    """Whether a functionalized call can be made on bases that are given: an operator that returns no alias of them, of
-    bases without gaps, since views of a copy must lie as they do in the base."""
+    """Whether a functionalized call can be made on bases that are given.
+
+    The operator must return no alias of them. They must have no gaps, since views of a copy must lie as they do in the
+    base.
+    """
     target: Any = call.args[0]
     bases: Any = call.kwargs.get("_all_bases", [])
     if not isinstance(target, torch._ops.OpOverload) or not bases or not all(isinstance(b, fx.Node) for b in bases):

@@ -78,9 +78,13 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def untraced(function: Function) -> Function:
-    """The function itself, which Dynamo traces no longer, nor what it calls: autograd runs a backward wherever a
-    program is, so in a program that Dynamo is tracing, and torch's compiled autograd has Dynamo inline it. Cost:
-    nothing where no trace is on."""
+    """The function itself. From now on Dynamo traces neither it nor what it calls.
+
+    Autograd runs a backward wherever a program is, also while Dynamo is tracing it. torch's compiled autograd has
+    Dynamo inline it.
+
+    Cost: nothing where no trace is on.
+    """
     eval_frame.set_code_exec_strategy(function.__code__, SKIP)
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function

@@ -101,9 +101,9 @@ class Unpacking:
     """How the values that forward would keep are found in what it keeps where hooks on saved tensors are parts of the
     graphs.
 
-    `tensors` are, for each that it would keep, what lays it out as the graphs expect, and where it is: itself (no
-    structure), by its position among what is kept, or what the hook makes of leaves in a structure, each a position, or
-    a constant in a tuple of its own.
+    `tensors` has, for each value that forward would keep, what lays it out as the graphs expect, and where it is.
+    Without a structure it is the value at a position among what is kept. With a structure it is what the hook makes of
+    leaves in it. Each leaf is a position, or a constant in a tuple of its own.
     """
 
     hook: Callable[[Any], Tensor]

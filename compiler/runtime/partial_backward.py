@@ -58,8 +58,10 @@ class PartialBackward:
     zeros: Sequence[Callable[[torch.Size], torch.Tensor]]
     check: Callable[[Any], None]
     results: dict[int, int]
-    """The saved tensors whose versions forward noted, each with its position among these: those that the call returns,
-    and where torch cannot unpack one by itself all that others may write."""
+    """The saved tensors whose versions forward noted, each with its position among these.
+
+    They are those that the call returns. Where torch cannot unpack one by itself, they are all that others may write.
+    """
     parts: dict[frozenset[int], Part] = field(default_factory=dict)
     made: Callable[[frozenset[int], Part], None] | None = None
     recorded: Callable[..., Sequence[object]] | None = None

@@ -1,10 +1,12 @@
 """The masks of dropout on a GPU as ATen draws them: by Philox, a counter turned into four words by ten rounds.
 
+Source: J. K. Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011.
+
     word       = philox(key = seed, counter = (offset / 4 + call, thread))[lane]
     is kept    = uniform(word) < share, uniform(word) = word / 2^32 + 1 / 2^33 in float32
 
-A generator on a GPU is a seed and an offset, so a mask is a function of two numbers and of a position: whatever kernel
-reads the mask computes it, and nothing has to be kept for backward but the two numbers. Which thread of ATen's launch
+A generator on a GPU is a seed and an offset, so a mask is a function of two numbers and of a position. Whatever kernel
+reads the mask computes it. Nothing has to be kept for backward but the two numbers. Which thread of ATen's launch
 draws for which element follows from how many elements each takes at a time. That is found by a trial for each dtype
 (`width_of`); where no width gives ATen's mask, ATen draws.
 """
@@ -62,14 +64,18 @@ def limit_of(share: float, dtype: torch.dtype) -> int:
 
 
 def reserve_numbers(calls: Sequence[int], device: torch.device) -> Tensor:
-    """For each of some launches, which have so many calls of Philox, the seed of the device's default generator and the
-    number of the first call (int64, [launches, 2], on the device); the generator is left behind them all. It waits for
-    nothing, as the host's memory is pinned. Cost: 11 us.
+    """The seed of the device's default generator and the number of the first call, for launches of so many calls of
+    Philox.
+
+    Shapes: int64, [launches, 2], on the device. The generator is left behind them all. Nothing is waited for, as the
+    host's memory is pinned.
+
+    Cost: 11 us.
 
     On a CPU, whose generator has no offset, both are numbers that it draws.
 
-    In a CUDA graph that the user records, which may be replayed any number of times, they are numbers that ATen draws
-    at each replay: as random, but other masks than those that eager would record.
+    In a CUDA graph that the user records, they are numbers that ATen draws at each replay. They are as random, but
+    give other masks than those that eager would record.
     """
     if device.type == "cpu" or torch.cuda.is_current_stream_capturing():
         return torch.empty(len(calls), 2, dtype=torch.int64, device=device).random_()
@@ -132,8 +138,10 @@ def words(seed: Tensor, call: Tensor, thread: Tensor, lane: Tensor) -> Tensor:
 
 
 def width_for(numel: int, most: int, offset: int) -> int:
-    """How many elements a thread takes at a time: no more than leave none over, nor than begin where as many may be
-    read at once, of a tensor that begins `offset` elements behind its memory."""
+    """How many elements a thread takes at a time, of a tensor that begins `offset` elements behind its memory.
+
+    They are no more than leave none over, and no more than may be read at once where they begin.
+    """
     return math.gcd(numel, most, offset)
 
 

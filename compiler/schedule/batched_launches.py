@@ -2,7 +2,7 @@
 
     k(a0, a1); k(b0, b1); k(c0, c1)    ->    k_x3(a0, a1, b0, b1, c0, c1)
 
-A launch takes the device 1 us to begin, and its host more, whatever there is to do: an optimizer's step over small
+A launch takes the device 1 us to begin, and its host more, whatever there is to do. An optimizer's step over small
 tensors is little else, and so are the biases that autocast rounds. Each set of buffers stays apart from the others, as
 it may run in other instances (`codegen/triton/equal_stores.py`).
 """
@@ -48,8 +48,11 @@ def most_sets(kernel: Kernel) -> int:
 
 
 def shared_by(launch: Launch) -> frozenset[str]:
-    """The tensors of a launch that no other may have which is made one with it: all but single numbers that it reads,
-    which no result of its has the memory of, as all of them are larger."""
+    """The tensors of a launch that no other launch may have which is made one with it.
+
+    They are all but single numbers that it reads. No result of the launch has the memory of one, as all results are
+    larger.
+    """
     written = {store.buffer for store in launch.kernel.stores}
     is_large = all(b.numel is not ONE for b in launch.kernel.buffers if b.name in written)
     pairs = zip(launch.arguments, launch.kernel.buffers, strict=True)

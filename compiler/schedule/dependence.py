@@ -17,8 +17,11 @@ from compiler.ir.loops.rewrite import nodes
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What a kernel reads of each buffer: at which indices; whether in a reduction, where one iteration reads elements
-    that others may write; and for each set of stores that run in the same iterations, which buffers it touches."""
+    """What a kernel reads of each buffer: at which indices, and whether in a reduction.
+
+    In a reduction one iteration reads elements that others may write. For each set of stores that run in the same
+    iterations it also says which buffers the set touches.
+    """
 
     indices: Mapping[str, frozenset[Index]]
     reduced: frozenset[str]
@@ -64,8 +67,8 @@ def may_overwrite(kernel: Kernel, read: str, written: str) -> bool:
     """Whether `written` may be the memory of `read`: each iteration reads of it only the element that it writes.
 
     That holds if one store writes it, with an element to each iteration of all loops, every read is at exactly its
-    index, and none is inside a reduction. Then no order of iterations can matter; and what else reads that element does
-    so in the same iteration, which computes the values of all its stores before it makes one. Stores apart from it
+    index, and none is inside a reduction. Then no order of iterations can matter. What else reads that element does so
+    in the same iteration, which computes the values of all its stores before it makes one. Stores apart from it
     (`ir/loops/independent_stores.py`) need not run in its iterations, so none of them may read it.
     """
     stores = [store for store in kernel.stores if store.buffer == written]

@@ -7,10 +7,12 @@ Three decisions, made once a node in the order of the graph:
              one more member of it: softmax, layer norm with its statistics, a value that is both saved and used
     start    else it starts a group of its own
 
-Every group becomes one kernel, which stores those members that something outside it reads. No cycle can come of it:
-each group has a level above the levels of all that it reads, and a member joins only if that stays so; a call with an
-effect has one above that of the call with an effect before it. A group that nothing outside it has read yet may rise to
-the level of a value that reads it, as what backward computes again does, which needs nothing but what forward kept.
+Every group becomes one kernel, which stores those members that something outside it reads. No cycle can come of it.
+Each group has a level above the levels of all that it reads, and a member joins only if that stays so. A call with an
+effect has a level above that of the call with an effect before it.
+
+A group that nothing outside it has read yet may rise to the level of a value that reads it. What backward computes
+again does so, because it needs nothing but what forward kept.
 
 Cost: near-linear in nodes; expressions are bounded in size and depth, and what exceeds the bound is stored.
 """
@@ -135,8 +137,10 @@ def fuse(lowered: Lowered, keep_rounding: bool = False) -> Fused:
 
 
 def _is_decided_by_halves(expr: Expr) -> bool:
-    """Whether the last bit of a half decides what an operator gives, as it does of comparisons: an operand that is
-    rounded in eager has to be, or `x + 1 < stack([x + 1])` would be true of some."""
+    """Whether the last bit of a half decides what an operator gives, as it does of comparisons.
+
+    An operand that is rounded in eager has to be rounded, or `x + 1 < stack([x + 1])` would be true of some.
+    """
     return any(
         isinstance(node, Call | Reduce) and node.op in DISCONTINUOUS and any(e.dtype in NARROW for e in elements(node))
         for node in nodes(expr)
@@ -467,8 +471,10 @@ class _Fusion:
         return True
 
     def _risable(self, read: list[Element]) -> list[Group]:
-        """The groups that computed what a value reads and may do so later: nothing else has read them yet, and what
-        they read takes no more memory meanwhile than they do themselves."""
+        """The groups that computed what a value reads and may do so later.
+
+        Nothing else has read them yet, and what they read takes no more memory meanwhile than they do themselves.
+        """
         producers = {id(g): g for e in read if (g := self.group_of.get(e.tensor)) is not None}
         return [group for group in producers.values() if not group.is_read and self._grows(group)]
 
@@ -482,8 +488,10 @@ class _Fusion:
         return sum(self.cost.count(tensor.shape) * tensor.dtype.itemsize for tensor in tensors)
 
     def _is_crossed(self, group: Group, fresh: Iterable[Expr]) -> bool:
-        """Whether some reductions would run along the memory that they read and others across it: one loop over both
-        would read the one or the other an element to a cache line."""
+        """Whether some reductions would run along the memory that they read and others across it.
+
+        One loop over both would read the one or the other an element to a cache line.
+        """
         added = self._directions(fresh)
         return bool(added) and len(added | self._directions(group.seen)) > 1
 
@@ -533,8 +541,10 @@ class _Fusion:
         return True
 
     def _is_other(self, element: Element, group: Group) -> bool:
-        """Whether a member, computed once more within a reduction over it, may be another number there: a sum is added
-        up in an order of its own, and what is equal to the largest of some sums must be one of them."""
+        """Whether a member, computed once more within a reduction over it, may be another number there.
+
+        A sum is added up in an order of its own, and what is equal to the largest of some sums must be one of them.
+        """
         name = element.tensor
         if name not in self.demanded and self.uses[name].users == 1:
             return False
@@ -543,8 +553,11 @@ class _Fusion:
         return any(self.cost.loops_of(node) & moved for node in sums)
 
     def _scans_fit(self, group: Group, found: Iterable[Expr]) -> bool:
-        """Whether the scans among some expressions all run along one loop of a group, with no reduction beside them,
-        and vary with all loops within that: what reads them along a row of its own would be walked across its rows."""
+        """Whether the scans among some expressions all run along one loop of a group, and vary with all loops within
+        that.
+
+        No reduction may be beside them. What reads them along a row of its own would be walked across its rows.
+        """
         found = list(found)
         scans = [node for node in found if isinstance(node, Scan)]
         if not scans:

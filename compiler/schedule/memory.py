@@ -134,8 +134,11 @@ def release(
 
 
 def after_call(program: Program) -> dict[str, str]:
-    """The values that inputs hold after the call and nobody else gets, by name, and the inputs; none where autograd
-    records the call, which then returns them, nor of an input that shares its memory with others."""
+    """The values that inputs hold after the call and nobody else gets, by name, each with its input.
+
+    There are none where autograd records the call, which then returns them. An input that shares its memory with
+    others has none.
+    """
     if program.signature.differentiable:
         return {}
     names = {role: node.name for role, node in zip(program.signature.inputs, program.placeholders, strict=True)}

@@ -144,10 +144,10 @@ class _Planner:
             self.units.append(_Unit(scattering.position, (base, *reads), (name,), both))
 
     def _counters_apart(self) -> tuple[list[Group], dict[int, tuple[str, ...]]]:
-        """The groups, of which some are several: a single number that an input holds after the call, as an optimizer's
-        counter, is written when no loop reads that input any more, so that it is written over it.
+        """The groups, some of them in several parts, and what has to be there before a group beside what it reads.
 
-        And of groups what has to be there before, beside what they read.
+        A single number that an input holds after the call, as an optimizer's counter, is a part of its own. It is
+        written when no loop reads that input any more, so that it is written over it.
         """
         groups, before = list[Group](), dict[int, tuple[str, ...]]()
         for group in self.fused.groups:
@@ -194,8 +194,11 @@ class _Planner:
     # ---- views and calls
 
     def _add_view(self, name: str, is_output: bool) -> None:
-        """Makes a view as a tensor: for an output by the operator itself, so that it is a view of its base as eager's
-        is; for an argument of ATen by size, stride and offset."""
+        """Makes a view as a tensor.
+
+        For an output the operator itself makes it, so that it is a view of its base as eager's is. For an argument of
+        ATen it is made by size, stride and offset.
+        """
         if name in self.made_views:
             return
         self.made_views.add(name)

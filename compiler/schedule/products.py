@@ -3,10 +3,10 @@
     a = kernel_0(x); p = mm(a, w); y = kernel_1(p, r)    ->    y = product_0(x, w, r)
 
 `Region` is such a product: the steps of the library's way, and the launch of ours. The kernel that reads the product
-first becomes its epilogue, if it does so element by element; one whose only result is an operand that nothing else
-reads becomes its prologue. Who else reads the product gets it stored as well. Ours is taken where it was measured to be
-faster, region by region; that is before memory is shared, so that what may be written over what is proven of the
-kernels as they then are.
+first becomes its epilogue, if it does so element by element. A kernel whose only result is an operand that nothing
+else reads becomes its prologue. Who else reads the product gets it stored as well. Ours is taken where it was measured
+to be faster, region by region. That is decided before memory is shared. So the proof of what may be written over what
+is about the kernels as they then are.
 
 Cost: near-linear in the number of steps.
 """
@@ -292,8 +292,11 @@ class _Finder:
         return Operand(name, tensor.shape, tensor.stride, offset, tensor.dtype)
 
     def _is_sure(self, name: str) -> bool:
-        """Whether a value surely lies as it was traced: an input, what a kernel stores, a result of ATen's that is
-        looked at, and a view of such which the graph returns, so that nothing is written over what it shows."""
+        """Whether a value surely lies as it was traced.
+
+        An input does, and what a kernel stores, and a result of ATen's that is looked at. A view of such a value does
+        if the graph returns it, so that nothing is written over what it shows.
+        """
         step = self._given(name)
         if step is None or isinstance(step, Allocate):
             return True

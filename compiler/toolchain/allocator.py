@@ -1,9 +1,9 @@
 """Fresh memory costs more than to fill it: the system gives it out by pages of 4 KB, each at its first write.
 
 Writing 64 MB takes 34 ms into fresh small pages, 10 ms into huge ones, and 6 ms where the memory is there already (one
-core of an AMD EPYC). So what a call frees stays with the process for the next one, also blocks above glibc's largest
-threshold, which by itself it maps afresh at every call; the largest are asked for in huge pages. Neither changes any
-meaning.
+core of an AMD EPYC). So what a call frees stays with the process for the next one. That holds for blocks above glibc's
+largest threshold too, which glibc would map afresh at every call. The largest blocks are asked for in huge pages.
+Neither changes any meaning.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _mallopt() -> Callable[[int, int], int] | None:
 def keep_freed_memory() -> bool:
     """Lets the C library keep up to a sixteenth of the machine's memory, at most 1 GiB, of what was freed.
 
-    By itself it gives the end of its heap back as soon as that is twice the largest block freed so far: temporaries of
-    each call then come in fresh pages, which took BERT 1 ms of 21. True where it was done, which is once a process; a
-    C library without `mallopt` is left as it is.
+    By itself it gives the end of its heap back as soon as that is twice the largest block freed so far. Temporaries of
+    each call then come in fresh pages, which took BERT 1 ms of 21. The result is True where it was done, which is once
+    a process. A C library without `mallopt` is left as it is.
     """
     mallopt = _mallopt()
     if mallopt is None:
@@ -69,9 +69,14 @@ _advise = _find_advise() if HUGE_PAGE_ADVICE is not None else None
 
 
 def empty_large(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialized tensor from the heap, where what was freed is there already: a softmax of 64 MB takes 7 ms, 14
-    in huge pages, which at times have to be made first (90), and 25 in small ones. Beyond `MOST_FROM_HEAP`, or where
-    the heap is the user's own, one whose whole pages, not yet touched, are asked to be huge. Cost: 5 us."""
+    """An uninitialized tensor from the heap, where what was freed is there already.
+
+    A softmax of 64 MB takes 7 ms so. It takes 14 ms in huge pages, 90 where these have to be made first, and 25 in
+    small pages. Beyond `MOST_FROM_HEAP`, or where the heap is the user's own, the tensor's whole pages, not yet
+    touched, are asked to be huge.
+
+    Cost: 5 us.
+    """
     mallopt = _mallopt()
     if mallopt is not None and math.prod(size) * dtype.itemsize <= MOST_FROM_HEAP and _keeps():
         mallopt(MMAP_MAX, 0)

@@ -203,9 +203,9 @@ def batch_norm_gradients(
 ) -> tuple[Maybe, Maybe, Maybe]:
     """`native_batch_norm_backward`: the gradients of input, weight and bias.
 
-    `statistics` are the running mean and variance, and what forward saved: the mean and reciprocal deviation of the
-    batch, or those that were used; none where these are the running ones of a CPU. Training may have changed the
-    running ones meanwhile: which of both are read is as eager has it.
+    `statistics` are the running mean and variance, and what forward saved. It saved the mean and reciprocal deviation
+    of the batch, or those that were used, or nothing where these are the running ones of a CPU. Training may have
+    changed the running ones meanwhile. Which of both are read is as eager has it.
     """
     running_mean, running_var, mean, rstd = statistics
     has_used = x.is_cuda and mean is not None and mean.shape == x.shape[1:2]

@@ -1,11 +1,10 @@
-"""Interpolation, and some activations and losses, recorded whole, which torch's dispatcher takes apart in Python before
-a recording sees it.
+"""Interpolation, and some activations and losses, recorded whole. Torch's dispatcher would take them apart before.
 
     interpolate(x, scale_factor=2, mode="bilinear")   ->   upsample_bilinear2d(x, ...), not 40 calls of index and mul
 
 The operators' own records and ATen's kernels are faster than the pieces and round as eager does. Where sizes are
-symbols the pieces stay, as the operators would guard on the sizes; but not where images are bytes, which the pieces
-round otherwise than the operators, by as much as one.
+symbols the pieces stay, as the operators would guard on the sizes. Images of bytes are an exception: the pieces round
+them otherwise than the operators, by as much as one.
 """
 
 from __future__ import annotations

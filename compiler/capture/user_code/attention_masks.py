@@ -9,9 +9,9 @@ rows begin off 16 bytes there is none but products and a softmax in float32.
 
     bias = table[buckets].permute(2, 0, 1)[None]               ->     bias.contiguous()
 
-Nor is there on a GPU where a row's elements lie apart, as those of a bias that is looked up for each pair of positions
-and has its heads innermost. Halves have theirs laid out row by row, but where a mask is learned: the fast kernels round
-its gradient for each pair of positions, and what a table sums of those is then a tenth off.
+On a GPU there is none either where a row's elements lie apart. A bias that is looked up for each pair of positions,
+with its heads innermost, lies so. Masks of halves are laid out row by row, unless the mask is learned. The fast
+kernels round its gradient for each pair of positions, and a table's sum of those is then a tenth off.
 """
 
 from __future__ import annotations

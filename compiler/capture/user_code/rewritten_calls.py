@@ -12,11 +12,11 @@ interpolate of what is by channels, on a GPU    ->     by channels, however few 
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 lstm on a CPU, with gradients                   ->     without oneDNN
 
-Dropout at its ends is as eager has it: torch's kernel for recordings copies and draws. cuDNN's batch norm writes its
-running statistics unsaid and is one call, where ours is sums and arithmetic that what follows is fused with. What
-recordings make of an interpolation is in rows where kernels for few channels would be slower; eager's is not. Torch's
-RMS norm for a GPU takes no symbols, and takes their addresses for numbers where it is given them. The Python form of
-matmul, which recordings run, ends in a view where the C++ one does not. oneDNN's LSTM keeps what
+Dropout of nothing and of everything is as eager has it, while torch's kernel for recordings copies and draws. The
+batch norm of cuDNN is one call, and writes its running statistics unsaid. Ours is sums and arithmetic, with which
+whatever follows is fused. Recordings lay an interpolation out in rows where kernels for few channels would be slower,
+and eager does not. Torch's RMS norm for a GPU takes no symbols. Given some, it takes their addresses for numbers. The
+Python form of matmul, which recordings run, ends in a view where the C++ one does not. The LSTM of oneDNN keeps what
 its backward needs only where gradients are on, which they are not around a graph.
 """
 

@@ -33,8 +33,11 @@ Grids = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel with the names of its arguments and where each is among those of its operator; these by their types in a
-    schema, and which of them it writes; and how many axes each of its grids has."""
+    """A kernel of the user's as an operator.
+
+    It has the names of the kernel's arguments, and where each is among those of the operator. It has the operator's
+    arguments by their types in a schema, and says which of them it writes. It also has how many axes each grid has.
+    """
 
     kernel: Any
     names: tuple[str, ...]

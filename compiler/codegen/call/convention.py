@@ -155,8 +155,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class AmbientNeeds:
-    """What must be switched around the graph: gradients that no one asked for, or that the program itself switched on;
-    casts that are in the graph already; inference mode where all that the program makes was made in one of its own.
+    """The modes that must be switched around the graph.
+
+    They are gradients that no one asked for, or that the program itself switched on, and casts that are in the graph
+    already. Inference mode is one, where all that the program makes was made in one of its own.
 
     `hooks_off`: hooks on saved tensors are parts of the graphs.
 
@@ -634,8 +636,8 @@ class _Piece:
 def _piece(source: Source, guard: str, call: str, piece: _Piece, is_early: bool) -> str:
     """The text of one of the pieces that a call gives.
 
-    Results that are pieces of one tensor come of one call, as in eager: autograd then puts their gradients side by
-    side, where those of two calls would be added, each among zeros.
+    Results that are pieces of one tensor come of one call, as in eager. Autograd then puts their gradients side by
+    side. Those of two calls would be added, each among zeros.
     """
     key = guard, call, is_early
     name, taken = source.pieces.get(key, ("", set[int]()))
@@ -986,8 +988,11 @@ def partial_backward(
 
 
 def _saved_noted(forward: Program) -> list[int]:
-    """The positions of those saved tensors that the autograd function returns as well; of all that are no copies where
-    torch cannot unpack one of them by itself, and so looks at no version of it."""
+    """The positions of those saved tensors that the autograd function returns as well.
+
+    Where torch cannot unpack one of them by itself, and so looks at no version of it, these are all that are no
+    copies.
+    """
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
     copied = _saved_and_written(forward)
     visible = {node for role, node in pairs if not isinstance(role, Saved)}

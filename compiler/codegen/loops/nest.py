@@ -2,12 +2,12 @@
 
     kernel -> normalize -> (Nest, ...)      Nest := loops (outermost first), stores, lane
 
-`normalize` makes equal expressions one object, drops loops of extent 1, splits a loop that is divided by a constant,
-joins loops that every access walks as one, spells argmax as a max and a search, and gives reductions over the extent of
-a kernel loop that loop's name, so that what they share with the stores is the same expression. A variable that `Bind`
-gives a value is named by its position, one name for equal ones, and depends on all that the position does. The body
-of a `Scan` is over the loop that it runs along, which is the innermost one of its nest, but for its lanes. A nest
-holds stores whose sets of loops are ordered by inclusion, so that each belongs to one depth.
+`normalize` makes equal expressions one object, and spells argmax as a max and a search. It drops loops of extent 1,
+splits a loop that is divided by a constant, and joins loops that every access walks as one. A reduction over the
+extent of a kernel loop gets that loop's name. What it shares with the stores is then the same expression. A variable
+that `Bind` gives a value is named by its position, one name for equal ones, and depends on all that the position does.
+The body of a `Scan` is over the loop that it runs along, which is the innermost one of its nest, but for its lanes. A
+nest holds stores whose sets of loops are ordered by inclusion, so that each belongs to one depth.
 """
 
 from __future__ import annotations
@@ -532,8 +532,8 @@ def _choose_lane(
 
 
 TALL = 4
-"""So many reductions, each of which waits for the one before, over a short row: side by side the rows fill vectors, by
-themselves each reduction has to be joined across one, and what is left of the row taken step by step. Softmaxes of
+"""So many reductions, each of which waits for the one before, over a short row. Side by side the rows fill vectors. By
+itself each reduction has to be joined across a vector, and what is left of the row goes step by step. Softmaxes of
 layer norms of 8 to 40 elements take 0.3 to 0.9 of the time, the two greatest of 8 to 64 elements 0.15 to 0.4."""
 WHOLE_VECTORS = 16
 SHORTEST_ALONG = 32
@@ -569,8 +569,10 @@ def _heights(reductions: Sequence[Reduce]) -> list[int]:
 
 
 def _repeated_last(loops: Sequence[Loop], stores: Sequence[Store]) -> list[Loop]:
-    """The loops in their order, but those last of which each iteration reads again what no near cache holds: rotary
-    embeddings of 4096 positions read the angles of a position once for all heads, not once a head."""
+    """The loops in their order, but with those last of which each iteration reads again what no near cache holds.
+
+    So rotary embeddings of 4096 positions read the angles of a position once for all heads, not once a head.
+    """
     loads = [e for e in subexpressions(store.expr for store in stores) if isinstance(e, Load)]
     sizes = {load: _elements(load.index, loops) * load.dtype.itemsize for load in loads}
 

@@ -10,8 +10,8 @@ from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product
 Variable = Callable[[str], str]
 """The text of a variable, as an operand."""
 SHORT = (1 << 16) - 1
-"""What is known to be no more is divided in 16 bits, as a product by a reciprocal, of which NVIDIA's assembler (12.8,
-for sm_90) makes a wrong condition: zeros were read for elements that are there."""
+"""What is known to be no more would be divided in 16 bits, as a product by a reciprocal. NVIDIA's assembler (12.8, for
+sm_90) makes a wrong condition of that: zeros were read for elements that are there."""
 
 
 def text_of(index: Index, variable: Variable, extents: Mapping[str, Index]) -> str:

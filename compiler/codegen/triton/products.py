@@ -2,10 +2,10 @@
 
     for m, n:  y[m, n] = g(sum_k f(m, k) * h(k, n), m, n)
 
-An instance has a tile of the result in registers, in float32. It walks along `k`, a step at a time: the operands' tiles
-are read, or computed from what is read (the prologue), and multiplied by the tensor cores. Then all stores are computed
-of the whole sums (the epilogue). Instances come in groups of a few rows of tiles by all columns, so that those which
-run at a time read the same rows and columns, which the cache between them holds. Masks are where sizes are no multiples
+An instance has a tile of the result in registers, in float32. It walks along `k`, a step at a time: the operands'
+tiles are read, or computed from what is read (the prologue), and multiplied by the tensor cores. Then all stores are
+computed of the whole sums (the epilogue). Instances come in groups of a few rows of tiles by all columns. So instances
+that run at a time read the same rows and columns, which the cache holds. There are masks where sizes are no multiples
 of the tiles.
 """
 

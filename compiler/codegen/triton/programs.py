@@ -4,10 +4,10 @@
 
 A program computes a tile of two axes. `x` runs over the loops outside of every reduction, flattened; `y` over what is
 reduced, or over the inner loops of a nest without reductions. A value has the shape [x, y], with 1 for an axis that it
-does not depend on, so what belongs to a row is computed once a row; where a tile is one row, that is a scalar. A row
-that fits into a tile is read once and stays in registers; a longer one is walked in steps, once for all reductions that
-wait for no other, with sums of powers beside the greatest, squares of distances beside the sum, and stores of what it
-reads:
+does not depend on. So what belongs to a row is computed once a row. Where a tile is one row, that is a scalar. A row
+that fits into a tile is read once and stays in registers. A longer one is walked in steps, once for all reductions
+that wait for no other. The same walk takes sums of powers beside the greatest, squares of distances beside the sum,
+and stores of what it reads:
 
     for y_0 in range(0, n, 2048):  part = part + tl.where(in range, x[i, y], 0)
     total = tl.sum(part, 1)
@@ -112,8 +112,11 @@ _OURS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How programs are written: with indices of 64 bits; with one row a tile; for addresses at multiples of 16; with
-    tiles changed so; as functions that another program calls, with the number of the instance first."""
+    """How programs are written.
+
+    They may have indices of 64 bits, one row a tile, addresses at multiples of 16, and tiles that are changed so. They
+    may be functions that another program calls, with the number of the instance first.
+    """
 
     is_wide: bool = False
     is_by_row: bool = False
@@ -272,8 +275,11 @@ class _Emitter:
     # ---- stores apart
 
     def groups(self) -> list[Nest]:
-        """The nest as one for each set of loops whose instances its stores run in, so that none runs in instances that
-        it has no part in: as often as it should, even where others run not at all."""
+        """The nest as one for each set of loops whose instances its stores run in.
+
+        So no store runs in instances that it has no part in. It runs as often as it should, even where others do not
+        run at all.
+        """
         nest, found = self.nest, dict[frozenset[str], list[Store]]()
         is_rowwise = bool(self.levels or self.scans) and not self._may_be_none()
         for store in nest.stores:
@@ -511,8 +517,11 @@ class _Emitter:
     # ---- reductions
 
     def _levels_online(self) -> list[list[Reduce]]:
-        """The levels, but that over a row that is walked in steps a sum of powers comes with the greatest exponent, if
-        it waits for that alone, and a sum of squares of distances from the mean with the sum."""
+        """The levels, with two joined over a row that is walked in steps.
+
+        A sum of powers comes with the greatest exponent, if it waits for that alone. A sum of squares of distances
+        from the mean comes with the sum.
+        """
         if len(self.levels) < 2:
             return self.levels
         together: list[Reduce] = []
@@ -594,9 +603,12 @@ class _Emitter:
         return tile.lane == tile.name
 
     def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
-        """The lines that join a step's values to the squares of the distances of those before from their mean, and to
-        their sum, lane by lane: each has met as many as there were steps. All are taken relative to the mean of the
-        first step, which is read before the loop, as what is far from zero sums to what is coarse."""
+        """The lines that join a step's values, lane by lane, to the running sum and the running squares of distances
+        from the mean.
+
+        Each lane has met as many values as there were steps. All are taken relative to the mean of the first step,
+        which is read before the loop, because sums of numbers far from zero are coarse.
+        """
         tile = place.tile
         assert tile is not None
         squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
@@ -669,8 +681,11 @@ class _Emitter:
     # ---- stores
 
     def _sections(self, loop: Loop) -> list[tuple[tuple[Loop, ...], tuple[Store, ...]]]:
-        """The stores over each range of the innermost loop in which no index is clamped and no condition on it changes:
-        what is concatenated along it is then copied without a choice."""
+        """The stores over each range of the innermost loop in which no index is clamped and no condition on it
+        changes.
+
+        What is concatenated along that loop is then copied without a choice.
+        """
         stores = self.nest.stores
         is_short = isinstance(loop.extent, Int) and loop.extent.value <= LONGEST_ROW
         ranges = segments(loop, stores) if is_short and not any(map(is_scattered, stores)) else []

@@ -4,8 +4,8 @@
     tl.load(x + (base + k), mask=k < (lead + 8191 + 7) // 8 * 8)
 
 A mask that changes within 16 bytes makes each element a load of its own. So rows are read up to the next multiple of
-16 bytes: what lies beyond them is in memory, since 16 bytes that begin at a multiple of 16 lie on one page, and no
-value of it is used. What is stored goes in two stores, whole 16 bytes and what is left of them at both ends.
+16 bytes. What lies beyond them is in memory, since 16 bytes that begin at a multiple of 16 lie on one page. No value
+of it is used. A row is stored in two stores: whole 16 bytes, and what is left of them at both ends.
 """
 
 from __future__ import annotations

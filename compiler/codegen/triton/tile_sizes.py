@@ -42,8 +42,8 @@ FEW = 32
 ACROSS = (32, 64)
 """Elements that are reduced at a time where rows are neighbours in memory, and rows of a tile then."""
 SHORT, BUSY = 1024, 64
-"""Rows that are neighbours in memory and no longer than this have tiles of fewer of them, so that there are so many
-instances: to split what is read in so little time would take another launch."""
+"""Rows that are neighbours in memory and no longer than this have tiles of fewer rows, so that there are so many
+instances. To split what is read in so little time would take another launch."""
 LEAST_ACROSS, SHORT_ACROSS = 8, 8192
 """Rows of such a tile at least, which is what one access to memory brings, and its elements."""
 ENOUGH = 264
@@ -184,8 +184,8 @@ def _in_steps(shape: Shape) -> Blocks:
 
 
 def _in_unknown_steps(shape: Shape) -> Blocks:
-    """The blocks of rows that are walked in steps however short they are: so few elements a thread that registers hold
-    them of several tensors, and small instances where there are many rows."""
+    """The blocks of rows that are walked in steps however short they are. A thread has so few elements that registers
+    hold those of several tensors. Where there are many rows, instances are small."""
     return _in_steps(shape) if _guess(shape.rows) <= FEW else Blocks(1, 4, 0, BESIDE)
 
 

@@ -82,8 +82,10 @@ class Tile:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where values are computed: lines being written, the names of the values there, and the variables that vary there
-    and not around it, along `y` if it `is_axis`, else from one iteration to the next."""
+    """Where values are computed: the lines being written, the names of the values there, and the variables that vary.
+
+    These vary there and not around it: along `y` if it `is_axis`, else from one iteration to the next.
+    """
 
     lines: list[str]
     depth: int

@@ -1,5 +1,6 @@
-"""What a compile says of a step's memory to whoever asked for it: why each value is kept or made again, and the bytes
-that are live after each step of the graphs that it builds.
+"""What a compile says of a step's memory to whoever asked for it.
+
+It says why each value is kept or made again, and which bytes are live after each step of the graphs that it builds.
 
     Told     := decisions: {graph: (Decision, ...)}  plans: (Plan, ...)
     Plan     := graph, is_backward, moments: (Moment, ...)

@@ -1,5 +1,6 @@
-"""For which Python numbers a program is right: for integers whose arithmetic stays within 64 bits, as Python's own have
-no end and those of kernels and of ATen wrap; for zeros of the sign that they were taken for.
+"""For which Python numbers a program is right: integers within bounds, and zeros of the sign that they were taken for.
+
+Python's integers have no end, while those of kernels and of ATen wrap. So their arithmetic has to stay within 64 bits.
 
     input_0 * 2 + 1, input_0 any Python integer        ->  input_0 from -2**60 to 2**60
     input_0 * x, input_0 guarded to be 0.0             ->  input_0 not -0.0

@@ -4,9 +4,9 @@
     t = t(h)                      t, too
     replace_node(h, u)            u lies at offset 15 of what it is a view of; t is derived anew, and lies there
 
-What a graph knows of a value (dtype, device, size, strides, offset, conj and neg bits, and the memory that it is a view
-of) stands in `meta["val"]`, and was recorded for the node that goes. `verify_views` says where a graph's views are not
-those of what they are taken from.
+What a graph knows of a value stands in `meta["val"]`, and was recorded for the node that goes. It is dtype, device,
+size, strides, offset, conj and neg bits, and the memory that the value is a view of. `verify_views` says where a
+graph's views are not those of what they are taken from.
 """
 
 from __future__ import annotations

@@ -214,8 +214,9 @@ class Inference:
 
 @dataclass(frozen=True, slots=True)
 class Bump:
-    """The version of an input grows by more than the writes of it that are seen, `less` of these being counted already:
-    a view of it was written in its metadata, or an operator wrote it as often as it did.
+    """The version of an input grows by more than the writes of it that are seen, of which `less` are counted already.
+
+    A view of it was written in its metadata, or an operator wrote it as often as it did.
     """
 
     of: CallInput

@@ -1,8 +1,8 @@
 """`Trace`: an open recording of ATen calls into one graph.
 
 A trace may be left and entered again, and may gain inputs after it has recorded calls. So the call, and then the
-gradients of what it returned, are recorded in one pass over the user's program: nothing has to be known beforehand
-of what it mutates, what it returns or which tangents it will need.
+gradients of what it returned, are recorded in one pass over the user's program. Nothing has to be known beforehand of
+what it mutates, what it returns, or which tangents it will need.
 """
 
 from __future__ import annotations
@@ -304,8 +304,11 @@ def _drops_nothing(node: fx.Node) -> bool:
 
 
 def is_effectful(target: object) -> bool:
-    """Whether a call must run even if nothing uses its result, and in the order of the program: it writes, it draws
-    random numbers, it returns nothing (so it is there to raise), or it is registered as one with an effect."""
+    """Whether a call must run even if nothing uses its result, and in the order of the program.
+
+    It does if it writes, draws random numbers, or is registered as one with an effect. It does too if it returns
+    nothing, as it is then there to raise.
+    """
     if not isinstance(target, torch._ops.OpOverload):
         return isinstance(target, torch._ops.HigherOrderOperator)
     return _tells_effect(target) or has_registered_effect(target)

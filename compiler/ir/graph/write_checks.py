@@ -363,8 +363,8 @@ ASKS_LAYOUT = KEEP_LAYOUT | {torch.ops.aten.as_strided.default}
 
 
 def check_layout(func: torch._ops.OpOverload, value: torch.Tensor) -> None:
-    """Raises: Unsupported where a result would not lie as eager's does: what was written in place is recorded as made
-    anew, densely; and the dropout of an empty tensor is that very tensor.
+    """Raises: Unsupported where a result would not lie as eager's does. What was written in place is recorded as made
+    anew, densely. The dropout of an empty tensor is that very tensor.
     """
     if func not in KEEP_LAYOUT:
         if value.numel() == 0:
@@ -379,9 +379,11 @@ RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 
 
 def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Copies what was written to where the tensor lies, where it is recorded in another order of dimensions than it
-    has: what follows from it would lie otherwise than in eager. Raises: Unsupported where that takes no copy, as for a
-    view.
+    """Copies what was written to where the tensor lies, if it is recorded in another order of dimensions than it has.
+
+    What follows from it would otherwise lie elsewhere than in eager.
+
+    Raises: Unsupported where that takes no copy, as for a view.
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
@@ -425,7 +427,7 @@ def _meta_of(value: torch.Tensor) -> torch.Tensor:
 
 
 def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:
-    """Raises: Unsupported for a view by as_strided that may leave the tensor: it counts from the beginning of the
+    """Raises: Unsupported for a view by as_strided that may leave the tensor. It counts from the beginning of the
     storage, and what is recorded in the tensor's place has no memory but its own.
     """
     is_dense = value.numel() == 0 or extent(hints(value.shape), hints(value.stride())) == value.numel()

@@ -23,9 +23,9 @@ subexpressions, and merges reductions over equal extents into one loop. A store 
 variable belongs to the outer level (`mean[i] = ...` beside `y[i, j] = ...`). Every access is in range by
 construction: a load in the arm of a `where` has its index clamped by `Min`/`Max`.
 
-An index that is data is bound first: `Bind` gives its variable the number that an expression has, or 0 where that is
-out of range, so that no access can be wrong whatever the data holds; in indices it is a variable like any other. Row
-`t[i]` of a table is
+An index that is data is bound first. `Bind` gives its variable the number that an expression has, or 0 where that is
+out of range. So no access can be wrong whatever the data holds. In indices it is a variable like any other. Row `t[i]`
+of a table is
 
     for i, j:  y[i*n + j] = bind v in m = t[i]: w[v*n + j]
 
@@ -282,9 +282,11 @@ class Reinterpret:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Makes sure that a result of ATen has the strides and the dtype that kernels and views were made for, and that its
-    numbers are those in memory, with none that are yet to be conjugated; copies it if not. One of another size is an
-    error."""
+    """Makes sure that a result of ATen has the strides and the dtype that kernels and views were made for.
+
+    Its numbers also have to be those in memory, with none that are yet to be conjugated. A result that is otherwise is
+    copied. One of another size is an error.
+    """
 
     name: str
     size: tuple[Index, ...]

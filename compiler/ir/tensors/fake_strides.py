@@ -1,6 +1,7 @@
-"""Operators whose kernels on fake tensors say other strides than the real ones give: where their arguments lie in
-different ways, the strides that the iteration over the arguments gives are put in; where a size is 0 or 1, so that
-strides say nothing, those of the real operator, which is run on memory that lies alike.
+"""Operators whose kernels on fake tensors say other strides than the real ones give, and the strides in their place.
+
+Where their arguments lie in different ways, these are the strides that the iteration over the arguments gives. Where a
+size is 0 or 1, so that strides say nothing, the real operator is run on memory that lies alike.
 
     with x of 2 x 4 in columns and y of one element: fake logical_or(y, x) is in rows, the real one in columns
     with x of 1 x 4 in columns: fake x * 3 has strides (4, 1), the real one (1, 1)
@@ -257,10 +258,11 @@ def as_run(
     tracer: PythonKeyTracer,
     mode: FunctionalTensorMode,
 ) -> object:
-    """The results of a call, recorded by `tracer` under `mode`, with the strides that the real operator gives them,
-    where they have no elements or a size is 1 somewhere: the operator is called on memory that lies alike, and leaves
-    the random state as it is. Raises: Unsupported where the strides of an elementwise operator's result are no products
-    of sizes, which may change.
+    """The results of a call, recorded by `tracer` under `mode`, with the strides that the real operator gives them.
+
+    Where they have no elements, or a size is 1 somewhere, the operator is called on memory that lies alike. It leaves
+    the random state as it is. Raises: Unsupported where the strides of an elementwise operator's result are no
+    products of sizes, which may change.
     """
     made = list(result) if isinstance(result, tuple | list) else [result]
     if not any(map(_is_degenerate, made)) or not _may_run(func, args, kwargs, made):
@@ -358,8 +360,10 @@ def _lies_in_rows(value: torch.Tensor) -> bool:
 def _may_run(
     func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], made: Sequence[object]
 ) -> bool:
-    """Whether an operator can be called on tensors like its operands, and may then say another thing than the fakes do:
-    their memory is to be had, and it does not read what they hold.
+    """Whether an operator can be called on tensors like its operands, and may then say another thing than the fakes
+    do.
+
+    It can if their memory is to be had, and if it does not read what they hold.
     """
     leaves = pytree.arg_tree_leaves(*args, **kwargs)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -28,9 +28,11 @@ HIDDEN = "hidden_slots"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A call that is about to be recorded: its arguments by name, the versions of those that it writes, and, for an
-    operator that is not ATen's, their recorded values, and which are an input's memory but not of its version. `last`
-    is what was recorded last."""
+    """A call that is about to be recorded: its arguments by name, and the versions of those that it writes.
+
+    For an operator that is not ATen's it also has their recorded values, and which of them are an input's memory but
+    not of its version. `last` is what was recorded last.
+    """
 
     func: torch._ops.OpOverload
     given: Arguments
@@ -104,7 +106,7 @@ def written_by(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Argum
 
 def check_bases(func: torch._ops.OpOverload, written: list[torch.Tensor]) -> None:
     """Raises: Unsupported where an operator writes one memory through tensors that autograd does not know as views of
-    one: each would be recorded as a part of a copy of its own, and the last copy would be what is left of all.
+    one. Each would be recorded as a part of a copy of its own, and only the last copy would be left.
     """
     bases: dict[int, torch.Tensor] = {}
     for value in written:
@@ -144,7 +146,7 @@ def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
     """Corrects the places of parts in a functionalized call of an operator; `parts` are their recorded values.
 
     They are recorded as they lie in the program's tensor. The base in the graph may begin elsewhere in its storage, or
-    be a value that was computed anew; and a slice is recorded as if the base began where its storage does.
+    be a value that was computed anew. A slice is recorded as if the base began where its storage does.
 
     Raises: Unsupported where a part has sizes for which there is no node.
     """
@@ -165,8 +167,11 @@ def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
 
 
 def starts_of(call: fx.Node) -> tuple[int, ...]:
-    """Where each base of a functionalized call begins in its storage, as it was recorded; nothing where all begin at
-    its start, or one at a symbol, as then parts have no place of their own (`place_parts`)."""
+    """Where each base of a functionalized call begins in its storage, as it was recorded.
+
+    It is nothing where all begin at its start. It is nothing too where one begins at a symbol, as then parts have no
+    place of their own (`place_parts`).
+    """
     starts = [base.meta["val"].storage_offset() for base in call.kwargs.get("_all_bases", ())]  # type: ignore[union-attr]
     is_known = all(isinstance(start, int) for start in starts)
     return tuple(starts) if is_known and any(starts) else ()

@@ -155,8 +155,10 @@ def rows_of(shape: Sequence[Number]) -> tuple[Number, ...]:
 
 
 def iterated(shape: Sequence[Number], operands: Sequence[Sequence[Number]]) -> list[Number]:
-    """The strides of the result of ATen's iteration over operands with these strides, broadcast to `shape`: the first
-    operand that moves along two dimensions tells which of them is the inner one."""
+    """The strides of the result of ATen's iteration over operands with these strides, broadcast to `shape`.
+
+    The first operand that moves along two dimensions tells which of them is the inner one.
+    """
     inner_first = list(reversed(range(len(shape))))
     for position in range(1, len(shape)):
         moved = position

@@ -1,8 +1,8 @@
 """Complex numbers: two real numbers each, of which a rule gives both or does the same to either.
 
 A tensor of complex numbers has one more coordinate than dimensions, its lane: 0 is the real part and 1 the imaginary.
-The formulas are those of eager's own loops, so that infinities, NaN and zeros come out as they do there; what eager
-leaves to the C library (tan, pow, ...) is its own.
+The formulas are those of eager's own loops, so that infinities, NaN and zeros come out as they do there. What eager
+leaves to the C library (tan, pow, ...) is left to it here too.
 """
 
 from __future__ import annotations

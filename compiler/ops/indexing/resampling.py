@@ -198,7 +198,10 @@ def bilinear(operation: Operation) -> Result:
 
 def between(at: Index, size: int, count: int, scale: float | None, aligns: bool, dtype: torch.dtype) -> Expr:
     """The place in the input, from 0 on, of one of `count` elements of the result, as a number that may lie between
-    two; where corners are aligned (`aligns`) the first and the last elements of both lie on each other."""
+    two.
+
+    Where corners are aligned (`aligns`), the first and the last elements of both lie on each other.
+    """
     if aligns:
         step = (size - 1) / (count - 1) if count > 1 else 0.0
         return call("mul", AsValue(at, dtype), constant(step, dtype))
@@ -208,8 +211,10 @@ def between(at: Index, size: int, count: int, scale: float | None, aligns: bool,
 
 
 def unless_on_cpu(rule: Rule) -> Rule:
-    """A rule for other devices: there ATen finds the places and weights of a row once; computed at each element they
-    take 1.6 to 2 times as long, where on a GPU they cost nothing beside the memory."""
+    """A rule for other devices than a CPU, where ATen finds the places and weights of a row once.
+
+    Computed at each element they take 1.6 to 2 times as long there. On a GPU they cost nothing beside the memory.
+    """
 
     def lower(operation: Operation) -> Result:
         if operation.output.device.type == "cpu":

@@ -3,15 +3,16 @@
     y = convolution(x, w, ...)   ->   c = clone(x, memory_format=channels_last); y = convolution(c, w, ...)
 
 oneDNN reads and writes that layout directly, where it would reorder other images before and after each call. What only
-reads elements (pointwise operators, reductions, pooling, other convolutions) follows the layout of what it is given;
-before anything else, and where the program returns a value, eager's layout is restored.
+reads elements (pointwise operators, reductions, pooling, other convolutions) follows the layout of what it is given.
+Before anything else, and where the program returns a value, eager's layout is restored.
 
-A convolution whose weight has more elements than its images stays as it is, if it is no product of matrices: to reorder
-the weight then costs more than to reorder the images. On two cores, milliseconds forward (as it is, channels last): 64
-channels of 56 x 56 3.7 and 2.1, 128 of 28 x 28 2.4 and 2.1, 256 of 14 x 14 2.1 and 2.9, 512 of 7 x 7 2.7 and 6.2.
+A convolution whose weight has more elements than its images stays as it is, if it is no product of matrices. To
+reorder the weight then costs more than to reorder the images. On two cores, milliseconds forward (as it is, channels
+last): 64 channels of 56 x 56 3.7 and 2.1, 128 of 28 x 28 2.4 and 2.1, 256 of 14 x 14 2.1 and 2.9, 512 of 7 x 7 2.7 and
+6.2.
 
-On a GPU the tensor cores' kernels for halves read images and weights so, and cuDNN turns both around each call that is
-given others: there every convolution changes, with its weight, those of each channel by itself too.
+On a GPU the tensor cores' kernels for halves read images and weights so. cuDNN turns both around each call that is
+given others. So there every convolution changes, with its weight, and those of each channel by itself too.
 
 Rounding: other orders of the same sums. Must run before the partition, so that backward knows the layouts it is given.
 """

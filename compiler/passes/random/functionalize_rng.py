@@ -2,10 +2,10 @@
 
     y = rand(size)     ->     k = reserve_numbers([0]); y = uniform(random_words(k[0], size))
 
-One call takes two numbers for each draw from the default generator; `give_key` makes its result the graph's last input.
-After that nothing in the graph draws: each kernel computes the numbers where it reads them, on any number of threads,
-backward computes them again rather than keep them, and a recomputed region finds them without the generator's state.
-They follow from `torch.manual_seed`, but are not those of eager.
+One call takes two numbers for each draw from the default generator; `give_key` makes its result the graph's last
+input. After that nothing in the graph draws. Each kernel computes the numbers where it reads them, on any number of
+threads. Backward computes them again rather than keep them. A recomputed region finds them without the generator's
+state. They follow from `torch.manual_seed`, but are not those of eager.
 
     words     Philox with ten rounds, 32 bits to a number (`compiler/runtime/philox.py`)
     uniform   as many bits of a word as the dtype has digits (of float64: of two words), over that power of two

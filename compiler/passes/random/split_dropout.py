@@ -7,14 +7,14 @@ with s = 1 / (1 - p) in the dtype of x. On a GPU
     k = reserve_numbers([calls of m, of the next one, ...])
     m = dropout_mask(k[0], ...); v = native_dropout_backward(x, m, s)
 
-where the mask is a function of two numbers, which one call takes from the generator for all dropouts up to the next
-attention that draws: they are ATen's numbers, and nothing is kept of the mask. Beside other operators that draw, which
-a CUDA graph can be recorded of, ATen's dropout stays, so that it still can.
+where the mask is a function of two numbers. One call takes them from the generator, for all dropouts up to the next
+attention that draws. They are ATen's numbers, and nothing is kept of the mask. ATen's dropout stays beside other
+operators that draw and can be recorded in a CUDA graph, so that they still can.
 
 The product is a byte read for each element in whatever kernel reads it, and `v` is made again from `x` where that is
 cheaper than to keep it. These are the operations, the numbers drawn and the roundings of ATen's kernel. It draws in
-the order of memory, `bernoulli` in that of the elements: so `x` must be contiguous. Programs with symbolic sizes stay
-as they are: their gradients of gradients are recorded with numbers in place of these, and must find the same calls.
+the order of memory, `bernoulli` in that of the elements, so `x` must be contiguous. Programs with symbolic sizes stay
+as they are. Their gradients of gradients are recorded with numbers in place of these, and must find the same calls.
 """
 
 from __future__ import annotations

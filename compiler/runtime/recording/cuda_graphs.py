@@ -3,21 +3,29 @@
     plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
 
 A graph whose parameters have storages that are freed, and filled again elsewhere, as FSDP's have, is not recorded.
-Parameters, buffers and what forward saved have to lie where they lay; what the user passes, and tangents, are copied to
-where they lay, unless another recording gave them, so that they lie there. A graph that is called with several sets of
-parameters, as by layers that are compiled one by one, is recorded for each. While anything still holds a result that a
-replay would overwrite (a gradient that is accumulated into, the last call's loss) nothing is replayed: that call runs
-plainly, and from then on this result is copied out. On another stream than that of the recording calls run plainly.
+Parameters, buffers and what forward saved have to lie where they lay. What the user passes, and tangents, are copied
+to where they lay, unless another recording gave them and they lie there. A graph that is called with several sets of
+parameters, as by layers that are compiled one by one, is recorded for each.
 
-All recordings that are replayed on one stream have one pool of memory, for all graphs and all sizes: what one needs on
-its way others use too, and what a forward saved is free again when its backward has run. A graph whose results are
-held time and again while others are to be replayed (gradients that are kept over forward), that walks what was saved
-twice, or that cannot be replayed for what others hold, is recorded again in another pool, and that is counted:
-backwards in one for such backwards, and what cannot stay there either, and all else, in a pool of its own.
+While anything still holds a result that a replay would overwrite (a gradient that is accumulated into, the last call's
+loss), nothing is replayed. That call runs plainly, and from then on this result is copied out. On another stream than
+that of the recording calls run plainly.
 
-What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before it is
-recorded (`reason_against`), and the graph never is; nor is one that CUDA refuses to record. The reasons are counted,
-and said where the user has asked for recordings.
+All recordings that are replayed on one stream have one pool of memory, for all graphs and all sizes. What one needs on
+its way others use too. What a forward saved is free again when its backward has run.
+
+Some graphs cannot stay in that pool, and are recorded again in another one, which is counted:
+
+- a graph whose results are held time and again while others are to be replayed, as gradients that are kept over
+  forward
+- a graph that walks what was saved twice
+- a graph that cannot be replayed because of what others hold
+
+Backwards go to a pool for such backwards. What cannot stay there either, and all else, gets a pool of its own.
+
+What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before
+(`reason_against`), and such a graph is never recorded. Nor is one that CUDA refuses to record. The reasons are
+counted, and said where the user has asked for recordings.
 
 By default a graph is recorded where it waits for its host, as timed in two calls: where the device is the slower one, a
 recording would only hold memory.

@@ -1,9 +1,10 @@
 """How torch's allocator for a GPU would place the large blocks of a recording, so that its pool is extended by little.
 
-Freed blocks become one with free neighbours of their segment; a new block takes the smallest free one that it fits in,
-the first of those, and leaves the rest if that is large; else a segment is added. What a recording takes is known by
-its plan, so that a segment may be added before: then blocks lie side by side which else had one each, with room that is
-too small for anything.
+Freed blocks become one with free neighbours of their segment. A new block takes the first of the smallest free ones
+that it fits in, and leaves the rest if that is large. If there is none, a segment is added.
+
+What a recording takes is known by its plan, so a segment may be added before. Then blocks lie side by side. Each would
+else have a segment of its own, with room that is too small for anything.
 """
 
 from __future__ import annotations

@@ -8,15 +8,14 @@ A replay reads and writes the very memory of its recording. So
                holds what a replay would overwrite
     the rest   is memory of the recording too
 
-A result that is an input, or lies in the memory of one, is made of the input that a call passes.
-
-Recordings share a `Pool`: what one needs on its way is free again when it ends, and the next one may take it. So a
-replay may overwrite results of other recordings, those that came to lie where it works. Which ones is known when they
-are recorded (`Pool.add`), and no replay begins while somebody holds one of them.
+A result that is an input, or lies in the memory of one, is made of the input that a call passes. Recordings share a
+`Pool`. What one needs on its way is free again when it ends, and the next one may take it. So a replay may overwrite
+results of other recordings, those that came to lie where it works. Which ones is known when they are recorded
+(`Pool.add`), and no replay begins while somebody holds one of them.
 
 A backward frees what its forward saved as it goes, and that memory is the pool's then. So forward waits until nobody
-holds what lies there now, backward wants what was saved to be its arguments' alone, and any other recording waits until
-nobody holds what was saved. Memory that was lent this way is told by its address: who holds such a tensor holds the
+holds what lies there now. Backward wants what was saved to be its arguments' alone. Any other recording waits until
+nobody holds what was saved. Memory that was lent this way is told by its address. Who holds such a tensor holds the
 pool, but nothing keeps others from writing it.
 """
 
@@ -119,8 +118,10 @@ class CudaTape:
         return results  # type: ignore[no-any-return]
 
     def _stop(self) -> None:
-        """Tells the allocator that a recording is over, where CUDA has ended it before torch did: else memory of other
-        pools would not be given back any more, and never that of this one."""
+        """Tells the allocator that a recording is over, where CUDA has ended it before torch did.
+
+        Else memory of other pools would not be given back any more, and never that of this one.
+        """
         if self.pool.memory is None:
             return
         pool = self.pool.memory.pool()
@@ -250,8 +251,8 @@ class Held:
     """A result in memory of the recording, copied out if it was held once too long and may be (`may_copy`). `own` are
     the recording's references to its storage, by tensors and by Python. What nobody but backward reads `may_lend`.
 
-    When the recording is gone, and those that read it where it lies, it has no reference: of these `keepers` none is
-    left, `storage` is then None, and a weak one tells whether it is held.
+    It has no reference once the recording is gone, and those that read it where it lies. Of these `keepers` none is
+    left then. `storage` is None, and a weak reference tells whether it is held.
     """
 
     value: Tensor
@@ -437,9 +438,9 @@ class Holding:
 class Recording:
     """One recording: where its inputs have to lie, lie or are copied to, and how its results are handed out.
 
-    `rivals` are other recordings of the pool with those of their results that a replay of this one may overwrite,
-    `borrowed` what it was lent by the one whose values it reads, `consumed` the results of that one, and those of them
-    that somebody may still hold when this one has run.
+    `rivals` are other recordings of the pool, with those of their results that a replay of this one may overwrite.
+    `borrowed` is what it was lent by the recording whose values it reads. `consumed` are the results of that
+    recording, and those of them that somebody may still hold when this one has run.
     """
 
     tape: Tape
@@ -795,8 +796,9 @@ def _over(storage: UntypedStorage, like: Tensor) -> Tensor:
 
 
 def _copied(position: int, value: Tensor) -> tuple[Tensor, Copied]:
-    """Memory for an input, in its layout, and as far from where 16 bytes begin: some libraries read as many elements at
-    a time as their address allows, and draw random numbers so.
+    """Memory for an input, in its layout, and as far from where 16 bytes begin.
+
+    Some libraries read as many elements at a time as their address allows, and draw random numbers so.
 
     Raises: RuntimeError for a layout in which elements overlap otherwise than by being expanded.
     """

@@ -1,5 +1,7 @@
-"""The memory that cuBLAS works in, 32 MB on an H200: torch keeps such a block for each thread and stream that have
-called it, for good, and a recording writes the block that was its stream's when it was made.
+"""The memory that cuBLAS works in, 32 MB on an H200.
+
+Torch keeps such a block for each thread and stream that have called cuBLAS, for good. A recording writes the block
+that was its stream's when it was made.
 
 So recordings take theirs from their pool, and it is the pool's again when they end. What plain calls had is given back
 then, too: they take a block again when they need it. Where a graph of somebody else may write such a block, all stay

@@ -2,8 +2,8 @@
 
     Launched -> load the code -> the function that launches it -> the kernel's callable, as `triton_launch` made it
 
-Nothing of Triton is needed, nor imported, unless a call comes that the code was not compiled for: with addresses that
-are no multiples of 16, or with more elements than 32 bits count.
+Nothing of Triton is needed, nor imported, unless a call comes that the code was not compiled for. Such a call has
+addresses that are no multiples of 16, or more elements than 32 bits count.
 """
 
 from __future__ import annotations

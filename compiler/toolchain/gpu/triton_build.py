@@ -35,10 +35,12 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A program to compile: the function of a module's file, the types of its arguments as Triton names them, whether
-    addresses are multiples of 16, the numbers of warps to try one after the other, the device's capability (as 90),
-    whether it stops the device where a check fails, and how many steps of a loop have their loads under way; 0 leaves
-    that to Triton."""
+    """A program to compile: the function of a module's file, with the types of its arguments as Triton names them.
+
+    It says whether addresses are multiples of 16, which numbers of warps to try one after the other, and the device's
+    capability (as 90). It says whether a failed check stops the device, and how many steps of a loop have their loads
+    under way, where 0 leaves that to Triton.
+    """
 
     path: str
     function: str
@@ -52,8 +54,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Machine code: its function's name, the warps and the shared memory of a launch, and whether a launch is of blocks
-    that know nothing of each other and want no memory but their arguments."""
+    """Machine code: its function's name, and the warps and the shared memory of a launch.
+
+    It says whether a launch is of blocks that know nothing of each other and want no memory but their arguments.
+    """
 
     data: bytes
     name: str
@@ -73,8 +77,9 @@ _errors = threading.Lock()
 """Held while the process's standard error is a file."""
 
 ROUNDED = {"enable_fp_fusion": False, "enable_reflect_ftz": False}
-"""As eager's kernels are compiled: each result is rounded, and what is less than the least normal number is no zero,
-neither in a kernel nor in the functions of CUDA's library (Triton's own choice: the logarithm of 1e-40 is -inf)."""
+"""As eager's kernels are compiled: each result is rounded, and what is less than the least normal number is no zero.
+That holds in a kernel and in the functions of CUDA's library. By Triton's own choice the logarithm of 1e-40 is
+-inf."""
 
 
 class NotBuilt(Exception):
@@ -178,17 +183,20 @@ def _with_fewest_spills(compiled: Callable[[int], Any], warps: int, found: Any) 
 
 
 def is_assembled_right(text: str) -> bool:
-    """Whether NVIDIA's assembler makes what the text says. Where a constant is added to two numbers of 16 bits at once,
-    as LLVM asks in which range they are, the conditions may be others (12.8, for sm_90): one of both is moved behind a
-    call, and the wrong half of the constant added to it (`suites/upstream_bugs/short_integers_beside_a_division.py`).
-    Beside divisions by constants they were wrong without a call."""
+    """Whether NVIDIA's assembler makes what the text says. LLVM asks in which range two numbers of 16 bits are by
+    adding a constant to both at once. The conditions may then be others (12.8, for sm_90). One of both is moved
+    behind a call, and the wrong half of the constant is added to it
+    (`suites/upstream_bugs/short_integers_beside_a_division.py`). Beside divisions by constants they were wrong
+    without a call."""
     added = {operand for pair in PACKED.findall(text) for operand in pair}
     return not added or (all(each.startswith("%") for each in added) and added.isdisjoint(CONSTANT.findall(text)))
 
 
 def _that_adds_right(compiled: Callable[[int], Any], found: Any) -> Any:
-    """Code that is assembled right: for more warps, as a thread of few elements adds none at once, or as LLVM leaves it
-    before it looks for what may be done at once.
+    """Code that is assembled right.
+
+    It is for more warps, as a thread of few elements adds none at once. Or it is as LLVM leaves it before it looks for
+    what may be done at once.
 
     Raises: NotBuilt where there is none.
     """

@@ -2,9 +2,9 @@
 
     Kernel -> (Program, ...) -> a module of functions -> machine code -> one callable a kernel
 
-A module is a file in the cache, under the digest of its text, as Triton reads its functions' source; machine code is in
-Triton's own cache. A kernel is compiled as it is mostly called, for addresses that are multiples of 16 and indices of
-32 bits, and again when it is first called otherwise, so that no input is copied for its alignment.
+A module is a file in the cache, under the digest of its text, as Triton reads its functions' source. Machine code is
+in Triton's own cache. A kernel is compiled as it is mostly called, for addresses that are multiples of 16 and indices
+of 32 bits. It is compiled again when it is first called otherwise, so that no input is copied for its alignment.
 """
 
 from __future__ import annotations

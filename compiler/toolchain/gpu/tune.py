@@ -2,8 +2,8 @@
 
     kernel -> a candidate for each `Change` of its tiles -> machine code -> times in turns -> the fastest
 
-Kernels whose sizes are symbols, and those that check what they read, stay as their sizes have them: what is measured is
-what a call runs, on memory that holds any numbers.
+Kernels whose sizes are symbols, and those that check what they read, keep the tiles that follow from their sizes. What
+is measured is what a call runs, on memory that holds any numbers.
 """
 
 from __future__ import annotations
