@@ -50,7 +50,7 @@ from compiler.codegen.loops.nest import (
     normalize,
     segments,
 )
-from compiler.codegen.loops.renamer import Interner, Renamer, subexpressions, with_expr
+from compiler.codegen.loops.renamer import Renamer, Variables, subexpressions, with_expr
 from compiler.codegen.loops.streaming import LINE, is_beyond_cache, streamed_buffers
 from compiler.codegen.loops.vector_width import is_wide
 from compiler.ir.loops.failures import failures_of
@@ -119,7 +119,7 @@ def emit_kernel(kernel: Kernel) -> str:
         writer.line(line)
     pointers = [f"{'' if b.name in stored else 'const '}{memory_type(b.dtype)}* {b.name}" for b in kernel.buffers]
     arguments = [*pointers, *(f"i64 {symbol}" for symbol in kernel.symbols)]
-    intern, nests = normalize(kernel, turns_rows=True)
+    variables, nests = normalize(kernel, turns_rows=True)
     failures = failures_of(kernel)
     past = streamed_buffers(kernel)
     streamed = {b.name: memory_type(b.dtype) for b in kernel.buffers if b.name in past}
@@ -127,7 +127,7 @@ def emit_kernel(kernel: Kernel) -> str:
     with writer.block(f'extern "C" {result} {kernel.name}({", ".join(arguments)})'):
         if failures:
             writer.line("u64 failed = 0;")
-        emitters = [_Emitter(writer, intern, nest, failures, streamed) for nest in nests]
+        emitters = [_Emitter(writer, variables, nest, failures, streamed) for nest in nests]
         for emitter in emitters:
             emitter.is_beyond_cache = is_beyond_cache(kernel)
         for first, beside in _in_turn(emitters):
@@ -183,7 +183,7 @@ class _Emitter(Reductions):
 
     def stores_at(self, depth: int) -> list[Store]:
         loops = self.nest.loops
-        return [s for s in self.nest.stores if self.depth_of(loops_of(self.intern, s, loops)) == depth]
+        return [s for s in self.nest.stores if self.depth_of(loops_of(self.variables, s, loops)) == depth]
 
     def level(self, depth: int) -> None:
         """What happens inside the first `depth` loops."""
@@ -222,7 +222,7 @@ class _Emitter(Reductions):
         assert self.tile is not None
         lane = self.tile.loop.var
         self.bound |= {lane}
-        found = [expr for expr in self._settled(roots) if lane in self.intern.free(expr) and is_costly(expr)]
+        found = [expr for expr in self._settled(roots) if lane in self.variables.free(expr) and is_costly(expr)]
         self.bound -= {lane}
         fitting = [expr for expr in found if _is_plain(expr)][:MOST_ASIDE]
         rows = [(expr, self.fresh("kept")) for expr in fitting]
@@ -267,7 +267,7 @@ class _Emitter(Reductions):
         loops = self.nest.loops
         if depth != len(loops) - 1 or self.tile is not None:
             return False
-        return all(self.depth_of(self.intern.free(r)) != len(loops) for r in self.reductions)
+        return all(self.depth_of(self.variables.free(r)) != len(loops) for r in self.reductions)
 
     def _leaf(self, depth: int) -> None:
         loop, nest = self.nest.loops[depth], self.nest
@@ -303,10 +303,10 @@ class _Emitter(Reductions):
         nest = self.whole
         loop = Loop(nest.loops[-1].var, as_index(last) - first)
         extents = {**self.extents, loop.var: loop.extent}
-        shift = Renamer(self.intern, {loop.var: Symbol(loop.var) + first}, extents)
+        shift = Renamer(self.variables, {loop.var: Symbol(loop.var) + first}, extents)
         stores = tuple(with_expr(replace(s, index=shift.index(s.index)), shift(s.expr)) for s in nest.stores)
         self.loop_names |= names_bound(subexpressions(s.expr for s in stores))
-        return narrowed(replace(nest, loops=(*nest.loops[:-1], loop), stores=stores), self.intern)
+        return narrowed(replace(nest, loops=(*nest.loops[:-1], loop), stores=stores), self.variables)
 
     def _leaf_loop(self, depth: int, pragma: str) -> None:
         loop = self.nest.loops[depth]
@@ -336,7 +336,7 @@ class _Emitter(Reductions):
     def _drawn_along(self, loop: Loop) -> list[Call]:
         """The words of Philox of which a loop goes through one after the other: four of them cost as much as one."""
         found = subexpressions(store.expr for store in self.nest.stores)
-        return [e for e in found if isinstance(e, Call) and e.op == "philox" and _is_in_a_row(e, loop, self.intern)]
+        return [e for e in found if isinstance(e, Call) and e.op == "philox" and _is_in_a_row(e, loop, self.variables)]
 
     def _leaf_by_lines(
         self, depth: int, pragma: str, stores: Sequence[Store], lines: _Lines, drawn: Sequence[Call]
@@ -390,12 +390,12 @@ class _Emitter(Reductions):
         for scan in self.scans:
             total = self.fresh("total")
             kind, start = C_TYPES[scan.dtype], operator_of(scan.op, scan.dtype).start
-            if self.tile is not None and self.tile.loop.var in self.intern.free(scan):
-                self.totals[id(scan)] = f"{total}[lane]"
+            if self.tile is not None and self.tile.loop.var in self.variables.free(scan):
+                self.totals[scan] = f"{total}[lane]"
                 self.writer.line(f"alignas(64) {kind} {total}[{self.tile.capacity}];")
                 self.writer.line(f"for (i64 lane = 0; lane < {self.tile.length}; lane++) {total}[lane] = {start};")
             else:
-                self.totals[id(scan)] = total
+                self.totals[scan] = total
                 self.writer.line(f"{kind} {total} = {start};")
         with self._parallel():
             self._nested(depth, 1)
@@ -477,7 +477,7 @@ class _Emitter(Reductions):
             return []
         roots = [store.expr for d in (depth + 1, depth + 2) for store in self.stores_at(d)]
         with self.scope(loop):
-            found = [expr for expr in self._settled(roots) if is_costly(expr) and loop.var in self.intern.free(expr)]
+            found = [expr for expr in self._settled(roots) if is_costly(expr) and loop.var in self.variables.free(expr)]
         fitting = [expr for expr in found if self._fits_aside(expr, loop)][:MOST_ASIDE]
         rows = [(expr, self._row(expr, loop)) for expr in fitting]
         if rows:
@@ -493,8 +493,8 @@ class _Emitter(Reductions):
 
     def _width(self, depth: int) -> int:
         """How many loops from here have nothing between them, up to some hundred iterations in all."""
-        busy = {self.depth_of(self.intern.free(r)) for r in self.reductions}
-        busy |= {self.depth_of(loops_of(self.intern, s, self.nest.loops)) for s in self.nest.stores}
+        busy = {self.depth_of(self.variables.free(r)) for r in self.reductions}
+        busy |= {self.depth_of(loops_of(self.variables, s, self.nest.loops)) for s in self.nest.stores}
         width, count = 1, self._count(self.nest.loops[depth])
         while count < MOST_COLLAPSED and depth + width not in busy and depth + width < len(self.nest.loops):
             loop = self.nest.loops[depth + width]
@@ -545,7 +545,7 @@ class _Emitter(Reductions):
         return f"parallel for {also}".rstrip() + collapse + self._condition(work)
 
     def _free_of(self, loops: tuple[Loop, ...]) -> frozenset[str]:
-        return frozenset().union(*(self.intern.free(r) for r in self.reductions if r.loops == loops))
+        return frozenset().union(*(self.variables.free(r) for r in self.reductions if r.loops == loops))
 
     def _are_squares_shared(self, depth: int, width: int) -> bool:
         """Whether nothing but some iterations too few to share among threads is around a nest that runs in squares."""
@@ -570,7 +570,7 @@ class _Emitter(Reductions):
         """The loads that are contiguous along the outer loop and far apart along the inner one."""
         found = []
         for expr in subexpressions(s.expr for s in self.nest.stores):
-            if not isinstance(expr, Load) or affine.names(expr.index) & self.intern.positions.keys():
+            if not isinstance(expr, Load) or affine.names(expr.index) & self.variables.positions.keys():
                 continue
             if affine.stride(expr.index, outer.var) == Int(1):
                 if affine.stride(expr.index, inner.var) not in (Int(0), Int(1)):
@@ -832,12 +832,12 @@ def _lanes(extent: Index, most: int) -> int:
     return min(most, max(64, fitting))
 
 
-def _is_in_a_row(drawn: Call, loop: Loop, intern: Interner) -> bool:
+def _is_in_a_row(drawn: Call, loop: Loop, variables: Variables) -> bool:
     """Whether the words of a loop's iterations follow each other, of a key that stays: four of them are one call's."""
     seed, start, position, threads, width = drawn.args
     if not isinstance(position, AsValue) or affine.stride(position.index, loop.var) != Int(1):
         return False
-    if loop.var in intern.free(seed) | intern.free(start):
+    if loop.var in variables.free(seed) | variables.free(start):
         return False
     given = (threads.value, width.value) if isinstance(threads, Const) and isinstance(width, Const) else None
     return given == (philox.THREADS, philox.LANES)

@@ -64,24 +64,24 @@ class Reductions(Values):
             for group in groups.values():
                 self.group(group, roots)
 
-    def _stages(self, roots: Iterable[Expr]) -> dict[int, tuple[int, Reduce]]:
+    def _stages(self, roots: Iterable[Expr]) -> dict[Expr, tuple[int, Reduce]]:
         """The reductions to write here, each with the number of others that must be finished before it."""
-        stages: dict[int, tuple[int, Reduce]] = {}
-        done: dict[tuple[int, frozenset[str]], int] = {}
+        stages: dict[Expr, tuple[int, Reduce]] = {}
+        done: dict[tuple[Expr, frozenset[str]], int] = {}
 
         def visit(expr: Expr, hidden: frozenset[str]) -> int:
             """The first stage at which the operands of `expr` are there."""
             if self.known(expr) is not None:
                 return 0
-            if (id(expr), hidden) not in done:
+            if (expr, hidden) not in done:
                 inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
                 here = isinstance(expr, Reduce) and self.is_bound(expr, hidden)
                 below = inner - hidden if here else inner
                 stage = max((visit(operand, below) for operand in operands(expr)), default=0)
                 if here and isinstance(expr, Reduce):
-                    stages[id(expr)] = (stage, expr)
-                done[id(expr), hidden] = stage + 1 if here else stage
-            return done[id(expr), hidden]
+                    stages[expr] = (stage, expr)
+                done[expr, hidden] = stage + 1 if here else stage
+            return done[expr, hidden]
 
         for root in roots:
             visit(root, frozenset())
@@ -110,7 +110,7 @@ class Reductions(Values):
             self.loop_names |= set(clash.values())
             environment = {old: Symbol(new) for old, new in clash.items()}
             extents = {**self.extents, **{loop.var: loop.extent for loop in loops}}
-            bodies = [Renamer(self.intern, environment, extents)(body) for body in bodies]
+            bodies = [Renamer(self.variables, environment, extents)(body) for body in bodies]
             self.loop_names |= names_bound(subexpressions(bodies))
         return _contiguous_last(loops, bodies), bodies
 
@@ -298,16 +298,16 @@ class Reductions(Values):
         loop = loops[-1]
         if len(loops) > 1 or loop.var in self.ranges or not isinstance(loop.extent, Int):
             return []
-        later = self._reach(roots, {id(r) for r in group})
+        later = self._reach(roots, {r for r in group})
         found: list[Expr] = []
-        seen: set[int] = set()
+        seen: set[Expr] = set()
 
         def visit(expr: Expr) -> None:
-            if id(expr) in seen or self.known(expr) is not None or isinstance(expr, Reduce | Const):
+            if expr in seen or self.known(expr) is not None or isinstance(expr, Reduce | Const):
                 return
-            seen.add(id(expr))
-            needed = self.intern.free(expr) & self.loop_names
-            if id(expr) in later and loop.var in needed and needed <= self.bound | {loop.var} and is_costly(expr):
+            seen.add(expr)
+            needed = self.variables.free(expr) & self.loop_names
+            if expr in later and loop.var in needed and needed <= self.bound | {loop.var} and is_costly(expr):
                 found.append(expr)
                 return
             for operand in operands(expr):
@@ -318,14 +318,14 @@ class Reductions(Values):
         size = loop.extent.value
         return [e for e in found if size * e.dtype.itemsize <= SCRATCH_BYTES][:2]
 
-    def _reach(self, roots: Sequence[Expr], stop: set[int]) -> set[int]:
+    def _reach(self, roots: Sequence[Expr], stop: set[Expr]) -> set[Expr]:
         """The expressions under the roots that are not only in the reductions of `stop`."""
-        seen: set[int] = set()
+        seen: set[Expr] = set()
         stack = list(roots)
         while stack:
             expr = stack.pop()
-            if id(expr) not in seen and id(expr) not in stop and self.known(expr) is None:
-                seen.add(id(expr))
+            if expr not in seen and expr not in stop and self.known(expr) is None:
+                seen.add(expr)
                 stack += operands(expr)
         return seen
 

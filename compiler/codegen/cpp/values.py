@@ -24,7 +24,7 @@ from compiler.codegen.loops.nest import (
     loops_of,
     scanned_loop,
 )
-from compiler.codegen.loops.renamer import Interner, operands, subexpressions
+from compiler.codegen.loops.renamer import Variables, operands, subexpressions
 from compiler.errors import VerifyError
 from compiler.ir.loops.index import Index, Int
 from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
@@ -79,14 +79,14 @@ class Values:
     """The values of one nest, as text. `names` maps an expression's id to the text of its value in the scopes that are
     open; `taken` is what reductions of another nest take in, in each iteration of all loops."""
 
-    def __init__(self, writer: Writer, intern: Interner, nest: Nest, failures: tuple[str, ...],
+    def __init__(self, writer: Writer, variables: Variables, nest: Nest, failures: tuple[str, ...],
                  streamed: dict[str, str]) -> None:  # fmt: skip
-        self.writer, self.intern = writer, intern
+        self.writer, self.variables = writer, variables
         self.streamed = {store.buffer: streamed[store.buffer] for store in nest.stores if store.buffer in streamed}
         self.lines: dict[str, str] = {}
-        self.whole, self.nest = nest, narrowed(nest, intern)
+        self.whole, self.nest = nest, narrowed(nest, variables)
         self.failures = failures
-        self.names: list[dict[int, str]] = [{}]
+        self.names: list[dict[Expr, str]] = [{}]
         self.kept: list[Expr] = []  # so that the ids in `names` stay taken
         self.bound: frozenset[str] = frozenset()
         self.extents: dict[str, Index] = {loop.var: loop.extent for loop in nest.loops}
@@ -98,14 +98,14 @@ class Values:
         self.is_beyond_cache = False
         self.taken: list[tuple[Accumulator, Expr]] = []
         self.tile: Tile | None = None
-        self.apart = frozenset.intersection(*(_apart(store, nest.loops, intern) for store in self.nest.stores))
+        self.apart = frozenset.intersection(*(_apart(store, nest.loops, variables) for store in self.nest.stores))
         self.independent = self.apart >= set(self.extents)
         found = subexpressions(s.expr for s in self.nest.stores)
         self.reductions = [e for e in found if isinstance(e, Reduce)]
         self.bindings = [e for e in found if isinstance(e, Bind)]
         self.scans = [e for e in found if isinstance(e, Scan)]
         self.scanned = scanned_loop(self.nest.stores)
-        self.totals: dict[int, str] = {}
+        self.totals: dict[Expr, str] = {}
         self.checks = any(isinstance(e, Check) for e in found)
         self.loop_names = frozenset(self.extents) | names_bound(found)
 
@@ -123,18 +123,18 @@ class Values:
         self.bound, self.extents = before
 
     def known(self, expr: Expr) -> str | None:
-        return next((scope[id(expr)] for scope in reversed(self.names) if id(expr) in scope), None)
+        return next((scope[expr] for scope in reversed(self.names) if expr in scope), None)
 
     def name(self, expr: Expr, text: str) -> None:
         self.kept.append(expr)
-        self.names[-1][id(expr)] = text
+        self.names[-1][expr] = text
 
     def fresh(self, prefix: str) -> str:
         return f"{prefix}{next(self.count)}"
 
     def is_bound(self, expr: Expr, hidden: frozenset[str] = frozenset()) -> bool:
         """Whether every loop that the value depends on is open here, and none of `hidden`, bound between, is among."""
-        needed = self.intern.free(expr) & self.loop_names
+        needed = self.variables.free(expr) & self.loop_names
         return needed <= self.bound and not needed & hidden
 
     def index(self, index: Index) -> str:
@@ -163,7 +163,7 @@ class Values:
             self.writer.check(self.value(expr.condition), bit)
             return self.value(expr.expr)
         if isinstance(expr, Scan):
-            total = self.totals[id(expr)]
+            total = self.totals[expr]
             self.writer.line(scan_step(expr.op, expr.dtype, total, self.value(expr.body)))
             return total
         name, text = self.fresh("t"), self._text(expr)
@@ -223,12 +223,12 @@ class Values:
     def _settled_bindings(self, roots: Iterable[Expr]) -> list[Bind]:
         """The bindings under the roots whose positions no further loop changes, inner ones first."""
         found: list[Bind] = []
-        seen: set[tuple[int, frozenset[str]]] = set()
+        seen: set[tuple[Expr, frozenset[str]]] = set()
 
         def visit(expr: Expr, hidden: frozenset[str]) -> None:
-            if (id(expr), hidden) in seen or self.known(expr) is not None:
+            if (expr, hidden) in seen or self.known(expr) is not None:
                 return
-            seen.add((id(expr), hidden))
+            seen.add((expr, hidden))
             inner = hidden | {loop.var for loop in expr.loops} if isinstance(expr, Reduce) else hidden
             for operand in operands(expr):
                 visit(operand, inner)
@@ -241,12 +241,12 @@ class Values:
 
     def _settled(self, roots: Iterable[Expr]) -> list[Expr]:
         found: list[Expr] = []
-        seen: set[tuple[int, frozenset[str]]] = set()
+        seen: set[tuple[Expr, frozenset[str]]] = set()
 
         def visit(expr: Expr, hidden: frozenset[str]) -> None:
-            if (id(expr), hidden) in seen or self.known(expr) is not None:
+            if (expr, hidden) in seen or self.known(expr) is not None:
                 return
-            seen.add((id(expr), hidden))
+            seen.add((expr, hidden))
             if self.is_bound(expr, hidden):
                 found.append(expr)
                 return
@@ -268,7 +268,7 @@ def names_bound(found: Iterable[Expr]) -> frozenset[str]:
     return frozenset(loop.var for expr in found for loop in loops_bound_by(expr))
 
 
-def _apart(store: Store, loops: Sequence[Loop], intern: Interner) -> frozenset[str]:
+def _apart(store: Store, loops: Sequence[Loop], variables: Variables) -> frozenset[str]:
     """The loops of which no two iterations of the store touch one element, so that they may run in any order.
 
     For a `write` that is all of them by the meaning of a kernel, if its place is not data; others must show it by
@@ -277,12 +277,12 @@ def _apart(store: Store, loops: Sequence[Loop], intern: Interner) -> frozenset[s
     if is_scattered(store):
         return apart_loops(store, loops)
     every = frozenset(loop.var for loop in loops)
-    return every if store.mode == "write" or _is_injective(store, loops, intern) else frozenset()
+    return every if store.mode == "write" or _is_injective(store, loops, variables) else frozenset()
 
 
-def _is_injective(store: Store, loops: Sequence[Loop], intern: Interner) -> bool:
+def _is_injective(store: Store, loops: Sequence[Loop], variables: Variables) -> bool:
     """Whether strides show that an update touches no element twice."""
-    mine = [loop for loop in loops if loop.var in loops_of(intern, store, loops)]
+    mine = [loop for loop in loops if loop.var in loops_of(variables, store, loops)]
     steps = [(affine.stride(store.index, loop.var), loop.extent) for loop in mine]
     known = [(s.value, e.value) for s, e in steps if isinstance(s, Int) and isinstance(e, Int) and s.value > 0]
     if len(known) == len(steps):

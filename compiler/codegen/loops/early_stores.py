@@ -30,7 +30,7 @@ def early_stores(
     no other one's memory (`schedule/dependence.py`), and any may that is read elsewhere and is as large.
     """
     reduced = {e.buffer for e in subexpressions(r.body for r in reductions) if isinstance(e, Load)}
-    here = {id(e) for e in subexpressions(r.body for r in walked) if isinstance(e, Load)}
+    here = {e for e in subexpressions(r.body for r in walked) if isinstance(e, Load)}
     early = [s for s in stores if _needs_only(s, here, own) and not any(s is other for other in taken)]
     late = [s for s in stores if not any(s is other for other in early)]
     written = [s.buffer for s in stores]
@@ -43,10 +43,10 @@ def early_stores(
     ]  # fmt: skip
 
 
-def _needs_only(store: Store, loads: Collection[int], own: frozenset[str]) -> bool:
+def _needs_only(store: Store, loads: Collection[Load], own: frozenset[str]) -> bool:
     """Whether a store of each element of a row is of what these loads read, and of nothing that is computed before."""
     found = list(subexpressions([store.expr]))
     needed = [e for e in found if isinstance(e, Load)]
     if store.mode != "write" or not needed or not affine.names(store.index) & own or is_scattered(store):
         return False
-    return not any(isinstance(e, Reduce | Scan | Bind | Check) for e in found) and all(id(e) in loads for e in needed)
+    return not any(isinstance(e, Reduce | Scan | Bind | Check) for e in found) and all(e in loads for e in needed)

@@ -28,7 +28,7 @@ import torch
 from compiler.codegen.loops import affine
 from compiler.codegen.loops.affine import Interval
 from compiler.codegen.loops.nest import Nest
-from compiler.codegen.loops.renamer import Interner, Renamer, with_expr
+from compiler.codegen.loops.renamer import Renamer, Variables, with_expr
 from compiler.ir.loops.index import Index
 from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Const, Expr, Reduce
 from compiler.ir.loops.rewrite import map_children
@@ -37,9 +37,9 @@ COMPARED = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 SMALL = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)
 
 
-def narrowed(nest: Nest, intern: Interner) -> Nest:
+def narrowed(nest: Nest, variables: Variables) -> Nest:
     """The nest with what is proven to be small in 32 bits."""
-    narrow = Narrower(intern, {loop.var: loop.extent for loop in nest.loops})
+    narrow = Narrower(variables, {loop.var: loop.extent for loop in nest.loops})
     return replace(nest, stores=tuple(with_expr(store, narrow(store.expr)) for store in nest.stores))
 
 
@@ -49,21 +49,21 @@ class Narrower:
 
     def __init__(
         self,
-        intern: Interner,
+        variables: Variables,
         extents: Mapping[str, Index],
         around: Narrower | None = None,
         bound: frozenset[str] = frozenset(),
     ) -> None:
-        self.intern, self.extents, self.around, self.bound = intern, extents, around, bound
-        self.done: dict[int, tuple[Expr, Expr]] = {}
-        self.ranges: dict[int, tuple[Expr, Interval | None]] = {}
+        self.variables, self.extents, self.around, self.bound = variables, extents, around, bound
+        self.done: dict[Expr, Expr] = {}
+        self.ranges: dict[Expr, Interval | None] = {}
 
     def __call__(self, expr: Expr) -> Expr:
-        if self.around is not None and isinstance(expr, Reduce) and not self.intern.free(expr) & self.bound:
+        if self.around is not None and isinstance(expr, Reduce) and not self.variables.free(expr) & self.bound:
             return self.around(expr)  # once for all reductions that it is in
-        if id(expr) not in self.done:
-            self.done[id(expr)] = (expr, self.intern(self._rewritten(expr)))  # kept, so that the id stays taken
-        return self.done[id(expr)][1]
+        if expr not in self.done:
+            self.done[expr] = self._rewritten(expr)
+        return self.done[expr]
 
     def _rewritten(self, expr: Expr) -> Expr:
         match expr:
@@ -73,11 +73,11 @@ class Narrower:
                 return replace(expr, expr=self._small(inner))
             case Reduce(_, loops):
                 own = {loop.var: loop.extent for loop in loops}
-                inside = Narrower(self.intern, {**self.extents, **own}, self, frozenset(own))
+                inside = Narrower(self.variables, {**self.extents, **own}, self, frozenset(own))
                 return replace(expr, body=inside(expr.body))
             case Bind(_, position, body):
-                bound = Renamer(self.intern, {}, self.extents).bind(expr, self(position), body)
-                inside = Narrower(self.intern, {**self.extents, bound.loop.var: bound.loop.extent})
+                bound = Renamer(self.variables, {}, self.extents).bind(expr, self(position), body)
+                inside = Narrower(self.variables, {**self.extents, bound.loop.var: bound.loop.extent})
                 return replace(bound, body=inside(bound.body))
         return map_children(expr, self)
 
@@ -88,21 +88,21 @@ class Narrower:
         """A value of `interval`, in 32 bits."""
         match expr:
             case AsValue() | Const():
-                return self.intern(replace(expr, dtype=torch.int32))
+                return replace(expr, dtype=torch.int32)
             case Cast(inner):
-                return self.intern(Cast(self(inner), torch.int32))
+                return Cast(self(inner), torch.int32)
             case Call("where", (condition, *arms)):
                 chosen = (self(condition), *map(self._small, arms))
-                return self.intern(replace(expr, args=chosen, dtype=torch.int32))
+                return replace(expr, args=chosen, dtype=torch.int32)
         assert isinstance(expr, Call)
-        return self.intern(replace(expr, args=tuple(map(self._small, expr.args)), dtype=torch.int32))
+        return replace(expr, args=tuple(map(self._small, expr.args)), dtype=torch.int32)
 
     def interval(self, expr: Expr) -> Interval | None:
         """Bounds of an integer value; None where it, or what it is computed from, may not fit 32 bits."""
-        if id(expr) not in self.ranges:
+        if expr not in self.ranges:
             found = self._interval(expr)
-            self.ranges[id(expr)] = (expr, found if found is not None and affine.is_in_32_bits(found) else None)
-        return self.ranges[id(expr)][1]
+            self.ranges[expr] = found if found is not None and affine.is_in_32_bits(found) else None
+        return self.ranges[expr]
 
     def _interval(self, expr: Expr) -> Interval | None:
         match expr:

@@ -21,7 +21,7 @@ import torch
 
 from compiler.codegen.loops import affine
 from compiler.codegen.loops.operators import COSTLY
-from compiler.codegen.loops.renamer import Interner, Renamer, index_of, indices, operands, subexpressions, with_expr
+from compiler.codegen.loops.renamer import Renamer, Variables, index_of, indices, operands, subexpressions, with_expr
 from compiler.codegen.loops.unroll import unrolled
 from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol, floordiv
 from compiler.ir.loops.kernel import (
@@ -138,11 +138,11 @@ def _walks_as_one(index: Index, outer: Loop, inner: Loop) -> bool:
 
 class _Normalizer:
     def __init__(self, kernel: Kernel) -> None:
-        self.intern = Interner()
+        self.variables = Variables()
         self.kernel = kernel
         self.fresh = itertools.count()
         self.loops: tuple[Loop, ...] = ()
-        self.made: dict[tuple[int, tuple[Loop, ...] | None], Expr] = {}
+        self.made: dict[tuple[Expr, tuple[Loop, ...] | None], Expr] = {}
         """What reductions have become, each once: it may be in several others, and these in several more. The loops are
         those around it that it depends on."""
 
@@ -155,7 +155,7 @@ class _Normalizer:
             kernel = self._apply(kernel, change)
             change = self._next_change(kernel)
         self.loops = kernel.loops
-        kernel = unrolled(kernel, self.intern)
+        kernel = unrolled(kernel, self.variables)
         return self._map(kernel, lambda e: self._reductions(e, kernel.loops))
 
     def _next_change(self, kernel: Kernel) -> _Change | None:
@@ -168,16 +168,16 @@ class _Normalizer:
         )
 
     def _apply(self, kernel: Kernel, change: _Change) -> Kernel:
-        rename = Renamer(self.intern, change.environment, {loop.var: loop.extent for loop in change.loops})
+        rename = Renamer(self.variables, change.environment, {loop.var: loop.extent for loop in change.loops})
         stores = tuple(with_expr(replace(s, index=rename.index(s.index)), rename(s.expr)) for s in kernel.stores)
         return replace(kernel, loops=change.loops, stores=stores)
 
     def _map(self, kernel: Kernel, function: Callable[[Expr], Expr]) -> Kernel:
         return replace(kernel, stores=tuple(with_expr(s, function(s.expr)) for s in kernel.stores))
 
-    def _rebuild(self, expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr]) -> Expr:
+    def _rebuild(self, expr: Expr, function: Callable[[Expr], Expr], done: dict[Expr, Expr]) -> Expr:
         """`expr` with `function` applied to every outermost reduction."""
-        if id(expr) not in done:
+        if expr not in done:
             match expr:
                 case Reduce():
                     result = function(expr)
@@ -190,13 +190,13 @@ class _Normalizer:
                     result = replace(expr, expr=inner, condition=condition)
                 case Bind(_, position, body):
                     position, body = (self._rebuild(e, function, done) for e in (position, body))
-                    result = Renamer(self.intern, {}, {}).bind(expr, position, body)
+                    result = Renamer(self.variables, {}, {}).bind(expr, position, body)
                 case Scan():
                     result = replace(expr, body=self._rebuild(expr.body, function, done))
                 case _:
                     result = expr
-            done[id(expr)] = self.intern(result)
-        return done[id(expr)]
+            done[expr] = result
+        return done[expr]
 
     def _expand(self, expr: Expr) -> Expr:
         return self._rebuild(expr, self._expand_one, {})
@@ -204,35 +204,32 @@ class _Normalizer:
     def _expand_one(self, expr: Expr) -> Expr:
         """The reduction over loops with names that nothing else has, argmax and argmin spelled out."""
         assert isinstance(expr, Reduce)
-        if (id(expr), None) not in self.made:
-            self.made[id(expr), None] = self._expanded(expr)
-        return self.made[id(expr), None]
+        if (expr, None) not in self.made:
+            self.made[expr, None] = self._expanded(expr)
+        return self.made[expr, None]
 
     def _expanded(self, expr: Reduce) -> Expr:
         loops = tuple(Loop(f"u{next(self.fresh)}", loop.extent) for loop in expr.loops)
         environment = {old.var: Symbol(new.var) for old, new in zip(expr.loops, loops, strict=True)}
-        body = self._expand(Renamer(self.intern, environment, _extents(loops))(expr.body))
+        body = self._expand(Renamer(self.variables, environment, _extents(loops))(expr.body))
         if expr.op in ("argmax", "argmin"):
             return self._position_of_best(expr, loops, body)
         return replace(expr, loops=loops, body=body)
 
     def _position_of_best(self, expr: Reduce, loops: tuple[Loop, ...], body: Expr) -> Expr:
         """argmax(x) -> min(where(x == max(x) | x != x, position, beyond)): two passes that vectorise."""
-        make = self.intern
         position: Index = Int(0)
         for loop in loops:
             position = position * loop.extent + Symbol(loop.var)
-        best = make(Reduce("max" if expr.op == "argmax" else "min", loops, body, body.dtype))
-        hit = make(Call("eq", (body, best), torch.bool))
+        best = Reduce("max" if expr.op == "argmax" else "min", loops, body, body.dtype)
+        hit = Call("eq", (body, best), torch.bool)
         if body.dtype.is_floating_point:
-            missing = make(Call("ne", (body, body), torch.bool))
-            hit = make(Call("logical_or", (hit, missing), torch.bool))
+            hit = Call("logical_or", (hit, Call("ne", (body, body), torch.bool)), torch.bool)
         is_small = affine.is_in_32_bits(affine.interval(position, _extents(loops)))
         dtype = torch.int32 if is_small else torch.int64
-        here, beyond = make(AsValue(position, dtype)), make(Const(torch.iinfo(dtype).max, dtype))
-        found = make(Call("where", (hit, here, beyond), dtype))
-        first = make(Reduce("min", loops, found, dtype))
-        return first if expr.dtype == dtype else make(Cast(first, expr.dtype))
+        here, beyond = AsValue(position, dtype), Const(torch.iinfo(dtype).max, dtype)
+        first = Reduce("min", loops, Call("where", (hit, here, beyond), dtype), dtype)
+        return first if expr.dtype == dtype else Cast(first, expr.dtype)
 
     def _reductions(self, expr: Expr, outside: tuple[Loop, ...]) -> Expr:
         return self._rebuild(expr, lambda e: self._reduction(e, outside), {})
@@ -240,10 +237,10 @@ class _Normalizer:
     def _reduction(self, expr: Expr, outside: tuple[Loop, ...]) -> Expr:
         """The reduction with its own loops dropped, split, joined and named, its body treated likewise."""
         assert isinstance(expr, Reduce)
-        around = tuple(loop for loop in outside if loop.var in self.intern.free(expr))
-        if (id(expr), around) not in self.made:
-            self.made[id(expr), around] = self._named(expr, around)
-        return self.made[id(expr), around]
+        around = tuple(loop for loop in outside if loop.var in self.variables.free(expr))
+        if (expr, around) not in self.made:
+            self.made[expr, around] = self._named(expr, around)
+        return self.made[expr, around]
 
     def _named(self, expr: Reduce, outside: tuple[Loop, ...]) -> Expr:
         loops, body = expr.loops, expr.body
@@ -251,20 +248,20 @@ class _Normalizer:
         change = _drop(loops) or self._change_of(loops, body)
         while change is not None:
             loops = change.loops
-            body = Renamer(self.intern, change.environment, {**around, **_extents(loops)})(body)
+            body = Renamer(self.variables, change.environment, {**around, **_extents(loops)})(body)
             change = _drop(loops) or self._change_of(loops, body)
         if not loops:
             return self._reductions(self._of_one(expr, body), outside)
         names = self._names(loops, body)
         renamed = tuple(Loop(names[loop.var], loop.extent) for loop in loops)
         environment = {old: Symbol(new) for old, new in names.items()}
-        body = Renamer(self.intern, environment, {**around, **_extents(renamed)})(body)
+        body = Renamer(self.variables, environment, {**around, **_extents(renamed)})(body)
         return Reduce(expr.op, renamed, self._reductions(body, (*outside, *renamed)), expr.dtype)
 
     def _of_one(self, expr: Reduce, body: Expr) -> Expr:
         if body.dtype == expr.dtype:
             return body
-        return self.intern(Cast(body, expr.dtype))
+        return Cast(body, expr.dtype)
 
     def _change_of(self, loops: tuple[Loop, ...], body: Expr) -> _Change | None:
         accesses = indices([body])
@@ -275,7 +272,7 @@ class _Normalizer:
 
         The names depend on nothing around the reduction, so equal reductions get equal names.
         """
-        taken = self.intern.free(body)
+        taken = self.variables.free(body)
         shared = [loop for loop in self.loops if loop.var not in taken]
         own = (name for name in map("r{}".format, itertools.count()) if name not in taken)
         names: dict[str, str] = {}
@@ -290,36 +287,38 @@ def _extents(loops: Iterable[Loop]) -> dict[str, Index]:
     return {loop.var: loop.extent for loop in loops}
 
 
-def normalize(kernel: Kernel, turns_rows: bool = False) -> tuple[Interner, tuple[Nest, ...]]:
+def normalize(kernel: Kernel, turns_rows: bool = False) -> tuple[Variables, tuple[Nest, ...]]:
     """The nests of a kernel, in an order in which they may run, and the interner of their expressions. With
     `turns_rows` short rows may be taken side by side that do not lie so: the emitter turns them."""
     normalizer = _Normalizer(kernel)
     plain = normalizer.run()
-    intern = normalizer.intern
-    return intern, tuple(_arrange(intern, plain.loops, stores, turns_rows) for stores in _chains(intern, plain))
+    variables = normalizer.variables
+    return variables, tuple(
+        _arrange(variables, plain.loops, stores, turns_rows) for stores in _chains(variables, plain)
+    )
 
 
 # ---- stores to nests ----
 
 
-def loops_of(intern: Interner, store: Store, loops: Iterable[Loop]) -> frozenset[str]:
+def loops_of(variables: Variables, store: Store, loops: Iterable[Loop]) -> frozenset[str]:
     """The loops that a store mentions: it runs once per value of these."""
     if is_scattered(store):
         return frozenset(loop.var for loop in loops)
-    mentioned = affine.names(store.index) | intern.free(store.expr)
+    mentioned = affine.names(store.index) | variables.free(store.expr)
     return frozenset(loop.var for loop in loops if loop.var in mentioned)
 
 
-def _chains(intern: Interner, kernel: Kernel) -> list[list[Store]]:
+def _chains(variables: Variables, kernel: Kernel) -> list[list[Store]]:
     """The stores in groups whose sets of loops are ordered by inclusion, each with the reductions before too."""
     chains: list[list[Store]] = []
     sets: list[list[frozenset[str]]] = []
     inner: list[set[frozenset[str]]] = []
     outer = {loop.var for loop in kernel.loops}
-    by_size = sorted(kernel.stores, key=lambda s: -len(loops_of(intern, s, kernel.loops)))
+    by_size = sorted(kernel.stores, key=lambda s: -len(loops_of(variables, s, kernel.loops)))
     for store in by_size:
-        mine = loops_of(intern, store, kernel.loops)
-        reduced = {intern.free(reduction) & outer for reduction in _outer_reductions([store])}
+        mine = loops_of(variables, store, kernel.loops)
+        reduced = {variables.free(reduction) & outer for reduction in _outer_reductions([store])}
         for chain, present, around in zip(chains, sets, inner, strict=True):
             if all(mine <= other for other in present) and all(mine <= other or other <= mine for other in around):
                 chain.append(store)
@@ -333,9 +332,9 @@ def _chains(intern: Interner, kernel: Kernel) -> list[list[Store]]:
     return [[store for store in kernel.stores if any(store is s for s in chain)] for chain in chains]
 
 
-def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store], turns_rows: bool) -> Nest:
+def _arrange(variables: Variables, loops: tuple[Loop, ...], stores: Sequence[Store], turns_rows: bool) -> Nest:
     """The order of the loops: what is needed by outer stores and reductions first, contiguous accesses innermost."""
-    sets = {loops_of(intern, store, loops) for store in stores}
+    sets = {loops_of(variables, store, loops) for store in stores}
     used = frozenset[str]().union(*sets)
     mine = tuple(loop for loop in loops if loop.var in used)
     scanned = scanned_loop(stores)
@@ -344,9 +343,9 @@ def _arrange(intern: Interner, loops: tuple[Loop, ...], stores: Sequence[Store],
     if any(map(is_scattered, stores)):
         return _arrange_scatter(loops, stores)
     reductions = _outer_reductions(stores)
-    inner_sets = {intern.free(reduction) & used for reduction in reductions}
-    chained = _lane_of_chain(intern, mine, reductions, stores) if turns_rows else None
-    lane = chained or _choose_lane(intern, mine, reductions, stores)
+    inner_sets = {variables.free(reduction) & used for reduction in reductions}
+    chained = _lane_of_chain(variables, mine, reductions, stores) if turns_rows else None
+    lane = chained or _choose_lane(variables, mine, reductions, stores)
     score = _strides(stores, mine)
     order: list[Loop] = []
     for wanted in sorted(sets, key=len):
@@ -502,7 +501,7 @@ def _outer_reductions(stores: Sequence[Store]) -> list[Reduce]:
 
 
 def _choose_lane(
-    intern: Interner, loops: Sequence[Loop], reductions: Sequence[Reduce], stores: Sequence[Store]
+    variables: Variables, loops: Sequence[Loop], reductions: Sequence[Reduce], stores: Sequence[Store]
 ) -> str | None:
     """The kernel loop along which most of what reductions read is contiguous, if more is so than along their own.
 
@@ -520,11 +519,11 @@ def _choose_lane(
         for i, size in zip(loads, sizes, strict=True):
             own += size * any(is_near(affine.stride(i, loop.var)) for loop in reduction.loops)
             for loop in loops:
-                if loop.var in intern.free(reduction):
+                if loop.var in variables.free(reduction):
                     along[loop.var] += size * is_near(affine.stride(i, loop.var))
     if reductions and all(_is_short(reduction) for reduction in reductions):
         for loop in loops:
-            if all(loop.var in intern.free(reduction) for reduction in reductions):
+            if all(loop.var in variables.free(reduction) for reduction in reductions):
                 near = (store.index for store in stores if is_near(affine.stride(store.index, loop.var)))
                 along[loop.var] += STORED * sum(_elements(index, loops) for index in near)
     best = max(along, key=lambda var: along[var], default=None)
@@ -543,12 +542,12 @@ FEWEST_BESIDE = 16
 
 
 def _lane_of_chain(
-    intern: Interner, loops: Sequence[Loop], reductions: Sequence[Reduce], stores: Sequence[Store]
+    variables: Variables, loops: Sequence[Loop], reductions: Sequence[Reduce], stores: Sequence[Store]
 ) -> str | None:
     """The loop over short rows in which a chain of reductions runs, if it is better taken in lanes than row by row."""
     if not all(map(_is_short, reductions)) or max(_heights(reductions), default=0) < TALL:
         return None
-    rows = [loop for loop in loops if all(loop.var in intern.free(reduction) for reduction in reductions)]
+    rows = [loop for loop in loops if all(loop.var in variables.free(reduction) for reduction in reductions)]
     if len(rows) != 1 or (isinstance(rows[0].extent, Int) and rows[0].extent.value < FEWEST_BESIDE):
         return None
     own = {loop for reduction in reductions for loop in reduction.loops}
@@ -561,11 +560,11 @@ def _lane_of_chain(
 
 def _heights(reductions: Sequence[Reduce]) -> list[int]:
     """How many reductions, each of which waits for the one before, each of them is the last of."""
-    found: dict[int, int] = {}
+    found: dict[Expr, int] = {}
     for each in subexpressions(reductions):
-        below = max((found[id(operand)] for operand in operands(each)), default=0)
-        found[id(each)] = below + isinstance(each, Reduce)
-    return [found[id(reduction)] for reduction in reductions]
+        below = max((found[operand] for operand in operands(each)), default=0)
+        found[each] = below + isinstance(each, Reduce)
+    return [found[reduction] for reduction in reductions]
 
 
 def _repeated_last(loops: Sequence[Loop], stores: Sequence[Store]) -> list[Loop]:

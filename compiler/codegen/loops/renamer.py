@@ -1,7 +1,6 @@
-"""Expressions of a kernel as the emitter has them: equal ones are one object, and their indices are renamed at once.
+"""Expressions of a kernel as the emitter has them: their indices are renamed at once.
 
-    expression -> Interner -> the one object for it         keyed by `id` from there on
-    expression -> Renamer  -> its loops' variables replaced, indices simplified, what then is known decided
+    expression -> Renamer -> its loops' variables replaced, indices simplified, what then is known decided
 
 Decided are comparisons of indices whose gap has one sign, choices whose condition is known, and sums of zeros: `x + 0`
 turns -0.0 into 0.0, so one such addition stays of several.
@@ -38,48 +37,26 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-class Interner:
-    """Makes structurally equal expressions one object; what it returned may be compared and keyed by `id`."""
+class Variables:
+    """The variables of a kernel's expressions: which of them each depends on, and those that a `Bind` gives a value."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Expr] = {}
-        self._free: dict[int, frozenset[str]] = {}
-        self._places: dict[tuple[int, Index], str] = {}
+        self._free: dict[Expr, frozenset[str]] = {}
+        self._places: dict[tuple[Expr, Index], str] = {}
         self.positions: dict[str, Expr] = {}
         """The position of each variable that a `Bind` gives a value."""
 
     def place(self, position: Expr, extent: Index) -> str:
         """The one variable for a position."""
-        name = self._places.setdefault((id(position), extent), f"g{len(self._places)}")
+        name = self._places.setdefault((position, extent), f"g{len(self._places)}")
         self.positions[name] = position
         return name
 
-    def __call__(self, expr: Expr) -> Expr:
-        """The one object for `expr`, whose operands were interned before."""
-        match expr:
-            case Call(op, args, dtype):
-                key: tuple[object, ...] = ("call", op, tuple(map(id, args)), dtype)
-            case Cast(inner, dtype):
-                key = ("cast", id(inner), dtype)
-            case Reduce(op, loops, body, dtype):
-                key = ("reduce", op, loops, id(body), dtype)
-            case Bind(loop, position, body, dtype):
-                key = ("bind", loop, id(position), id(body), dtype)
-            case Check(inner, condition, failure, dtype):
-                key = ("check", id(inner), id(condition), failure, dtype)
-            case Scan(op, loop, last, body, dtype):
-                key = ("scan", op, loop, last, id(body), dtype)
-            case Const(value, dtype):
-                key = ("const", repr(value), dtype)
-            case _:
-                key = (type(expr).__name__, expr)
-        return self._known.setdefault(key, expr)
-
     def free(self, expr: Expr) -> frozenset[str]:
         """The loop variables and symbols that the value depends on."""
-        known = self._free.get(id(expr))
+        known = self._free.get(expr)
         if known is None:
-            known = self._free[id(expr)] = self._find_free(expr)
+            known = self._free[expr] = self._find_free(expr)
         return known
 
     def _find_free(self, expr: Expr) -> frozenset[str]:
@@ -95,18 +72,18 @@ class Interner:
 
 
 def subexpressions(roots: Iterable[Expr]) -> list[Expr]:
-    """Every distinct object under the roots, the bodies of reductions included, operands first."""
-    found: dict[int, Expr] = {}
-    open_: set[int] = set()
+    """Every distinct expression under the roots, the bodies of reductions included, operands first."""
+    found: dict[Expr, None] = {}
+    open_: set[Expr] = set()
     stack = list(roots)[::-1]
     while stack:
         expr = stack[-1]
-        if id(expr) in found or id(expr) in open_:
-            found.setdefault(id(expr), stack.pop())
+        if expr in found or expr in open_:
+            found.setdefault(stack.pop())
         else:
-            open_.add(id(expr))
-            stack += [operand for operand in operands(expr)[::-1] if id(operand) not in found]
-    return list(found.values())
+            open_.add(expr)
+            stack += [operand for operand in operands(expr)[::-1] if operand not in found]
+    return list(found)
 
 
 def indices(roots: Iterable[Expr]) -> list[Index]:
@@ -122,17 +99,17 @@ class Renamer:
 
     def __init__(
         self,
-        intern: Interner,
+        variables: Variables,
         environment: Mapping[str, Index],
         extents: affine.Extents,
         around: Renamer | None = None,
         bound: frozenset[str] = frozenset(),
     ) -> None:
         """In a reduction that binds `bound`, `around` is what renames outside of it."""
-        self.intern, self.environment, self.extents = intern, environment, extents
+        self.variables, self.environment, self.extents = variables, environment, extents
         self.around, self.bound = around, bound
         self.free: dict[Expr, frozenset[str]] = around.free if around is not None else {}
-        self.done: dict[int, tuple[Expr, Expr]] = {}
+        self.done: dict[Expr, Expr] = {}
 
     def index(self, index: Index) -> Index:
         return affine.simplify(affine.substitute(index, self.environment), self.extents)
@@ -140,9 +117,9 @@ class Renamer:
     def __call__(self, expr: Expr) -> Expr:
         if self.around is not None and isinstance(expr, Reduce) and not free_variables(expr, self.free) & self.bound:
             return self.around(expr)  # once for all reductions that it is in: each of them may be in several others
-        if id(expr) not in self.done:
-            self.done[id(expr)] = (expr, self.intern(self._rename(expr)))  # kept, so that the id stays taken
-        return self.done[id(expr)][1]
+        if expr not in self.done:
+            self.done[expr] = self._rename(expr)
+        return self.done[expr]
 
     def _rename(self, expr: Expr) -> Expr:
         match expr:
@@ -166,10 +143,10 @@ class Renamer:
     def _scan(self, expr: Scan) -> Expr:
         """The scan with its body over the loop that it runs along; of a single element, what a total of it is."""
         last = self.index(expr.last)
-        body = Renamer(self.intern, {**self.environment, expr.loop.var: last}, self.extents)(expr.body)
+        body = Renamer(self.variables, {**self.environment, expr.loop.var: last}, self.extents)(expr.body)
         if not isinstance(last, Int):
             return replace(expr, last=last, body=body)
-        start = self.intern(Const(0.0, expr.dtype))
+        start = Const(0.0, expr.dtype)
         is_sum = expr.op == "sum" and expr.dtype.is_floating_point
         return Call("add", (start, body), expr.dtype) if is_sum else body
 
@@ -199,15 +176,15 @@ class Renamer:
     def bind(self, expr: Bind, position: Expr, body: Expr) -> Bind:
         """The body where the variable is that of `position`."""
         extent = self.index(expr.loop.extent)
-        var = self.intern.place(position, extent)
+        var = self.variables.place(position, extent)
         environment, extents = {**self.environment, expr.loop.var: Symbol(var)}, {**self.extents, var: extent}
-        return Bind(Loop(var, extent), position, Renamer(self.intern, environment, extents)(body), expr.dtype)
+        return Bind(Loop(var, extent), position, Renamer(self.variables, environment, extents)(body), expr.dtype)
 
     def _reduction(self, expr: Reduce) -> Expr:
         bound = frozenset(loop.var for loop in expr.loops)
         outer = {name: value for name, value in self.environment.items() if name not in bound}
         extents = {**self.extents, **{loop.var: loop.extent for loop in expr.loops}}
-        return replace(expr, body=Renamer(self.intern, outer, extents, self, bound)(expr.body))
+        return replace(expr, body=Renamer(self.variables, outer, extents, self, bound)(expr.body))
 
 
 def index_of(expr: Expr) -> Index | None:

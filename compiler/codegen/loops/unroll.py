@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.codegen.loops import affine
-from compiler.codegen.loops.renamer import Interner, Renamer, index_of, subexpressions, with_expr
+from compiler.codegen.loops.renamer import Renamer, Variables, index_of, subexpressions, with_expr
 from compiler.ir.loops.index import Int
 from compiler.ir.loops.kernel import Bind, Call, Kernel, Loop, Reduce, Scan, Store
 
@@ -22,19 +22,19 @@ MOST_NODES = 1024
 """Nodes of the expressions that it may come to."""
 
 
-def unrolled(kernel: Kernel, intern: Interner) -> Kernel:
+def unrolled(kernel: Kernel, variables: Variables) -> Kernel:
     """The kernel with such loops written out in the stores that ask; others keep them. Expressions are interned."""
     stores = list(kernel.stores)
     for loop in kernel.loops:
-        stores = [part for store in stores for part in _parts(store, loop, kernel, intern)]
+        stores = [part for store in stores for part in _parts(store, loop, kernel, variables)]
     return replace(kernel, stores=tuple(stores))
 
 
-def _parts(store: Store, loop: Loop, kernel: Kernel, intern: Interner) -> list[Store]:
+def _parts(store: Store, loop: Loop, kernel: Kernel, variables: Variables) -> list[Store]:
     if not _is_asked(store, loop) or affine.stride(store.index, loop.var) in (Int(0), Int(1)):
         return [store]
     assert isinstance(loop.extent, Int)
-    parts = [_iteration(store, loop, number, kernel, intern) for number in range(loop.extent.value)]
+    parts = [_iteration(store, loop, number, kernel, variables) for number in range(loop.extent.value)]
     return parts if sum(len(subexpressions([part.expr])) for part in parts) <= MOST_NODES else [store]
 
 
@@ -55,7 +55,7 @@ def _gap(expr: Call, loop: Loop) -> object | None:
     return a - b if a is not None and b is not None and affine.names(a - b) == {loop.var} else None
 
 
-def _iteration(store: Store, loop: Loop, number: int, kernel: Kernel, intern: Interner) -> Store:
+def _iteration(store: Store, loop: Loop, number: int, kernel: Kernel, variables: Variables) -> Store:
     extents = {other.var: other.extent for other in kernel.loops if other is not loop}
-    rename = Renamer(intern, {loop.var: Int(number)}, extents)
+    rename = Renamer(variables, {loop.var: Int(number)}, extents)
     return with_expr(replace(store, index=rename.index(store.index)), rename(store.expr))

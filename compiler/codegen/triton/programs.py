@@ -31,7 +31,7 @@ from compiler.codegen.loops.early_stores import early_stores
 from compiler.codegen.loops.identifiers import with_identifiers
 from compiler.codegen.loops.nest import Nest, loops_of, normalize, segments
 from compiler.codegen.loops.operators import HALVES
-from compiler.codegen.loops.renamer import Interner, Renamer, operands, subexpressions, with_expr
+from compiler.codegen.loops.renamer import Renamer, Variables, operands, subexpressions, with_expr
 from compiler.codegen.triton import expressions as triton_expr
 from compiler.codegen.triton import indices as triton_index
 from compiler.codegen.triton.equal_stores import Twins, launcher_text, twins_of
@@ -170,32 +170,34 @@ def _for_each(kernel: Kernel, several: Sequence[Twins], manner: Manner) -> tuple
 
 def _emitted(kernel: Kernel, manner: Manner) -> tuple[Program, ...]:
     renamed = with_identifiers(kernel, _identifier)
-    intern, nests = normalize(renamed)
+    variables, nests = normalize(renamed)
     names = (kernel.name if not n else f"{kernel.name}_{n}" for n in itertools.count())
     back: dict[str, Index] = {new: Symbol(old) for new, old in zip(renamed.symbols, kernel.symbols, strict=True)}
     programs: list[Program] = []
     for nest in nests:
-        programs += _programs_of(renamed, intern, nest, manner, names)
+        programs += _programs_of(renamed, variables, nest, manner, names)
     return tuple(replace(program, grid=affine.substitute(program.grid, back)) for program in programs)
 
 
-def _programs_of(kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, names: Iterator[str]) -> list[Program]:
+def _programs_of(
+    kernel: Kernel, variables: Variables, nest: Nest, manner: Manner, names: Iterator[str]
+) -> list[Program]:
     """The programs of a nest: one, or before it some that compute long reductions of few rows in parts."""
     programs: list[Program] = []
     while True:
-        emitter = _Emitter(kernel.name, kernel, intern, nest, manner)
+        emitter = _Emitter(kernel.name, kernel, variables, nest, manner)
         if len(groups := emitter.groups()) > 1:
             return [
                 *programs,
-                *(p for group in groups for p in _programs_of(kernel, intern, group, manner, names)),
+                *(p for group in groups for p in _programs_of(kernel, variables, group, manner, names)),
             ]
         emitter.name = next(names)
         parts = emitter.parts()
         if parts is None:
             return [*programs, emitter.run()]
         kernel = replace(kernel, buffers=(*kernel.buffers, *parts.buffers))
-        programs.append(_Emitter(emitter.name, kernel, intern, nest, manner, parts).run())
-        nest = replace(nest, stores=tuple(parts.joined(store, intern) for store in nest.stores))
+        programs.append(_Emitter(emitter.name, kernel, variables, nest, manner, parts).run())
+        nest = replace(nest, stores=tuple(parts.joined(store) for store in nest.stores))
 
 
 def takes(update: Mode | None, dtype: torch.dtype, found: Sequence[Expr]) -> bool:
@@ -235,9 +237,9 @@ class _Emitter:
     """One nest as one program; with `parts` the program that computes these alone."""
 
     def __init__(
-        self, name: str, kernel: Kernel, intern: Interner, nest: Nest, manner: Manner, split: Parts | None = None
+        self, name: str, kernel: Kernel, variables: Variables, nest: Nest, manner: Manner, split: Parts | None = None
     ) -> None:
-        self.name, self.kernel, self.intern, self.nest, self.is_wide = name, kernel, intern, nest, manner.is_wide
+        self.name, self.kernel, self.variables, self.nest, self.is_wide = name, kernel, variables, nest, manner.is_wide
         self.split, self.manner = split, manner
         self.dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
         self.extents = {loop.var: loop.extent for loop in nest.loops}
@@ -246,7 +248,6 @@ class _Emitter:
         self.led: set[int] = set()
         self.checks = self.is_across = False
         self.int_type = "tl.int64" if manner.is_wide else "tl.int32"
-        self.kept: list[Expr] = []
         self.scans = [e for e in subexpressions(s.expr for s in nest.stores) if isinstance(e, Scan)]
         reductions = self._parallel_reductions()
         self.levels = levels_of(reductions)
@@ -283,13 +284,13 @@ class _Emitter:
         nest, found = self.nest, dict[frozenset[str], list[Store]]()
         is_rowwise = bool(self.levels or self.scans) and not self._may_be_none()
         for store in nest.stores:
-            loops = loops_of(self.intern, store, nest.loops)
+            loops = loops_of(self.variables, store, nest.loops)
             found.setdefault(loops & self.x_vars if is_rowwise else loops, []).append(store)
         if len(found) == 1:
             return [nest]
         nests = []
         for stores in found.values():
-            used = frozenset[str]().union(*(loops_of(self.intern, store, nest.loops) for store in stores))
+            used = frozenset[str]().union(*(loops_of(self.variables, store, nest.loops) for store in stores))
             mine = tuple(loop for loop in nest.loops if loop.var in used)
             nests.append(Nest(mine, tuple(stores), nest.lane if nest.lane in used else None))
         return nests
@@ -326,8 +327,8 @@ class _Emitter:
 
     def _has_binding(self, reduction: Reduce) -> bool:
         """Whether the reduction takes part in naming a place that data gives, whose variable is known by what it is."""
-        inside = {id(e) for p in self.intern.positions.values() for e in subexpressions([p])}
-        return id(reduction) in inside
+        inside = {e for p in self.variables.positions.values() for e in subexpressions([p])}
+        return reduction in inside
 
     def _row(self) -> Index:
         row: Index = Int(0)
@@ -344,8 +345,8 @@ class _Emitter:
         for outer in found:
             bound = {loop.var for loop in outer.loops}
             inside = (e for e in subexpressions([outer.body]) if isinstance(e, Reduce))
-            varying |= {id(e) for e in inside if self.intern.free(e) & bound}
-        return [e for e in found if not self._is_short(e) and id(e) not in varying]
+            varying |= {e for e in inside if self.variables.free(e) & bound}
+        return [e for e in found if not self._is_short(e) and e not in varying]
 
     def _is_short(self, expr: Reduce) -> bool:
         total = product(tuple(loop.extent for loop in expr.loops))
@@ -359,7 +360,7 @@ class _Emitter:
             scanned = {name for scan in self.scans for name in affine.names(scan.last)}
             return tuple(v for v in loops if v.var not in scanned), tuple(v for v in loops if v.var in scanned), ()
         if reductions:
-            outside = frozenset[str]().union(*map(self.intern.free, reductions))
+            outside = frozenset[str]().union(*map(self.variables.free, reductions))
             return tuple(v for v in loops if v.var in outside), tuple(v for v in loops if v.var not in outside), ()
         if len(loops) < 2:
             return (), loops, ()
@@ -376,7 +377,7 @@ class _Emitter:
         inner = product(tuple(v.extent for v in self.y_loops))
         lane = self.nest.lane if reductions or self.scans else None
         is_x_near = lane is not None and lane in {loop.var for loop in self.x_loops[-1:]}
-        is_gathered = bool(self.intern.positions)
+        is_gathered = bool(self.variables.positions)
         shape = Shape(
             rows[0], inner, tuple(lengths), bool(self.scans), self.is_across, is_x_near, is_gathered,
             held_at_once(self.nest.stores),
@@ -463,9 +464,9 @@ class _Emitter:
 
     def _is_placed_along(self, loop: Loop, index: Index) -> bool:
         """Whether data gives a part of the place for each turn of the loop."""
-        positions = self.intern.positions
+        positions = self.variables.positions
         given = affine.names(index) & positions.keys()
-        return any(loop.var in self.intern.free(positions[name]) for name in given)
+        return any(loop.var in self.variables.free(positions[name]) for name in given)
 
     def _place_of(self, tile: Tile) -> tuple[Place, bool]:
         """Where values over a tile are computed; whether that is a loop whose lines are still to be added."""
@@ -557,44 +558,44 @@ class _Emitter:
                     names.append(self._new(self.root, self._reduced(reduction, value)))
                 for name in names[1:]:
                     names[0] = self._new(self.root, joined_results(reduction, names[0], name))
-                self.root.names[id(reduction)] = names[0]
+                self.root.names[reduction] = names[0]
             return
-        parts = {id(reduction): f"part_{self.count + n}" for n, reduction in enumerate(members)}
+        parts: dict[Expr, str] = {reduction: f"part_{self.count + n}" for n, reduction in enumerate(members)}
         self.count += len(members)
-        peaks = {id(e): peak for e in members if (peak := peak_of(e)) is not None and id(peak) in parts}
-        sums = {id(e): total for e in members if (total := sum_of_moment(e)) is not None and id(total) in parts}
-        totals = {id(total) for total in sums.values()}
+        peaks = {e: peak for e in members if (peak := peak_of(e)) is not None and peak in parts}
+        sums = {e: total for e in members if (total := sum_of_moment(e)) is not None and total in parts}
+        totals = {total for total in sums.values()}
         assert len(totals) == len(sums), "the squares of a sum's values are one reduction: it makes their sum as well"
-        for reduction in sorted(members, key=lambda e: id(e) not in peaks | sums):  # before those, which they read
-            if id(reduction) in sums:
-                self._square_in_steps(reduction, sums[id(reduction)], place, parts)
-            elif id(reduction) not in totals:
-                self._reduce_in_steps(reduction, peaks.get(id(reduction)), place, parts)
+        for reduction in sorted(members, key=lambda e: e not in peaks | sums):  # before those, which they read
+            if reduction in sums:
+                self._square_in_steps(reduction, sums[reduction], place, parts)
+            elif reduction not in totals:
+                self._reduce_in_steps(reduction, peaks.get(reduction), place, parts)
         for where, lines in [self._store_lines(store, place) for store in stores]:
             for line in lines:
                 where.line(line)
         self._end(tile, place)
         for reduction in members:
-            if id(reduction) not in peaks | sums and id(reduction) not in totals:
-                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, parts[id(reduction)]))
+            if reduction not in peaks | sums and reduction not in totals:
+                self.root.names[reduction] = self._new(self.root, self._reduced(reduction, parts[reduction]))
         for reduction in members:
-            if id(reduction) in sums:
-                self._join_lanes(reduction, sums[id(reduction)], tile, parts)
-            elif id(reduction) in peaks:
-                peak = peaks[id(reduction)]
-                part = f"{parts[id(reduction)]} * d.exp({parts[id(peak)]} - {self.root.names[id(peak)]})"
-                self.root.names[id(reduction)] = self._new(self.root, self._reduced(reduction, part))
+            if reduction in sums:
+                self._join_lanes(reduction, sums[reduction], tile, parts)
+            elif reduction in peaks:
+                peak = peaks[reduction]
+                part = f"{parts[reduction]} * d.exp({parts[peak]} - {self.root.names[peak]})"
+                self.root.names[reduction] = self._new(self.root, self._reduced(reduction, part))
 
-    def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: Place, parts: dict[int, str]) -> None:
+    def _reduce_in_steps(self, expr: Reduce, peak: Reduce | None, place: Place, parts: dict[Expr, str]) -> None:
         """The lines that join a step's values to those before. With `peak`, a sum of powers beside their greatest
         exponent: what was summed is scaled down where a greater one is met."""
         assert place.tile is not None
-        part, start = parts[id(expr)], identity_of(expr.op, expr.dtype)
+        part, start = parts[expr], identity_of(expr.op, expr.dtype)
         self.root.line(f"{part} = tl.full([{self._rows(expr)}, {place.tile.block}], {start}, {register_type(expr)})")
         value = self._masked(self._value(self._converted(peak or expr), place), place, peak or expr)
         if peak is not None:
             joined = "joined_powers_of_halves" if self.are_halves_summed else "joined_powers"
-            place.line(f"{part} = m.{joined}({part}, {parts[id(peak)]}, {value})")
+            place.line(f"{part} = m.{joined}({part}, {parts[peak]}, {value})")
         else:
             place.line(f"{part} = {joined_text(expr, part, value)}")
 
@@ -602,7 +603,7 @@ class _Emitter:
         """Whether only the last step of a tile may have lanes that are beyond the end."""
         return tile.lane == tile.name
 
-    def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[int, str]) -> None:
+    def _square_in_steps(self, expr: Reduce, total: Reduce, place: Place, parts: dict[Expr, str]) -> None:
         """The lines that join a step's values, lane by lane, to the running sum and the running squares of distances
         from the mean.
 
@@ -611,7 +612,7 @@ class _Emitter:
         """
         tile = place.tile
         assert tile is not None
-        squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
+        squares, sums, dtype = parts[expr], parts[total], register_type(expr)
         first = Place([], self.root.depth, self.root, place.own, tile, True)
         start = "0" if tile.parts is None else f"z * {tile.parts.length}"
         self._begin(tile, first, f"{start} + tl.arange(0, {tile.block})[None, :]")
@@ -628,9 +629,9 @@ class _Emitter:
             place.line(f"{name} = {f'tl.where({mask}, {text}, {name})' if (mask := tile.mask) else text}")
         place.line(f"{sums}_met = {sums}_met + 1")
 
-    def _join_lanes(self, expr: Reduce, total: Reduce, tile: Tile, parts: dict[int, str]) -> None:
+    def _join_lanes(self, expr: Reduce, total: Reduce, tile: Tile, parts: dict[Expr, str]) -> None:
         """The lines that make the sum of all lanes' values, and of the squares of their distances from the mean."""
-        squares, sums, dtype = parts[id(expr)], parts[id(total)], register_type(expr)
+        squares, sums, dtype = parts[expr], parts[total], register_type(expr)
         numel = self._size(tile.total)
         if tile.parts is not None:
             numel = self._new(self.root, f"tl.minimum({tile.parts.length}, {numel} - first)")
@@ -638,20 +639,15 @@ class _Emitter:
         numel = self._new(self.root, f"{numel} + tl.full((), 0, {dtype})")
         lanes = self._new(self.root, self._reduced(total, sums))
         apart = f"m.squares_from({lanes} / {numel}, {squares}, {sums}, {counts})"
-        self.root.names[id(total)] = self._new(self.root, f"{lanes} + {numel} * {sums}_from")
-        self.root.names[id(expr)] = self._new(self.root, self._reduced(expr, apart))
+        self.root.names[total] = self._new(self.root, f"{lanes} + {numel} * {sums}_from")
+        self.root.names[expr] = self._new(self.root, self._reduced(expr, apart))
 
     def _rows(self, expr: Expr) -> int:
-        return self.blocks.x if self.intern.free(expr) & self.root.own else 1
+        return self.blocks.x if self.variables.free(expr) & self.root.own else 1
 
     def _converted(self, expr: Reduce | Scan) -> Expr:
         body = expr.body
-        return body if body.dtype == expr.dtype else self._intern(Cast(body, expr.dtype))
-
-    def _intern(self, expr: Expr) -> Expr:
-        made = self.intern(expr)
-        self.kept.append(made)
-        return made
+        return body if body.dtype == expr.dtype else Cast(body, expr.dtype)
 
     def _masked(self, value: str, place: Place, expr: Reduce | Scan) -> str:
         """The value over the whole tile, with what changes nothing beyond its end."""
@@ -695,7 +691,7 @@ class _Emitter:
         for number, (first, last) in enumerate(ranges):
             part = Loop(f"{loop.var}_{number}", Int(last - first))
             extents = {**self.extents, part.var: part.extent}
-            rename = Renamer(self.intern, {loop.var: Symbol(part.var) + first}, extents)
+            rename = Renamer(self.variables, {loop.var: Symbol(part.var) + first}, extents)
             moved = (with_expr(replace(s, index=rename.index(s.index)), rename(s.expr)) for s in stores)
             found.append(((part,), tuple(moved)))
         self.blocks = whole_rows(self.blocks, max(last - first for first, last in ranges), self.manner.is_by_row)
@@ -734,22 +730,22 @@ class _Emitter:
 
     def _waiting(self, expr: Expr, place: Place) -> Iterator[tuple[Expr, Place]]:
         """The expressions that computing one of them computes, each once."""
-        stack, seen = [expr], set[int]()
+        stack, seen = [expr], set[Expr]()
         while stack:
             one = stack.pop()
-            if id(one) not in seen and not self._is_computed(one, place):
-                seen.add(id(one))
+            if one not in seen and not self._is_computed(one, place):
+                seen.add(one)
                 stack += reversed(operands(one))
                 yield one, place
 
     def _is_computed(self, expr: Expr, place: Place | None) -> bool:
-        while place is not None and id(expr) not in place.names:
+        while place is not None and expr not in place.names:
             place = place.around
         return place is not None
 
     def _store_lines(self, store: Store, place: Place, beside: str = "") -> tuple[Place, tuple[str, ...]]:
         """The statements that store, their value and their place computed, and where they belong."""
-        free = affine.names(store.index) | self.intern.free(store.expr)
+        free = affine.names(store.index) | self.variables.free(store.expr)
         if not is_scattered(store) and not free & place.own:
             place = self.root
         value = self._value(store.expr, place)
@@ -757,7 +753,7 @@ class _Emitter:
         index, axes = self._index(store.index, place)
         if is_scattered(store):
             axes |= frozenset("xy" if place.tile else "x")
-        axes |= self._axes_of(self.intern.free(store.expr), place)
+        axes |= self._axes_of(self.variables.free(store.expr), place)
         mask = self._mask(axes, place)
         edge = self._edge_at(place, Access(store.index, dtype)) if store.mode == "write" else None
         if edge is not None and edge.is_led:
@@ -830,13 +826,12 @@ class _Emitter:
 
     def _value(self, expr: Expr, place: Place) -> str:
         """The name of a value, computed in the outermost place where all that it depends on is known."""
-        free = self.intern.free(expr)
-        while place.around is not None and not free & place.own and id(expr) not in place.names:
+        free = self.variables.free(expr)
+        while place.around is not None and not free & place.own and expr not in place.names:
             place = place.around
-        if id(expr) not in place.names:
-            place.names[id(expr)] = self._made(expr, place)
-            self.kept.append(expr)
-        return place.names[id(expr)]
+        if expr not in place.names:
+            place.names[expr] = self._made(expr, place)
+        return place.names[expr]
 
     def _made(self, expr: Expr, place: Place) -> str:
         match expr:
@@ -929,7 +924,7 @@ class _Emitter:
             return
         self.checks = True
         condition = self._value(expr.condition, place)
-        mask = self._mask(self._axes_of(self.intern.free(expr.condition), place), place)
+        mask = self._mask(self._axes_of(self.variables.free(expr.condition), place), place)
         whole = f"{condition} | ~({mask})" if mask else condition
         place.line(f"tl.device_assert({whole}, {FAILURES[expr.failure][1]!r})")
 
@@ -953,7 +948,7 @@ class _Emitter:
     def _sequential(self, expr: Reduce, place: Place) -> str:
         """A reduction as a loop over what varies around it. One over nothing reads nothing, for there may be no memory:
         what its loop does not vary would be read before it."""
-        free = self.intern.free(expr)
+        free = self.variables.free(expr)
         axes = self._axes_of(free, place)
         total, number = product(tuple(loop.extent for loop in expr.loops)), self.count
         self.count += 1
@@ -985,8 +980,8 @@ class _Emitter:
     def _index(self, index: Index, place: Place, is_value: bool = False) -> tuple[str, frozenset[str]]:
         """The text of an index, and the axes along which it varies. As a value it may be beyond all sizes."""
         names = affine.names(index)
-        for name in names & self.intern.positions.keys():
-            names |= self.intern.free(self.intern.positions[name])
+        for name in names & self.variables.positions.keys():
+            names |= self.variables.free(self.variables.positions[name])
         if is_value and triton_index.may_outgrow(index, self.kernel.symbols):
             text = triton_index.text_of(index, lambda name: self._whole(name, place), self.extents)
         else:
@@ -1003,7 +998,7 @@ class _Emitter:
 
     def _variable(self, name: str, place: Place) -> str:
         """The text of a variable: a loop's, one that data gives, or a size."""
-        if name in self.intern.positions:
+        if name in self.variables.positions:
             return self._bound(name, place)
         at: Place | None = place
         while at is not None:
@@ -1015,8 +1010,8 @@ class _Emitter:
         return name
 
     def _bound(self, name: str, place: Place) -> str:
-        position = self.intern.positions[name]
-        free = self.intern.free(position)
+        position = self.variables.positions[name]
+        free = self.variables.free(position)
         while place.around is not None and not free & place.own:
             place = place.around
         if name not in place.indices:
@@ -1027,7 +1022,7 @@ class _Emitter:
         return place.indices[name]
 
     def _extent_of(self, name: str) -> Index:
-        for expr in subexpressions([*(s.expr for s in self.nest.stores), *self.intern.positions.values()]):
+        for expr in subexpressions([*(s.expr for s in self.nest.stores), *self.variables.positions.values()]):
             if isinstance(expr, Bind) and expr.loop.var == name:
                 return expr.loop.extent
         raise AssertionError(name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from compiler.codegen.loops import affine
-from compiler.codegen.loops.renamer import Interner, operands, subexpressions
+from compiler.codegen.loops.renamer import operands, subexpressions
 from compiler.codegen.triton import expressions as triton_expr
 from compiler.codegen.triton.row_edges import Edge
 from compiler.ir.loops.index import Index, Int, Symbol, minimum, product
@@ -93,7 +93,7 @@ class Place:
     own: frozenset[str]
     tile: Tile | None
     is_axis: bool = False
-    names: dict[int, str] = field(default_factory=dict)
+    names: dict[Expr, str] = field(default_factory=dict)
     indices: dict[str, str] = field(default_factory=dict)
     masks: set[str] = field(default_factory=set)
 
@@ -115,24 +115,24 @@ class Parts:
     row: Index
     rows: Index
 
-    def joined(self, store: Store, intern: Interner) -> Store:
+    def joined(self, store: Store) -> Store:
         """The store with each reduction made from its parts."""
         loop = Loop(f"part{len(self.buffers)}_{self.buffers[0].name}", Int(self.count))
-        made: dict[int, Expr] = {}
-        elements: dict[int, Expr] = {}
+        made: dict[Expr, Expr] = {}
+        elements: dict[Expr, Expr] = {}
         for reduction, buffer in zip(self.reductions, self.buffers, strict=True):
-            element = intern(Load(buffer.name, Symbol(loop.var) * self.rows + self.row, reduction.dtype))
-            elements[id(reduction)] = element
-            made[id(reduction)] = intern(Reduce(reduction.op, (loop,), element, reduction.dtype))
+            element = Load(buffer.name, Symbol(loop.var) * self.rows + self.row, reduction.dtype)
+            elements[reduction] = element
+            made[reduction] = Reduce(reduction.op, (loop,), element, reduction.dtype)
         for reduction in self.reductions:
             total = sum_of_moment(reduction)
-            if total is not None and id(total) in made:
-                own = elements[id(reduction)], elements[id(total)]
-                body = self._squares(reduction, own, made[id(total)], Symbol(loop.var), intern)
-                made[id(reduction)] = intern(Reduce("sum", (loop,), body, reduction.dtype))
-        return replace(store, expr=replaced(store.expr, made, intern))
+            if total is not None and total in made:
+                own = elements[reduction], elements[total]
+                body = self._squares(reduction, own, made[total], Symbol(loop.var))
+                made[reduction] = Reduce("sum", (loop,), body, reduction.dtype)
+        return replace(store, expr=replaced(store.expr, made))
 
-    def _squares(self, reduction: Reduce, own: tuple[Expr, Expr], total: Expr, part: Index, intern: Interner) -> Expr:
+    def _squares(self, reduction: Reduce, own: tuple[Expr, Expr], total: Expr, part: Index) -> Expr:
         """The squares of the distances of a part's values from the mean of all. Of the part's `own` there are those
         from its mean, and its sum."""
         numel, dtype = product(tuple(loop.extent for loop in reduction.loops)), reduction.dtype
@@ -142,33 +142,33 @@ class Parts:
             length = minimum(length, Int(numel.value) - part * self.length)
 
         def call(op: str, *args: Expr) -> Expr:
-            return intern(Call(op, args, dtype))
+            return Call(op, args, dtype)
 
-        size = intern(Const(length.value, dtype) if isinstance(length, Int) else AsValue(length, dtype))
+        size = Const(length.value, dtype) if isinstance(length, Int) else AsValue(length, dtype)
         squares, sums = own
-        ahead = call("sub", call("div", sums, size), call("div", total, intern(Const(numel.value, dtype))))
+        ahead = call("sub", call("div", sums, size), call("div", total, Const(numel.value, dtype)))
         return call("add", squares, call("mul", size, call("mul", ahead, ahead)))
 
 
-def replaced(expr: Expr, made: dict[int, Expr], intern: Interner) -> Expr:
+def replaced(expr: Expr, made: dict[Expr, Expr]) -> Expr:
     """An interned expression with others in the place of some of its parts."""
-    if id(expr) not in made:
+    if expr not in made:
         match expr:
             case Call():
-                new: Expr = replace(expr, args=tuple(replaced(arg, made, intern) for arg in expr.args))
+                new: Expr = replace(expr, args=tuple(replaced(arg, made) for arg in expr.args))
             case Cast():
-                new = replace(expr, expr=replaced(expr.expr, made, intern))
+                new = replace(expr, expr=replaced(expr.expr, made))
             case Check():
-                inner, condition = (replaced(e, made, intern) for e in (expr.expr, expr.condition))
+                inner, condition = (replaced(e, made) for e in (expr.expr, expr.condition))
                 new = replace(expr, expr=inner, condition=condition)
             case Bind():
-                new = replace(expr, body=replaced(expr.body, made, intern))
+                new = replace(expr, body=replaced(expr.body, made))
             case Reduce():
-                new = replace(expr, body=replaced(expr.body, made, intern))
+                new = replace(expr, body=replaced(expr.body, made))
             case _:
                 new = expr
-        made[id(expr)] = intern(new)
-    return made[id(expr)]
+        made[expr] = new
+    return made[expr]
 
 
 def contiguous_across(stores: Sequence[Store], others: Sequence[Loop], inner: Loop) -> Loop | None:
@@ -185,9 +185,9 @@ def contiguous_across(stores: Sequence[Store], others: Sequence[Loop], inner: Lo
 def held_at_once(stores: Sequence[Store]) -> int:
     """How many values there are at once, where those of the stores are computed in order before any is stored."""
     found = [e for e in subexpressions(store.expr for store in stores) if not isinstance(e, Const | AsValue)]
-    last = {id(operand): at for at, e in enumerate(found) for operand in operands(e)}
-    last |= {id(store.expr): len(found) for store in stores}
-    ended = Counter(last.get(id(e), len(found)) for e in found)
+    last = {operand: at for at, e in enumerate(found) for operand in operands(e)}
+    last |= {store.expr: len(found) for store in stores}
+    ended = Counter(last.get(e, len(found)) for e in found)
     held = most = 0
     for at in range(len(found)):
         held += 1
@@ -227,14 +227,14 @@ def is_power(expr: Call) -> bool:
 
 def levels_of(reductions: Sequence[Reduce]) -> list[list[Reduce]]:
     """The reductions, each after those that it waits for; together what waits for nothing in between."""
-    wanted = {id(e) for e in reductions}
-    level: dict[int, int] = {}
+    wanted = set(reductions)
+    level: dict[Expr, int] = {}
     for expr in reductions:
-        inside = [e for e in subexpressions([expr.body]) if id(e) in wanted]
-        level[id(expr)] = 1 + max((level[id(e)] for e in inside), default=-1)
+        inside = [e for e in subexpressions([expr.body]) if e in wanted]
+        level[expr] = 1 + max((level[e] for e in inside), default=-1)
     found: list[list[Reduce]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
     for expr in reductions:
-        found[level[id(expr)]].append(expr)
+        found[level[expr]].append(expr)
     return found
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compiler.codegen.cpp.kernel import emit_kernel
 from compiler.codegen.loops import affine
 from compiler.codegen.loops.narrow import Narrower
-from compiler.codegen.loops.renamer import Interner, operands, subexpressions
+from compiler.codegen.loops.renamer import Variables, operands, subexpressions
 from compiler.ir.loops.index import FloorDiv, Index, Int, Mod, Symbol, evaluate, floordiv, maximum, minimum, mod
 from compiler.ir.loops.kernel import AsValue, Call, Cast, Const, Expr
 from tests import kernel_ir as ir
@@ -103,8 +103,8 @@ def test_interval_holds_every_value(index: Index) -> None:
 @settings(max_examples=200, deadline=None)
 @given(values)
 def test_narrow_values_and_all_on_the_way_fit(value: Expr) -> None:
-    intern = Interner()
-    narrow = Narrower(intern, EXTENTS)(Cast(value, torch.float64))
+    variables = Variables()
+    narrow = Narrower(variables, EXTENTS)(Cast(value, torch.float64))
     assert isinstance(narrow, Cast)
     for point in POINTS:
         assert computed(narrow.expr, point) == computed(value, point)
@@ -133,7 +133,7 @@ def test_the_limit_is_the_last_number_of_32_bits(beyond: int, sign: int) -> None
     """The greatest number is 2**31 - 1, the least -2**31: one more, or one less, has 64 bits."""
     last = LIMIT - 1 if sign == 1 else -LIMIT
     value = AsValue(Symbol("i") * sign + (last - 2 * sign + beyond * sign), I64)
-    narrow = Narrower(Interner(), EXTENTS)(Cast(value, torch.float64))
+    narrow = Narrower(Variables(), EXTENTS)(Cast(value, torch.float64))
     assert operands(narrow)[0].dtype is (I64 if beyond else I32)
 
 
@@ -142,13 +142,13 @@ def test_sums_that_come_back_below_the_limit_stay_in_64_bits(beyond: int) -> Non
     """`(i + c) - c` fits, but i + c on the way need not."""
     c = Const(LIMIT - 3 + beyond, I64)
     value = Call("sub", (Call("add", (AsValue(i, I64), c), I64), c), I64)
-    narrow = Narrower(Interner(), EXTENTS)(Call("lt", (value, Const(7, I64)), BOOL))
+    narrow = Narrower(Variables(), EXTENTS)(Call("lt", (value, Const(7, I64)), BOOL))
     assert {arg.dtype for arg in operands(narrow)} == {I64 if beyond else I32}
 
 
 def test_a_symbolic_size_proves_nothing() -> None:
     """A loop over a size that is a symbol may be long; one that is clamped may not."""
-    narrow = Narrower(Interner(), {"i": Symbol("n")})
+    narrow = Narrower(Variables(), {"i": Symbol("n")})
     assert operands(narrow(Cast(AsValue(i, I64), torch.float32)))[0].dtype is I64
     assert operands(narrow(Cast(AsValue(minimum(i, Int(99)), I64), torch.float32)))[0].dtype is I32
 
