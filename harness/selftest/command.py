@@ -19,6 +19,7 @@ from harness.discover import DiscoverError, discover
 from harness.report import documents as report
 from harness.report import progress
 from harness.report.environment import environment
+from harness.run import CaseError, made_call
 from harness.selftest import mutant_rows, mutants
 from harness.selftest.backends_bank import WrongBackends
 from harness.selftest.compiler_bank import CompilerMutants
@@ -68,7 +69,7 @@ def selftest(
     console = progress.terminal_beside(json_path)
     chosen = opened(banks)
     level = mutant_rows.QUICK if quick else mutant_rows.NIGHTLY if nightly else mutant_rows.DEFAULT
-    rows = rows_of(suite, quick) if any(bank.name == "backends" for bank in chosen) else ()
+    rows = rows_of(console, suite, quick, size, seed) if any(bank.name == "backends" for bank in chosen) else ()
     asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=quick, level=level)
     wanted = [(bank, member) for bank in chosen for member in bank.members() if _is_named(member, text)]
     if not wanted:
@@ -99,13 +100,29 @@ def _is_named(member: Member, text: str) -> bool:
     return any(part in f"{member.kind} {member.name}" for part in text.split(","))
 
 
-def rows_of(suite: str, quick: bool) -> tuple[tuple[str, str], ...]:
-    """The cases to try faults on, the cheapest first. Raises: click.UsageError for a suite without any."""
+def rows_of(console: Console, suite: str, quick: bool, size: str, seed: int) -> tuple[tuple[str, str], ...]:
+    """The cases to try faults on, the cheapest first. A case that cannot be made here accuses every backend alike: it
+    is left out, and that is said.
+
+    Raises: click.UsageError for a suite without any.
+    """
     try:
         cases = discover([f"{suite}.{name}" for name in QUICK] if quick and suite == "zoo" else [suite])
     except DiscoverError as error:
         raise click.UsageError(str(error)) from error
-    return tuple((case.origin, case.name) for case in sorted(cases, key=_cost))
+    made = [case for case in sorted(cases, key=_cost) if _is_made(console, case, size, seed)]
+    if not made:
+        raise click.UsageError(f"no case of {suite} can be made here")
+    return tuple((case.origin, case.name) for case in made)
+
+
+def _is_made(console: Console, case: Case, size: str, seed: int) -> bool:
+    try:
+        made_call(case, size, seed, "cpu")
+    except CaseError as error:
+        console.print(f"left out: {error}", highlight=False, markup=False)
+        return False
+    return True
 
 
 def _cost(case: Case) -> int:

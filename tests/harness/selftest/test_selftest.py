@@ -120,6 +120,18 @@ def test_selftest_command_tells_killed_from_survived(cases: str, tmp_path: Path)
     assert "1 of 1 faults killed" in done.output
 
 
+def test_selftest_leaves_out_a_case_that_cannot_be_made(cases: str, tmp_path: Path) -> None:
+    """Such a row fails for every backend, so that it would kill all of them."""
+    path = Path(cases)
+    path.write_text(f"{CASES}\n@case()\ndef absent() -> Made:\n    raise ModuleNotFoundError('no weights here')\n")
+    report = tmp_path / "report.json"
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(
+        commands, ["selftest", "--backends", "--suite", cases, "--filter", "right", "--json", str(report)]
+    )
+    assert done.exit_code == 0 and "left out: case small_cases.absent" in done.output, done.output
+    assert json.loads(report.read_text())["totals"]["accused"] == 0
+
+
 def test_selftest_command_refuses_a_filter_that_leaves_nothing(cases: str) -> None:
     done = CliRunner().invoke(commands, ["selftest", "--suite", cases, "--filter", "no_such_fault"])
     assert done.exit_code == 2 and "leaves no fault" in done.output
