@@ -23,7 +23,8 @@ from compiler.autograd.saved_hooks import GraphHooks, packed
 from compiler.capture.ambient import Ambient, transforms_left
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call
-from compiler.codegen.call.convention import check_versions, partial_backward, roots_of
+from compiler.codegen.call.backward_half import partial_backward
+from compiler.codegen.call.forward_half import roots_of
 from compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
 from compiler.ir.graph.captured import Captured
 from compiler.ir.graph.derivative_path import Path
@@ -32,6 +33,7 @@ from compiler.ir.tensors.strides import has_symbols
 from compiler.journal import Journal
 from compiler.passes import DRAWN, FUNCTIONAL, MERGED
 from compiler.passes.runner import check, optimize, written
+from compiler.runtime.call import check_versions
 from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
 from compiler.runtime.partial_backward import PartialBackward
 from compiler.toolchain.serialized_call import Linked

@@ -13,7 +13,8 @@ from compiler.assembly.compilers import Compilers
 from compiler.autograd.partition import Split
 from compiler.capture.ambient import Ambient
 from compiler.capture.inputs import Call
-from compiler.codegen.call.convention import AmbientNeeds, emit_call, emit_differentiable_call, written_positions
+from compiler.codegen.call.convention import emit_call, emit_differentiable_call
+from compiler.codegen.call.prologue import AmbientNeeds, written_positions
 from compiler.codegen.host import load
 from compiler.ir.graph.roles import Gradient, GraphCall, Inference, Program, Signature
 from compiler.ir.tensors.overlap import overlap_test

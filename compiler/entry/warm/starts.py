@@ -22,7 +22,6 @@ from compiler.assembly.linking import load_call, specialized
 from compiler.capture.ambient import Ambient
 from compiler.capture.functionalize import capture
 from compiler.capture.inputs import Call
-from compiler.codegen.call.convention import check_versions
 from compiler.entry.warm.fingerprint import fingerprint
 from compiler.entry.warm.size_guards import SizeGuards
 from compiler.errors import Unkeyed, VerifyError
@@ -30,6 +29,7 @@ from compiler.ir.graph.roles import GraphCall, Program
 from compiler.journal import Journal
 from compiler.options import Options
 from compiler.pipeline import compile, divide
+from compiler.runtime.call import check_versions
 from compiler.runtime.partial_backward import Part, PartialBackward
 from compiler.toolchain import cache
 from compiler.toolchain.serialized_call import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from compiler import pipeline
-from compiler.codegen.call.convention import write_back
 from compiler.ir.loops.kernel import Launch, Reuse, Schedule
+from compiler.runtime.call import write_back
 from compiler.schedule.order import plan
 
 Program = Callable[..., object]

@@ -1,0 +1,196 @@
+"""The backward of a call: the tangents that it is given, and backwards without some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from compiler.codegen.call.forward_half import (
+    is_freed,
+    root_of,
+    root_that_is_written,
+    saved_as_written,
+    saved_names,
+    saved_noted,
+    tangents_of,
+)
+from compiler.codegen.call.prologue import AmbientNeeds
+from compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
+from compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
+from compiler.ir.tensors.strides import has_symbols
+from compiler.runtime.backward_inputs import BackwardInputs, Expected
+from compiler.runtime.call import (
+    check_versions,
+    in_autocast,
+    in_batch,
+    is_batch,
+    is_grad_enabled,
+    laid_out_as,
+    without_autocast,
+    zeros_like,
+)
+from compiler.runtime.higher_order import Roots
+from compiler.runtime.partial_backward import Part, PartialBackward
+
+
+def _is_elsewhere(backward: Program) -> bool:
+    """Whether a tangent is on a device whose backward has a thread of its own."""
+    return any(
+        isinstance(role, Tangent) and node.meta["val"].device.type != "cpu"
+        for node, role in zip(backward.placeholders, backward.signature.inputs, strict=True)
+    )
+
+
+def emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
+    visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
+    source.line(1, "@staticmethod")
+    arguments = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
+    source.line(1, f"def backward(ctx, {', '.join(arguments)}):")
+    checked = saved_as_written(forward)
+    names = [f"tangent_{name_of(role)}" for role in tangents_of(backward)]
+    plain = ", ".join(["ctx", *arguments[: len(visible)], *["None"] * roots.is_anchored])
+    tangents = f"ctx, ({''.join(name + ', ' for name in names)})"
+    given = ", ".join([tangents, *arguments[len(visible) :]])
+    again = f"higher_order(lambda: Graph.backward({plain}), {given})"
+    asked = f"{'ticket is not None or ' * roots.is_anchored}{source.bind('is_grad_enabled', is_grad_enabled)}()"
+    casting, plainly = source.bind("in_autocast", in_autocast), source.bind("without_autocast", without_autocast)
+    source.line(2, f"if {casting}(): return {plainly}(Graph.backward, {', '.join(['ctx', *arguments])})")
+    source.line(2, f"if {asked}: return {again}")
+    if names:
+        batched = [f"{source.bind('in_batch', in_batch)}()"]
+        batched += [f"{source.bind('is_batch', is_batch)}({name})" for name in names if _is_elsewhere(backward)]
+        source.line(2, f"if {' or '.join(batched)}: return recorded_backward({tangents})")
+        if is_freed(forward) and not saved_names(forward)[0]:
+            source.line(2, "ctx.saved_tensors  # raises, if they were freed")
+        nothing = f"return ({'None, ' * (len(forward.signature.inputs) + bool(checked))})"
+        source.line(2, f"if {' and '.join(f'{name} is None' for name in names)}: {nothing}")
+        if len(names) > 1:
+            some = " or ".join(f"{name} is None" for name in names)
+            source.line(2, f"if {some}: return partial_backward({tangents})")
+    tensors, sizes = saved_names(forward)
+    if checked:
+        source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
+    if tensors:
+        source.line(2, f"({', '.join(tensors)}, {'_' * roots.is_anchored}) = ctx.saved_tensors")
+    if sizes:
+        source.line(2, f"({', '.join(sizes)},) = ctx.sizes")
+    handed_on = _handed_on(backward)
+    for role, node in tangents_of(backward).items():
+        if node in handed_on:
+            source.line(2, f"{handed_on[node]} = tangent_{name_of(role)}")
+    is_hooked = bool(tensors) and not needs.hooks_off
+    _emit_fitting(source, forward, backward, is_hooked, f"return recorded_backward({tangents})")
+    arguments = [name_of_argument(role) for role in backward.signature.inputs]
+    source.line(2, f"given = [{', '.join(arguments)}]")
+    if tensors:  # each is freed as soon as the graph has used it, unless autograd keeps it for another backward
+        source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
+        source.line(2, "ctx.maybe_clear_saved_tensors()")
+    source.line(2, "values = backward_graph(given)")
+    values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
+    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
+    values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
+    returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
+    source.line(2, f"return ({', '.join(returned)},)")
+
+
+def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked: bool, otherwise: str) -> None:
+    """Lines that bring what others may have changed into the form that the graph takes, or leave to `otherwise`.
+
+    Others give the tangents, and can reach the inputs and the results that were saved; hooks give whatever was saved.
+    """
+    pairs = zip(backward.signature.inputs, backward.placeholders, strict=True)
+    taken = {role: node for role, node in pairs if _is_strided(node) and not _is_only_handed_on(node)}
+    for role, node in taken.items():
+        if isinstance(role, Tangent) and has_symbols(node.meta["val"]):
+            name = name_of_argument(role)
+            source.line(2, f"{name} = {source.bind('laid_out', laid_out_as(node.meta['val']))}({name})")
+    reached = _saved_within_reach(forward)
+    changing = [role for role in taken if isinstance(role, Tangent) or role in reached]
+    if not taken or not (changing or is_hooked):
+        return
+    names, few = (", ".join(map(name_of_argument, roles)) for roles in (taken, changing))
+    inputs = source.bind("inputs", _inputs_of([taken[role] for role in changing]))
+    whole = inputs if len(changing) == len(taken) else source.bind("inputs", _inputs_of(taken.values()))
+    test = f"not ({inputs}.check({few}) or {inputs}.look({few}))"
+    source.line(2, f"if {'ctx.is_hooked or ' * is_hooked}{test}:")
+    source.line(3, f"fitted = {whole}.fitted({names})")
+    source.line(3, f"if fitted is None: {otherwise}")
+    source.line(3, f"({names},) = fitted")
+    source.line(3, "del fitted")
+
+
+def _inputs_of(nodes: Iterable[torch.fx.Node]) -> BackwardInputs:
+    values = [node.meta["val"] for node in nodes]
+    return BackwardInputs(tuple(Expected.of(value, laid_out_as(value)) for value in values))
+
+
+def _is_strided(node: torch.fx.Node) -> bool:
+    return is_tensor(node) and node.meta["val"].layout is torch.strided
+
+
+def _saved_within_reach(forward: Program) -> set[InputRole]:
+    """What forward saves of its inputs and of the results that the call returns."""
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    known = {*forward.placeholders, *(node for role, node in pairs if not isinstance(role, Saved))}
+    return {role for role, node in pairs if isinstance(role, Saved) and node in known}
+
+
+def _handed_on(backward: Program) -> dict[torch.fx.Node, str]:
+    """The tangents that are gradients themselves, each with a variable for the very tensor, however it lies: eager's
+    gradient is that one."""
+    returned = set(backward.returned)
+    return {node: f"own_tangent_{name_of(role)}" for role, node in tangents_of(backward).items() if node in returned}
+
+
+def _is_only_handed_on(tangent: torch.fx.Node) -> bool:
+    """Whether nothing computes with a tangent."""
+    return bool(tangent.users) and all(user.op == "output" for user in tangent.users)
+
+
+def partial_backward(
+    forward: Program,
+    backward: Program,
+    build: Callable[[frozenset[Tangent]], tuple[Program, GraphCall]],
+    recorded: Callable[..., Sequence[object]] | None = None,
+) -> PartialBackward:
+    """What the backward of an emitted call runs where some of its tangents are None.
+
+    `build(missing)` is the backward without those tangents, as a program and as a call; `recorded` the one that runs
+    operator by operator, for what that call cannot take.
+    """
+    tangents = tangents_of(backward)
+    tensors, sizes = saved_names(forward)
+    roots = {name_of(r): root_of(n) for r, n in zip(forward.signature.outputs, forward.returned, strict=True)}
+    checked = saved_as_written(forward)
+    gradients: dict[object, tuple[int, frozenset[int]]] = {}
+    for index, role in enumerate(backward.signature.outputs):
+        assert isinstance(role, Gradient)
+        gradients[role.of] = index, frozenset(i for i, tangent in enumerate(tangents) if tangent in role.through)
+
+    def make(given: frozenset[int]) -> Part:
+        missing = frozenset(Tangent(role) for index, role in enumerate(tangents) if index not in given)
+        program, graph = build(missing)
+        arguments = [_place(role, tensors, sizes, list(tangents)) for role in program.signature.inputs]
+        read = {roots[tensors[index]] for kind, index in arguments if kind == "saved"}
+        return Part(
+            graph,
+            tuple(arguments),
+            tuple(index for index, of in enumerate(checked) if root_that_is_written(forward, of) in read),
+            (*[None] * bool(checked), *(gradients.get(role) for role in forward.signature.inputs)),
+            _inputs_of(filter(is_tensor, program.placeholders)),
+        )
+
+    examples = [node.meta["val"] for node in tangents.values()]
+    layouts, zeros = [laid_out_as(value) for value in examples], [zeros_like(value) for value in examples]
+    noted = {index: position for position, index in enumerate(saved_noted(forward))}
+    return PartialBackward(make, layouts, zeros, check_versions, noted, recorded=recorded)
+
+
+def _place(role: object, tensors: list[str], sizes: list[str], tangents: list[OutputRole]) -> tuple[str, int]:
+    """An input of backward by its kind and its position among those of that kind."""
+    if isinstance(role, Tangent):
+        return "tangent", tangents.index(role.of)
+    assert isinstance(role, Saved)
+    name = name_of(role)
+    return ("saved", tensors.index(name)) if name in tensors else ("size", sizes.index(name))

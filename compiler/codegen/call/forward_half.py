@@ -1,0 +1,194 @@
+"""The forward of a call that records gradients: what it saves, and the roots of its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+
+from compiler.codegen.call.graph_run import emit_run
+from compiler.codegen.call.prologue import AmbientNeeds, scatters_by_strides
+from compiler.codegen.call.source import Source, is_tensor, name_of
+from compiler.ir.graph.roles import (
+    CallInput,
+    Freed,
+    InputRole,
+    Mutation,
+    OutputRole,
+    Parameter,
+    Program,
+    Saved,
+    Shared,
+    Size,
+    Tangent,
+)
+from compiler.ir.graph.trace import UNCHECKED, is_view
+from compiler.runtime.call import copy_as_it_lies, hooks_now, without_history
+from compiler.runtime.higher_order import Roots, new_anchor
+from compiler.torch_compat import BEFORE_2_13
+
+
+def emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
+    signature = forward.signature
+    visible = [role for role in signature.outputs if not isinstance(role, Saved)]
+    fixed = [name_of(r) for r in visible if r not in signature.differentiable and not isinstance(r, Size)]
+    source.line(1, "@staticmethod")
+    checked = saved_as_written(forward)
+    source.line(1, f"def forward(ctx, {'written, ' if checked else ''}*args):")
+    if checked:
+        source.line(2, "ctx.written = written")
+    below = AmbientNeeds(grad_off=False, autocast_off=needs.autocast_off)  # autograd turns gradients off in here
+    is_bare = scatters_by_strides(forward)
+    given = f"{source.bind('without_history', without_history)}(args)" if is_bare else "list(args)"
+    _inner_run(source, forward, f"forward_graph({given})", below)
+    tensors, sizes = saved_names(forward)
+    written = _saved_and_written(forward)
+    copied = source.bind("copy_as_it_lies", copy_as_it_lies) if written else ""
+    unchecked = _saved_unchecked(forward)
+    if is_bare:  # what the graph was given leads nowhere
+        for name, place in _saved_inputs(forward).items():
+            source.line(2, f"{name} = args[{place}]")
+    kept = [f"{copied}({name})" if name in written else name + ".data" * (name in unchecked) for name in tensors]
+    anchor = ["anchor"] * roots.is_anchored
+    if not tensors and not anchor and is_freed(forward):
+        kept = [source.bind("freed", torch.empty(0))]
+    if anchor:
+        are_leaves = " and ".join(f"args[{index}].is_leaf" for index in _behind(forward, roots))
+        source.line(2, f"anchor = None if {are_leaves} else {source.bind('new_anchor', new_anchor)}()")
+    source.line(2, f"ctx.save_for_backward({', '.join([*kept, *anchor])})")
+    if tensors and not needs.hooks_off:
+        source.line(2, f"ctx.is_hooked = {source.bind('hooks_now', hooks_now)}(True) is not None")
+    if sizes:
+        source.line(2, f"ctx.sizes = ({''.join(size + ', ' for size in sizes)})")
+    if roots.sizes:
+        given = "".join(f"args[{i}]" + (f".size({dim})" if dim is not None else "") + ", " for i, dim in roots.sizes)
+        source.line(2, f"ctx.at = ({given})")
+    source.line(2, "ctx.set_materialize_grads(False)")
+    shapes = [name_of(role) + ".shape, " for role in tangents_of(backward)]
+    if len(shapes) > 1:
+        source.line(2, f"ctx.shapes = ({''.join(shapes)})")
+        if noted := saved_noted(forward):
+            source.line(2, f"ctx.versions = ({''.join(tensors[index] + '._version, ' for index in noted)})")
+    if fixed:
+        source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
+    source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
+
+
+def is_freed(forward: Program) -> bool:
+    """Whether a second backward is an error, though nothing is saved for the first."""
+    return any(isinstance(effect, Freed) for effect in forward.signature.effects)
+
+
+def _inner_run(source: Source, forward: Program, run: str, needs: AmbientNeeds) -> None:
+    inner = Source(namespace=source.namespace)
+    emit_run(inner, forward, forward.signature.outputs, run, needs)
+    source.lines.extend("    " + line for line in inner.lines)
+
+
+def saved_names(forward: Program) -> tuple[list[str], list[str]]:
+    """Variables of the saved tensors and of the saved integers, each in order."""
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved)]
+    tensors = [name for name, node in saved if is_tensor(node)]
+    return tensors, [name for name, node in saved if not is_tensor(node)]
+
+
+def _saved_inputs(forward: Program) -> dict[str, int]:
+    """Variables of the saved tensors that are inputs, each with its position among these."""
+    places = {node: place for place, node in enumerate(forward.placeholders)}
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)]
+    return {name: places[node] for name, node in saved if node in places}  # type: ignore[index]
+
+
+def _saved_and_written(forward: Program) -> set[str]:
+    """Saved inputs that the epilogue will write: backward needs the value from before, which eager copies too.
+
+    Where eager would have saved the input itself, recording the gradients has failed as eager's backward does.
+    """
+    mutated = {role.of for role in forward.signature.outputs if isinstance(role, Mutation)}
+    inputs = zip(forward.signature.inputs, forward.placeholders, strict=True)
+    written = {node for role, node in inputs if role in mutated or (isinstance(role, Shared) and mutated & {*role.of})}
+    outputs = zip(forward.signature.outputs, forward.returned, strict=True)
+    return {name_of(role) for role, node in outputs if isinstance(role, Saved) and root_of(node) in written}
+
+
+def _saved_unchecked(forward: Program) -> set[str]:
+    """Saved tensors that eager keeps as attributes of a context: writing them before backward raises nothing."""
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    return {name_of(role) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)
+            and UNCHECKED in node.meta}  # type: ignore[union-attr]  # fmt: skip
+
+
+def saved_as_written(forward: Program) -> list[CallInput]:
+    """The inputs whose value after their writes backward needs: it is the caller's tensor that eager would have saved.
+
+    What the graph saves is a value of its own, so a later write to that tensor has to be noticed by its version.
+    """
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    saved = {root_of(node) for role, node in pairs if isinstance(role, Saved)}
+    return [role.of for role, node in pairs if isinstance(role, Mutation) and root_of(node) in saved]
+
+
+def root_of(node: torch.fx.Node | int | None) -> torch.fx.Node | int | None:
+    """The call behind a chain of views."""
+    while isinstance(node, torch.fx.Node) and is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def roots_of(forward: Program, leaves: Sequence[InputRole], sizes: Iterable[tuple[int, int | None]] = ()) -> Roots:
+    """Where gradients of gradients find the inputs that the call has gradients of, and its symbolic sizes: each is an
+    input, by its position, or one of its dimensions."""
+    inputs, first = forward.signature.inputs, int(bool(saved_as_written(forward)))
+    tensors, _ = saved_names(forward)
+    copied = _saved_and_written(forward) | _saved_unchecked(forward)
+    nodes = dict(zip(inputs, forward.placeholders, strict=True))
+    among = {role: index for index, role in enumerate(role for role in inputs if is_tensor(nodes[role]))}
+    sources: list[tuple[str, int]] = []
+    is_anchored = False
+    for leaf in leaves:
+        saved = name_of(Saved(nodes[leaf].name))
+        if saved in tensors and saved not in copied:
+            sources.append(("saved", tensors.index(saved)))
+        else:
+            sources.append(("behind", among[leaf]))
+            is_anchored = is_anchored or not isinstance(leaf, Parameter)
+    places = tuple(first + inputs.index(leaf) for leaf in leaves)
+    return Roots(places, first + len(inputs), tuple(sources), is_anchored, tuple(sizes))
+
+
+def _behind(forward: Program, roots: Roots) -> Iterator[int]:
+    """The inputs that gradients of gradients find behind the node, if they are leaves; parameters are."""
+    first = int(bool(saved_as_written(forward)))
+    for place, (kind, _) in zip(roots.places, roots.sources, strict=True):
+        if kind == "behind" and not isinstance(forward.signature.inputs[place - first], Parameter):
+            yield place - first
+
+
+def saved_noted(forward: Program) -> list[int]:
+    """The positions of those saved tensors that the autograd function returns as well.
+
+    Where torch cannot unpack one of them by itself, and so looks at no version of it, these are all that are no
+    copies.
+    """
+    pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
+    copied = _saved_and_written(forward)
+    visible = {node for role, node in pairs if not isinstance(role, Saved)}
+    saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)]
+    return [
+        index
+        for index, (name, node) in enumerate(saved)
+        if UNCHECKED not in node.meta and (node in visible or (BEFORE_2_13 and name not in copied))  # type: ignore[union-attr]
+    ]
+
+
+def root_that_is_written(forward: Program, of: CallInput) -> object:
+    pairs = zip(forward.signature.outputs, forward.returned, strict=True)
+    return next(root_of(node) for role, node in pairs if isinstance(role, Mutation) and role.of == of)
+
+
+def tangents_of(backward: Program) -> dict[OutputRole, torch.fx.Node]:
+    """The outputs whose gradient backward takes, each with its placeholder."""
+    pairs = zip(backward.signature.inputs, backward.placeholders, strict=True)
+    return {role.of: node for role, node in pairs if isinstance(role, Tangent)}

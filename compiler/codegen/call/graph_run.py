@@ -1,0 +1,50 @@
+"""The graph itself: its call in the modes that it needs, and what becomes of inputs that it writes."""
+
+from __future__ import annotations
+
+import torch
+
+from compiler.codegen.call.prologue import AmbientNeeds
+from compiler.codegen.call.source import Source, name_of
+from compiler.ir.graph.roles import Base, Layout, OutputRole, Program, UserOutput
+from compiler.ir.graph.trace import is_view
+from compiler.runtime.call import GradOff, as_no_view, hooks_off, relaid
+
+
+def emit_run(
+    source: Source,
+    program: Program | None,
+    outputs: tuple[OutputRole, ...],
+    run: str,
+    needs: AmbientNeeds,
+    beside: str = "",
+) -> None:
+    """`beside`: the variable of what is returned after the outputs."""
+    depth = 1
+    switches = {
+        "autocast_off": (needs.autocast_off, torch._C._DisableAutocast),
+        "no_grad": (needs.grad_off, GradOff),
+        "enable_grad": (needs.grad_on, torch.enable_grad),
+        "inference_mode": (needs.inference_on, torch.inference_mode),
+        "hooks_off": (needs.hooks_off, hooks_off),
+    }
+    for name, (is_wanted, switch) in switches.items():
+        if is_wanted:
+            source.line(depth, f"with {source.bind(name, switch)}():")
+            depth += 1
+    names = ", ".join([*(name_of(role) for role in outputs), *filter(None, [beside])])
+    source.line(depth, f"({names},) = {run}" if names else run)
+    for role in _views_among(program) if program is not None else ():
+        name = name_of(role)
+        source.line(depth, f"{name} = {source.bind('as_no_view', as_no_view)}({name})")
+    for effect in program.signature.effects if program is not None else ():
+        if isinstance(effect, Layout):
+            name = name_of(effect.of)
+            source.line(depth, f"{name} = {source.bind('relaid', relaid)}({name}, {effect.strides}, {effect.offset})")
+
+
+def _views_among(program: Program) -> list[OutputRole]:
+    """The results that the graph computes as views and that are none to the caller: their strides were set in place."""
+    pairs = zip(program.signature.outputs, program.returned, strict=True)
+    results = [(role, node) for role, node in pairs if isinstance(role, (UserOutput, Base))]
+    return [role for role, node in results if isinstance(node, torch.fx.Node) and is_view(node)]

@@ -1,0 +1,193 @@
+"""Before the graph: what a call asks of its inputs and of the modes around it, and the names that it gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from compiler.codegen.call.source import Source, is_tensor, name_of_kept
+from compiler.codegen.call.versions import emit_bumps
+from compiler.codegen.call.views import MOST_INLINE, emit_view, is_ahead, is_behind
+from compiler.ir.graph.number_range import number_inputs, number_limit, zero_inputs
+from compiler.ir.graph.roles import (
+    Begins,
+    Buffer,
+    Bump,
+    Detach,
+    Input,
+    InputRole,
+    Mutation,
+    Parameter,
+    Program,
+    Restride,
+    Shared,
+    Signature,
+    UserInput,
+    View,
+    Warned,
+    Written,
+)
+from compiler.ir.tensors.overlap import is_alias, pairs_of
+from compiler.runtime.call import base_of, current_device, is_negative, laid_over, requires_grad, warn_from
+
+WATCHED = "the gradient of an input that it writes is kept or has a hook"
+
+
+INFERENCE = "it writes an inference tensor outside of inference mode"
+
+
+CURRENT = "another GPU is the current one than when it was compiled"
+
+
+NEGATIVE_ZERO = "a Python float is -0.0 where its guard is that it is zero"
+
+
+BEYOND = "a Python integer is so large that arithmetic with it may leave 64 bits"
+
+
+ANOMALY = "anomaly mode is on, and names the line of each operation"
+
+
+PAIRS_INLINE = 4
+"""Up to how many pairs of inputs a call asks itself whether they share a storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class AmbientNeeds:
+    """The modes that must be switched around the graph.
+
+    They are gradients that no one asked for, or that the program itself switched on, and casts that are in the graph
+    already. Inference mode is one, where all that the program makes was made in one of its own.
+
+    `hooks_off`: hooks on saved tensors are parts of the graphs.
+
+    `inference`: the inputs, by position, that are inference tensors. `is_grad_off`: gradients are off wherever the call
+    is made.
+    `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do. `frozen`: as is a
+    call where an input at these positions, which required no grad, does. `current`: the GPU that has to be the current
+    one, as what is made there was recorded to be on it.
+    """
+
+    grad_off: bool
+    autocast_off: bool
+    grad_on: bool = False
+    is_grad_off: bool = False
+    inference_on: bool = False
+    is_guarded: bool = True
+    inference: tuple[int, ...] = ()
+    hooks_off: bool = False
+    frozen: tuple[int, ...] = ()
+    current: int | None = None
+
+
+def written_positions(signature: Signature) -> tuple[int, ...]:
+    """The positions of the inputs that a call writes or changes."""
+    written = {role.of.index for role in signature.outputs if isinstance(role, Mutation)}
+    return tuple(sorted(written | {e.of.index for e in signature.effects if isinstance(e, (Restride, Written))}))
+
+
+def emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
+    """The first lines of a call. What is written must overlap no other input: Dynamo does not guard that.
+
+    A gradient that is kept or watched of an input that autograd sees written is that of its new value, to which the
+    other results do not lead here. Inputs that the epilogue needs outlive the graph's own use of them.
+    """
+    signature = program.signature
+    source.line(0, "def call(args):")
+    if needs.is_guarded:
+        _emit_overlap(source, program)
+    for effect in signature.effects if needs.is_guarded else ():
+        if isinstance(effect, Begins):
+            source.line(1, f"if {_begins_elsewhere(effect)}: return elsewhere(args)")
+    if numbers := number_inputs(program):
+        limit = number_limit(program, numbers)
+        test = " and ".join(f"-{limit} <= args[{position}] <= {limit}" for position in numbers)
+        source.line(1, f"if not ({test}): return eager(args, {BEYOND!r})")
+    for position in zero_inputs(program):
+        test = f"{source.bind('is_negative', is_negative)}(args[{position}])"
+        source.line(1, f"if {test}: return eager(args, {NEGATIVE_ZERO!r})")
+    if needs.current is not None:
+        test = f"{source.bind('device_now', current_device)}() != {needs.current}"
+        source.line(1, f"if {test}: return eager(args, {CURRENT!r})")
+    if needs.frozen:
+        given = "".join(f"args[{position}], " for position in needs.frozen)
+        test = f"True in map({source.bind('requires_grad', requires_grad)}, ({given}))"
+        source.line(1, f"if {test}: return elsewhere(args)")
+    written = {role.of for role in (*signature.outputs, *signature.effects) if isinstance(role, Mutation | Written)}
+    # neither what an input is nor the mode of a call is among Dynamo's guards, and it compiles outside of that mode
+    is_on = f" and not {source.bind('in_inference', torch.is_inference_mode_enabled)}()"
+    positions = sorted(r.index for r in written if isinstance(r, UserInput) or r.index in needs.inference)
+    tests = [f"args[{index}].is_inference()" for index in positions]
+    if len(tests) > MOST_INLINE:
+        given = ", ".join(f"args[{index}]" for index in positions)
+        tests = [f"True in map({source.bind('is_inference', torch.Tensor.is_inference)}, ({given}))"]
+    for test in tests:
+        source.line(1, f"if {test}{is_on}: return eager(args, {INFERENCE!r})")
+    for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
+        watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
+        source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
+    shared = [role for role in signature.inputs if isinstance(role, Shared)]
+    for role in shared:
+        source.line(1, f"{name_of_kept(role)} = {_shared_text(source, role)}")
+    for index in sorted(_needed(signature)):
+        source.line(1, f"keep_{index} = args[{index}]")
+    if shared:
+        inputs = map(_given, signature.inputs)
+        source.line(1, f"args = [{', '.join(inputs)}]")
+    for effect in signature.effects:
+        if isinstance(effect, Warned):
+            category = source.bind(effect.category.__name__, effect.category)
+            place = f"{effect.filename!r}, {effect.line}"
+            source.line(1, f"{source.bind('warn_from', warn_from)}({effect.message!r}, {category}, {place})")
+    for index, view in enumerate(signature.results):
+        if is_ahead(view):
+            emit_view(source, index, view, {})
+    if not any(map(is_behind, signature.results)):
+        emit_bumps(source, signature)
+
+
+def _given(role: InputRole) -> str:
+    """What the graph is given for an input of the call."""
+    return name_of_kept(role) if isinstance(role, Shared) else f"args[{role.index}]"  # type: ignore[union-attr]
+
+
+def _emit_overlap(source: Source, program: Program) -> None:
+    """The guard of written inputs against others; first, where there are few, whether they share a storage at all."""
+    tensors = [index for index, node in enumerate(program.placeholders) if is_tensor(node)]
+    pairs = list(pairs_of(written_positions(program.signature), tensors))
+    if not pairs:
+        return
+    test = "is_overlapping(args)"
+    if len(pairs) <= PAIRS_INLINE:
+        alias = source.bind("is_alias", is_alias)
+        test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
+    source.line(1, f"if {test}: return elsewhere(args)")
+
+
+def _begins_elsewhere(effect: Begins) -> str:
+    """The test of an input that begins where the call was not recorded for."""
+    remainder = "" if effect.divisor is None else f" % {effect.divisor}"
+    return f"args[{effect.of.index}].storage_offset(){remainder} != {effect.offset}"
+
+
+def _needed(signature: Signature) -> set[int]:
+    """The positions of the inputs that the epilogue needs."""
+    roles = {result.of for result in signature.results if isinstance(result, (Input, View))}
+    roles |= {role.of for role in signature.outputs if isinstance(role, Mutation)}
+    roles |= {effect.of for effect in signature.effects if isinstance(effect, (Restride, Detach, Bump))}
+    roles |= {effect.of for effect in signature.effects if isinstance(effect, Written) and effect.by}
+    return {role.index for role in roles if isinstance(role, (UserInput, Parameter, Buffer))}
+
+
+def _shared_text(source: Source, role: Shared) -> str:
+    members = ", ".join(f"args[{member.index}]" for member in role.of)
+    if role.extent is None:
+        return f"{source.bind('base_of', base_of)}({members})"
+    return f"{source.bind('laid_over', laid_over)}({role.extent}, {members})"
+
+
+def scatters_by_strides(program: Program) -> bool:
+    """Whether a graph makes scatters that refuse what requires grad, whatever the mode, unless it is contiguous."""
+    target = torch.ops.aten.as_strided_scatter.default
+    return bool(program.module.graph.find_nodes(op="call_function", target=target))
