@@ -26,15 +26,15 @@ nowhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from harness.calls.memory import bits, number_bits
 from harness.judge import fields
-from harness.judge.oracle import Oracle, of_kind
+from harness.judge.oracle import NUMBER, Oracle, Place, of_kind
 from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
 from harness.observe.leaks import LEAST_GROWTH, grows
 from harness.observe.observation import Facts, Observation, Seen
@@ -68,11 +68,11 @@ def compare(
 ) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
     asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
-    found = list(_steps(oracle.eager, ours, asked))
-    unstable = list(_steps(oracle.eager, oracle.again, asked))
+    found = list(_found(ours, asked))
+    unstable = list(_found(oracle.again, asked))
     shaky = {(difference.field, difference.path) for difference in unstable}
     steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
-    draws = own_random_stream and any(step.uses_random for step in oracle.eager)
+    draws = own_random_stream and _draws(oracle.eager)
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
     judged = [difference for difference in steady if difference not in excused]
     different, untold, unanchored = (
@@ -81,6 +81,27 @@ def compare(
     )
     unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
     return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
+
+
+def is_other(
+    oracle: Oracle,
+    ours: Sequence[Observation],
+    *,
+    own_random_stream: bool = False,
+    with_hooks: bool = False,
+    with_bookkeeping: bool = False,
+    with_strides: bool = False,
+    by_bits: bool = False,
+) -> bool:
+    """Whether `compare` finds that something differs from eager, of which one run is looked at; no further than the
+    first difference."""
+    asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
+    draws = own_random_stream and _draws(oracle.eager)
+    return any(found.kind == DIFFERS and not (draws and found.field in FROM_DRAWS) for found in _found(ours, asked))
+
+
+def _draws(eager: Sequence[Observation]) -> bool:
+    return any(step.uses_random for step in eager)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +113,20 @@ class _Asked:
     with_bookkeeping: bool
     with_strides: bool
     by_bits: bool
+    known: dict[Place, Finding | None] = field(default_factory=dict)
+    """What is known of numbers already."""
+
+
+def _found(ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
+    """What differs. First it is judged without further runs of eager; what they may settle is judged again by them."""
+    alone = dataclasses.replace(asked, oracle=asked.oracle.alone(), known={})
+    found = list(_steps(asked.oracle.eager, ours, alone))
+    open_places = alone.oracle.asked
+    if not open_places:
+        return iter(found)
+    oracle = asked.oracle.through(1 + max(step for step, _, _ in open_places))
+    settled = {place: told for place, told in alone.known.items() if place not in open_places}
+    return _steps(oracle.eager, ours, dataclasses.replace(asked, oracle=oracle, known=settled))
 
 
 def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
@@ -234,6 +269,16 @@ class _Pair:
 
     def _explain_number(self, path: str, eager: float, ours: float) -> Finding | None:
         """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
+        return self._known(NUMBER, path, lambda: self._judge_number(path, eager, ours))
+
+    def _known(self, name: str, path: str, judge: Callable[[], Finding | None]) -> Finding | None:
+        """What is known of the numbers, or else what the judgement of them is."""
+        place = (self.index, name, path)
+        if place not in self.asked.known:
+            self.asked.known[place] = judge()
+        return self.asked.known[place]
+
+    def _judge_number(self, path: str, eager: float, ours: float) -> Finding | None:
         evidence = self.oracle.evidence_for_number(self.index, path)
         numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
         precision = Precision.of(torch.get_default_dtype())
@@ -266,6 +311,9 @@ class _Pair:
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
+        return self._known(name, path, lambda: self._judge(name, path, eager, ours))
+
+    def _judge(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         if self.asked.by_bits and self._is_steady(name, path, eager):

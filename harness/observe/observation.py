@@ -79,6 +79,8 @@ class Facts:
     is_allocated: bool
 
 
+NO_FACTS = Facts((), torch.float32, "", "", (), 0, False, False, False, "", (), False, False, False, True)
+"""Of tensors that are looked at for their numbers alone."""
 KEPT_ON_HOST = 1 << 27
 """Copies of so many numbers are kept on the host: every run of a program has its own, in float64 too."""
 _least_on_host: ContextVar[int] = ContextVar("least_on_host", default=KEPT_ON_HOST)
@@ -181,12 +183,14 @@ def observe(
     scenario: Callable[..., Any] | None = None,
     is_poked: bool = True,
     moved: Callable[[Tensor], Tensor] | None = None,
+    is_brief: bool = False,
 ) -> tuple[Observation, ...]:
     """Goes through the acts of the script, and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
     watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last act's
-    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent.
+    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent. `is_brief`: numbers,
+    kinds, errors and random state are all that is looked at, which is what a further run of eager is made for.
 
     The random state is reset to `seed` before the first act. The objects of the calls are left as the program
     leaves them. Dispatch modes that are on see the program alone, and not what looks at it.
@@ -196,7 +200,7 @@ def observe(
     assert first is not None, "a protocol begins with a call"
     function = first.function if compiled is None else compiled
     function = function if scenario is None else functools.partial(scenario, function)
-    run = _Run(script, function, mode, seed, moved)
+    run = _Run(script, function, mode, seed, moved, is_brief)
     set_mode(first, mode)
     seed_all(seed)
     last = len(script.acts) - 1
@@ -299,10 +303,23 @@ def kept_on_host(numel: int) -> Iterator[None]:
 def look(tensor: Tensor, names: Mapping[int, str], before: Tensor | None = None) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of. Where it
     still has the numbers of `before`, that is the copy of them."""
-    numbers = _numbers(tensor)
-    if before is not None and _has_bits(before, numbers):
-        numbers = before
-    return Seen(facts_of(tensor, names), numbers)
+    return Seen(facts_of(tensor, names), _numbers_since(tensor, before))
+
+
+def _look_at_numbers(tensor: Tensor, names: Mapping[int, str], before: Tensor | None = None) -> Seen:
+    """`look` for a run of which the numbers alone matter."""
+    return Seen(NO_FACTS, _numbers_since(tensor, before))
+
+
+def _numbers_since(tensor: Tensor, before: Tensor | None) -> Tensor:
+    """A copy of a tensor's numbers; `before` itself where they are still the same."""
+    if before is None:
+        return _numbers(tensor)
+    lying = _lying(tensor)
+    numbers = lying if before.device == lying.device else _copied(lying)
+    if _has_bits(before, numbers):
+        return before
+    return _copied(lying) if numbers is lying else numbers
 
 
 def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
@@ -355,13 +372,21 @@ def _node_name(node: torch.autograd.graph.Node) -> str:
 
 def _numbers(tensor: Tensor) -> Tensor:
     """A copy of a tensor's numbers; of none of them where its storage was freed."""
+    return _copied(_lying(tensor))
+
+
+def _lying(tensor: Tensor) -> Tensor:
+    """A tensor's numbers where they lie, as far as they lie as plain ones."""
     if not is_allocated(tensor):
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    plain = tensor.detach()
+    plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
+    plain = plain.values() if plain.is_nested else plain
+    return plain.resolve_conj().resolve_neg()
+
+
+def _copied(plain: Tensor) -> Tensor:
     with torch.no_grad():
-        plain = tensor.detach()
-        plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
-        plain = plain.values() if plain.is_nested else plain
-        plain = plain.resolve_conj().resolve_neg()
         if plain.device.type != "cpu" and plain.numel() >= _least_on_host.get():
             return plain.cpu().contiguous()
         return plain.clone(memory_format=torch.contiguous_format)
@@ -394,8 +419,11 @@ class _Run:
         mode: str,
         seed: int,
         moved: Callable[[Tensor], Tensor] | None,
+        is_brief: bool,
     ) -> None:
         self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, moved
+        self._is_brief = is_brief
+        self._look = _look_at_numbers if is_brief else look
         self._made: list[_Made] = []
         self._written: set[str] = set()
         self._moves = 0
@@ -432,7 +460,7 @@ class _Run:
         after = walk_call(call.function, call.args, call.kwargs)
         names = _names(before.tensors)
         watched = after.tensors | step.tree.tensors
-        state = {path: look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
+        state = {path: self._look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
         unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
         written = frozenset(numbers.keys() - unchanged)
         self._written |= written
@@ -443,11 +471,11 @@ class _Run:
             scalars=after.scalars | step.tree.scalars,
             outputs=step.outputs,
             state=state,
-            gradients={path: None if grad is None else look(grad, {}) for path, grad in gradients.items()},
+            gradients={path: None if grad is None else self._look(grad, {}) for path, grad in gradients.items()},
             versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
             written=written,
-            aliases=step.aliases | (aliases(watched | _gradients(leaves)) if act.back else frozenset()),
-            earlier={path: look(tensor, {}) for path, tensor in seen_again.items()},
+            aliases=step.aliases | (aliases(watched | _gradients(leaves)) if self._sees_graph(act) else frozenset()),
+            earlier={path: self._look(tensor, {}) for path, tensor in seen_again.items()},
             error=step.error,
             warnings=step.warnings,
             random=random_after,
@@ -462,6 +490,10 @@ class _Run:
         )
         self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
         return observation if not is_last else self._with_leaks(observation)
+
+    def _sees_graph(self, act: Act) -> bool:
+        """Whether gradients have come that may share memory, and anybody asks."""
+        return bool(act.back) and not self._is_brief
 
     def _give_up(self, index: int) -> None:
         """Lets go of the arguments of an act, which live on where autograd or a result holds them, and has tensors of
@@ -542,11 +574,11 @@ class _Run:
                 self._made.append(_Made(call, step.tree, is_poor=True))
                 with timed():
                     step.output = self._function(*call.args, **call.kwargs)
-                _note_outputs(step, before, call)
+                self._note_outputs(step, before, call)
                 self._made[-1] = _Made(call, step.tree, is_poor=False)
             during = "backward"
             if act.back and not self._made[-act.back].is_poor:
-                with _recorded_arrivals(leaves, step), timed():
+                with _recorded_arrivals({} if self._is_brief else leaves, step), timed():
                     backward(self._made[-act.back].output, self._seed, self._moved, act.ends, act.retains)
         except KeyboardInterrupt:
             raise
@@ -554,6 +586,14 @@ class _Run:
             step.error = Raised(error, during)
         finally:
             step.ambient = ambient.read()
+
+    def _note_outputs(self, step: _Step, before: Tree, call: Call) -> None:
+        """Facts of the outputs and the alias graph, before backward frees or changes anything."""
+        step.tree = walk(step.output, "output")
+        names = {} if self._is_brief else _names(before.tensors | step.tree.tensors)
+        step.outputs = {path: self._look(tensor, names) for path, tensor in step.tree.tensors.items()}
+        if not self._is_brief:
+            step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
 
     def _keep(self, number: int, given: Mapping[str, Tensor]) -> None:
         """Keeps what the act gave, to be looked at again, as far as there is room: at least until the next act."""
@@ -625,15 +665,6 @@ def _is_rewritable(tensor: Tensor, value: Tensor) -> bool:
     is_alike = (tensor.shape, tensor.dtype, tensor.stride()) == (value.shape, value.dtype, value.stride())
     is_own = is_plain(tensor) and tensor.is_leaf and tensor._base is None and not tensor.is_inference()
     return is_alike and is_own and is_allocated(tensor) and 0 not in tensor.stride()
-
-
-def _note_outputs(step: _Step, before: Tree, call: Call) -> None:
-    """Facts of the outputs and the alias graph, before backward frees or changes anything."""
-    step.tree = walk(step.output, "output")
-    watched = before.tensors | step.tree.tensors
-    names = _names(watched)
-    step.outputs = {path: look(tensor, names) for path, tensor in step.tree.tensors.items()}
-    step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
 
 
 def _names(tensors: Mapping[str, Tensor]) -> dict[int, str]:

@@ -71,6 +71,10 @@ class Scripts:
         acts = tuple(_mended(act, spoiled) for act in self.acts)
         return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
 
+    def first(self, count: int) -> Scripts:
+        """The same as far as its first acts go, so many of them."""
+        return self if count >= len(self.acts) else dataclasses.replace(self, acts=self.acts[:count])
+
     def moved(self, move: Convert) -> Scripts:
         """The same of other numbers, which `move` makes of the case's own."""
         return dataclasses.replace(self, own=copy_call(self.own, move), _pristine={}, _moved={})
