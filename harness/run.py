@@ -40,7 +40,7 @@ from harness.calls.clone import Call, CloneError, copy_call
 from harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.calls.tree import walk_call
 from harness.case import Case
-from harness.judge.compare import Comparison, compare, is_identical, is_other
+from harness.judge.compare import Comparison, compare, is_identical
 from harness.judge.eager_runs import EagerRuns, Run
 from harness.judge.oracle import Oracle, anchor
 from harness.judge.placed import PLACES, Placed
@@ -206,17 +206,15 @@ class _Trial:
         return row
 
     def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
-        return compare(oracle, ours, **self._how())
-
-    def _how(self) -> dict[str, bool]:
-        """What the case and the backend are compared in."""
-        return {
-            "own_random_stream": self.backend.has_own_random_stream,
-            "with_hooks": "hooks" in self.case.tags,
-            "with_bookkeeping": "bookkeeping" in self.case.tags,
-            "with_strides": "strides" in self.case.tags,
-            "by_bits": self.backend.has_eagers_bits,
-        }
+        return compare(
+            oracle,
+            ours,
+            own_random_stream=self.backend.has_own_random_stream,
+            with_hooks="hooks" in self.case.tags,
+            with_bookkeeping="bookkeeping" in self.case.tags,
+            with_strides="strides" in self.case.tags,
+            by_bits=self.backend.has_eagers_bits,
+        )
 
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
         """At which other place in a vector eager does what the backend did; nothing on devices without them."""
@@ -225,7 +223,7 @@ class _Trial:
         for name, place in PLACES.items():
             with Placed(place):
                 eager = self._observed(self.scripts.script())
-            if not is_identical(oracle.eager, eager) and not is_other(oracle.around(eager), ours, **self._how()):
+            if not is_identical(oracle.eager, eager) and not self._comparison(oracle.around(eager), ours).different:
                 return name
         return None
 

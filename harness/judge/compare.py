@@ -34,12 +34,14 @@ from torch import Tensor
 
 from harness.calls.memory import bits, number_bits
 from harness.judge import fields
-from harness.judge.oracle import NUMBER, Oracle, Place, of_kind
+from harness.judge.oracle import ALL, NONE, NUMBER, PLAIN, Oracle, Place, of_kind
 from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
 from harness.observe.leaks import LEAST_GROWTH, grows
 from harness.observe.observation import Facts, Observation, Seen
 from harness.outcome import Difference
 
+OPEN = "open"
+"""Of what differs, unless further runs of eager show that it may."""
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
 
@@ -68,11 +70,11 @@ def compare(
 ) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
     asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
-    found = list(_found(ours, asked))
-    unstable = list(_found(oracle.again, asked))
-    shaky = {(difference.field, difference.path) for difference in unstable}
-    steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
-    draws = own_random_stream and _draws(oracle.eager)
+    draws = own_random_stream and any(step.uses_random for step in oracle.eager)
+    unstable = _found(oracle.again, asked)
+    shaky = frozenset((difference.field, difference.path) for difference in unstable)
+    asked = dataclasses.replace(asked, shaky=shaky, unheld=FROM_DRAWS if draws else ())
+    steady = [found for found in _found(ours, asked) if (found.field, found.path) not in shaky]
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
     judged = [difference for difference in steady if difference not in excused]
     different, untold, unanchored = (
@@ -81,27 +83,6 @@ def compare(
     )
     unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
     return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
-
-
-def is_other(
-    oracle: Oracle,
-    ours: Sequence[Observation],
-    *,
-    own_random_stream: bool = False,
-    with_hooks: bool = False,
-    with_bookkeeping: bool = False,
-    with_strides: bool = False,
-    by_bits: bool = False,
-) -> bool:
-    """Whether `compare` finds that something differs from eager, of which one run is looked at; no further than the
-    first difference."""
-    asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
-    draws = own_random_stream and _draws(oracle.eager)
-    return any(found.kind == DIFFERS and not (draws and found.field in FROM_DRAWS) for found in _found(ours, asked))
-
-
-def _draws(eager: Sequence[Observation]) -> bool:
-    return any(step.uses_random for step in eager)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +94,52 @@ class _Asked:
     with_bookkeeping: bool
     with_strides: bool
     by_bits: bool
+    shaky: frozenset[tuple[str, str]] = frozenset()
+    """The fields and paths at which eager differs from itself."""
+    unheld: tuple[str, ...] = ()
+    """The fields that are held against nobody."""
     known: dict[Place, Finding | None] = field(default_factory=dict)
     """What is known of numbers already."""
 
+    def is_held_against(self, found: Difference) -> bool:
+        """Whether a backend that differs so is wrong."""
+        return found.field not in self.unheld and (found.field, found.path) not in self.shaky
 
-def _found(ours: Sequence[Observation], asked: _Asked) -> Iterator[Difference]:
-    """What differs. First it is judged without further runs of eager; what they may settle is judged again by them."""
-    alone = dataclasses.replace(asked, oracle=asked.oracle.alone(), known={})
-    found = list(_steps(asked.oracle.eager, ours, alone))
-    open_places = alone.oracle.asked
-    if not open_places:
-        return iter(found)
-    oracle = asked.oracle.through(1 + max(step for step, _, _ in open_places))
-    settled = {place: told for place, told in alone.known.items() if place not in open_places}
-    return _steps(oracle.eager, ours, dataclasses.replace(asked, oracle=oracle, known=settled))
+
+def _found(ours: Sequence[Observation], asked: _Asked) -> list[Difference]:
+    """What differs, judged by as few further runs of eager as settle it: none, all but those that are made where
+    something is barely off, all.
+
+    A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
+    """
+    known: dict[Place, Finding | None] = {}
+    count = 0
+    for makes in (NONE, PLAIN, ALL):
+        at = dataclasses.replace(asked, oracle=asked.oracle.through(count, makes), known=known)
+        found = list(_steps(asked.oracle.eager, ours, at))
+        lost = {each.field for each in found if each.kind == DIFFERS and at.is_held_against(each)}
+        known = {place: told for place, told in at.known.items() if not _is_open(told) or place[1] in lost}
+        left = at.known.keys() - known.keys()
+        if not left:
+            break
+        count = 1 + max(step for step, _, _ in left)
+    return [_as_settled(each) for each in found]
+
+
+def _opened(told: Finding | None) -> Finding | None:
+    return None if told is None else dataclasses.replace(told, kind=OPEN)
+
+
+def _is_open(told: Finding | None) -> bool:
+    return told is not None and told.kind == OPEN
+
+
+def _as_settled(found: Difference) -> Difference:
+    """What nothing hangs on any more, and further runs of eager might excuse, is not held against a backend."""
+    if found.kind != OPEN:
+        return found
+    told = f"left open, as this field differs elsewhere: {found.detail}"
+    return dataclasses.replace(found, kind=UNSTABLE, detail=told)
 
 
 def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
@@ -275,7 +288,8 @@ class _Pair:
         """What is known of the numbers, or else what the judgement of them is."""
         place = (self.index, name, path)
         if place not in self.asked.known:
-            self.asked.known[place] = judge()
+            told = judge()
+            self.asked.known[place] = _opened(told) if place in self.oracle.asked else told
         return self.asked.known[place]
 
     def _judge_number(self, path: str, eager: float, ours: float) -> Finding | None:

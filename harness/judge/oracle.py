@@ -1,8 +1,7 @@
 """What eager says about a case, as far as it is asked: two runs, a float64 run, and perturbed runs on demand.
 
-Further runs cost as much as all else together, and most tensors need none. So a comparison first asks an oracle that is
-`alone`: it makes no runs, and notes what would need them. Only that is then judged by further runs, which go no further
-than the last act that they are needed for.
+Further runs cost as much as all else together, and most tensors need none. So a comparison first makes none, and notes
+what would need them. Only that is judged by further runs, which go no further than the last act that they are for.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from harness.calls.clone import SINGLE
 from harness.calls.errors import name_of
 from harness.judge import kinks
 from harness.judge.eager_runs import EagerRuns, Run
-from harness.judge.tolerance import Evidence, largest
+from harness.judge.tolerance import RUNS, Evidence, largest
 from harness.observe.observation import Observation, Seen
 
 FEW, SAMPLES, MORE = 2, 4, 12
@@ -27,6 +26,8 @@ FEW, SAMPLES, MORE = 2, 4, 12
 FEW_KINKS = 2
 PAIRS = 12
 """More of them, as numbers nearby are all that a rounding of float64 is known by."""
+NONE, ALL = frozenset[str](), frozenset(RUNS)
+PLAIN = ALL - {"more"}
 Place = tuple[int, str, str]
 """A tensor of a run: its step, the kind of thing that it is, its path."""
 BETWEEN = {
@@ -47,20 +48,17 @@ class Oracle:
     wide: Run | str
     runs: EagerRuns
     has_kinks: bool = True
-    is_alone: bool = False
+    makes: frozenset[str] = ALL
+    """Which of the further runs are made (`Evidence`)."""
     asked: set[Place] = field(default_factory=set)
-    """What would have needed further runs, of an oracle that is alone."""
+    """What would have needed runs that are not made."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
     _paths: dict[int, bool] = field(default_factory=dict, init=False)
     """By the id of a run, which `runs` keeps, whether it takes eager's path."""
 
-    def alone(self) -> Oracle:
-        """The same, which makes no runs, and notes what it was asked for."""
-        return dataclasses.replace(self, is_alone=True, asked=set())
-
-    def through(self, count: int) -> Oracle:
-        """The same, whose further runs go through so many acts."""
-        return self if count >= self.runs.count else dataclasses.replace(self, runs=self.runs.first(count))
+    def through(self, count: int, makes: frozenset[str]) -> Oracle:
+        """The same, whose further runs go through so many acts, and are these."""
+        return dataclasses.replace(self, runs=self.runs.first(count), makes=makes, asked=set())
 
     def around(self, eager: Run) -> Oracle:
         """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
@@ -70,11 +68,9 @@ class Oracle:
         """What the tensor at `path` is judged by. `kind` is values, mutation, gradient or earlier."""
         seen = of_kind(self.eager[step], kind)
         truth, why_not = self._truth(step, kind, path)
-        found = Evidence(truth, why_not, fan_in=self._fan_in(step, seen[path]))
-        if self.is_alone:
-            return found.noting(lambda: self.asked.add((step, kind, path)))
-        return dataclasses.replace(
-            found,
+        found = Evidence(
+            truth=truth,
+            why_not=why_not,
             few=lambda: list(self._sampled(step, kind, path, until=FEW)),
             samples=lambda: list(self._sampled(step, kind, path)),
             more=lambda: list(self._sampled(step, kind, path, first=SAMPLES, until=MORE)),
@@ -82,16 +78,20 @@ class Oracle:
             between=lambda: list(self._between(step, kind, path)),
             few_kinks=lambda: list(self._across(step, kind, path, FEW_KINKS)),
             kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
+            fan_in=self._fan_in(step, seen[path]),
         )
+        return self._as_made(found, (step, kind, path))
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
         """What a Python float of the result is judged by."""
         numbers = [run[step].scalars.get(path) for run in ([] if isinstance(self.wide, str) else [self.wide])]
         truth = torch.tensor(numbers[0], dtype=torch.float64) if numbers and type(numbers[0]) is float else None
-        found = Evidence(truth, self.wide if isinstance(self.wide, str) else "")
-        if self.is_alone:
-            return found.noting(lambda: self.asked.add((step, NUMBER, path)))
-        return dataclasses.replace(found, samples=lambda: list(self._sampled_numbers(step, path)))
+        why_not = self.wide if isinstance(self.wide, str) else ""
+        found = Evidence(truth, why_not, samples=lambda: list(self._sampled_numbers(step, path)))
+        return self._as_made(found, (step, NUMBER, path))
+
+    def _as_made(self, found: Evidence, place: Place) -> Evidence:
+        return found.noting(lambda: self.asked.add(place), ALL - self.makes)
 
     def sure_warnings(self, step: int) -> frozenset[str]:
         """Categories that eager gave in both runs."""

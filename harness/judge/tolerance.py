@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -119,14 +119,14 @@ class Evidence:
         runs: dict[str, Any] = {name: changed(getattr(self, name)) for name in RUNS}
         return dataclasses.replace(self, truth=truth, **runs)
 
-    def noting(self, note: Callable[[], None]) -> Evidence:
-        """The same without further runs, of which it is noted that they were asked for."""
+    def noting(self, note: Callable[[], None], unmade: Collection[str]) -> Evidence:
+        """The same without some of the further runs, of which it is noted that they were asked for."""
 
         def asked() -> Sequence[Tensor]:
             note()
             return ()
 
-        runs: dict[str, Any] = dict.fromkeys(RUNS, asked)
+        runs: dict[str, Any] = dict.fromkeys(unmade, asked)
         return dataclasses.replace(self, **runs)
 
 
