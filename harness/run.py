@@ -112,6 +112,7 @@ def run_case(
 
             acts = protocol or acts_for(case, mode, is_thorough, bytes_of_state(call))
             scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
+            scripts = scripts.in_dtypes_it_takes(seed)
             if device != "cpu" and len(acts) > len(FEW[mode]):
                 scripts = scripts.without(_on_the_host(scripts, size, seed))
             return _Trial(case, mode, resolved, call, seed, scripts, is_poked).result(timed, quick)

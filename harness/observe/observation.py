@@ -44,6 +44,7 @@ from harness.calls.tree import Tree, modules_in, walk, walk_call
 from harness.observe import ambient, leaks
 from harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
 from harness.protocol.fresh_numbers import state_of
+from harness.protocol.other_dtypes import Dtypes
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
 TORCH = Path(torch.__file__).parent
@@ -166,13 +167,15 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class Script:
     """The acts of a run, and what they are given: for each act the call with its arguments, or None where there is
-    none of its own, or it was given up; `state(k)`, the numbers by path that the state has from its `k`th move on."""
+    none of its own, or it was given up; `state(k, is_other)`, the numbers by path that the state has from its `k`th
+    move on, or what they are in the other dtype; what each dtype then becomes."""
 
     acts: tuple[Act, ...]
     calls: list[Call | None]
-    state: Callable[[int], Mapping[str, Tensor]]
+    state: Callable[[int, bool], Mapping[str, Tensor]]
     another: Callable[[], Call] | None = None
     """Makes one more call, of which nothing is kept: where leaks are looked for."""
+    other_dtypes: Dtypes = field(default_factory=dict)
 
 
 def observe(
@@ -273,10 +276,12 @@ def backward(
 
 
 def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
-    """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone."""
+    """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone. Dispatch modes
+    that are on do not see it made."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()) ^ seed)
-    numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
-    return numbers.to(tensor.device, tensor.dtype)
+    with _disable_current_modes():
+        numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
+        return numbers.to(tensor.device, tensor.dtype)
 
 
 def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
@@ -427,6 +432,8 @@ class _Run:
         self._made: list[_Made] = []
         self._written: set[str] = set()
         self._moves = 0
+        self._is_in_other_dtype = False
+        self._own_dtypes: dict[str, torch.dtype] = {}
         self._modes = _get_current_dispatch_mode_stack()
         self._held: dict[str, Tensor] = {}
         """What acts gave, by `PATH of step N`."""
@@ -442,8 +449,8 @@ class _Run:
             self._give_up(index - 1)
         if index and self._script.acts[index - 1].is_spent:
             seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
-        if act.moves_state:
-            self._move_state()
+        if act.moves_state or act.in_other_dtype != self._is_in_other_dtype:
+            self._prepare_state(act)
         call = self._call_of(index) if act.calls else self._made[-act.back].call
         is_last = index == len(self._script.acts) - 1
         before = walk_call(call.function, call.args, call.kwargs)
@@ -520,17 +527,37 @@ class _Run:
         for leaf in leaves.values():
             leaf.grad = None
 
-    def _move_state(self) -> None:
-        """Gives the state that the program itself has not written other numbers."""
-        self._moves += 1
+    def _prepare_state(self, act: Act) -> None:
+        """Gives the state other numbers, unless the program itself has written them, and the dtype that the act has."""
+        self._moves += act.moves_state
         first = self._script.calls[0]
         assert first is not None
         current = state_of(first.function)
-        for path, value in self._script.state(self._moves).items():
-            tensor = current.get(path)
-            if tensor is not None and path not in self._written and tensor.shape == value.shape:
+        numbers = self._script.state(self._moves, act.in_other_dtype) if self._moves else {}
+        numbers = {path: value for path, value in numbers.items() if self._is_movable(path, current.get(path), value)}
+        if act.in_other_dtype != self._is_in_other_dtype:
+            self._convert(current, numbers, act.in_other_dtype)
+        elif act.moves_state:
+            for path, value in numbers.items():
                 with torch.no_grad():
-                    tensor.copy_(value)
+                    current[path].copy_(value)
+
+    def _is_movable(self, path: str, tensor: Tensor | None, value: Tensor) -> bool:
+        return tensor is not None and path not in self._written and tensor.shape == value.shape
+
+    def _convert(self, current: Mapping[str, Tensor], numbers: Mapping[str, Tensor], is_other: bool) -> None:
+        """Converts the state, as `module.double()` does: the same objects get these numbers, or their own, in a dtype.
+        Gradients in the dtype before are dropped."""
+        self._is_in_other_dtype = is_other
+        if is_other:
+            self._own_dtypes = {path: tensor.dtype for path, tensor in current.items()}
+        for path, tensor in current.items():
+            own = self._own_dtypes.get(path, tensor.dtype)
+            dtype = self._script.other_dtypes.get(own, own) if is_other else own
+            if path in numbers or dtype != tensor.dtype:
+                value = numbers[path] if path in numbers else tensor.detach()
+                tensor.grad = None
+                tensor.data = value.to(dtype, copy=True)
 
     def _call_of(self, index: int) -> Call:
         """What the act's call is given; it may be the objects of the call before, with the numbers of this one."""
