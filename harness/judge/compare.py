@@ -35,7 +35,17 @@ from torch import Tensor
 from harness.calls.memory import bits, number_bits
 from harness.judge import fields
 from harness.judge.oracle import ALL, NONE, NUMBER, PLAIN, Oracle, Place, of_kind
-from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
+from harness.judge.tolerance import (
+    DIFFERS,
+    EXCUSED,
+    UNANCHORED,
+    UNSTABLE,
+    Finding,
+    NotMade,
+    Precision,
+    explain,
+    explain_reals,
+)
 from harness.observe.leaks import LEAST_GROWTH, grows
 from harness.observe.observation import Facts, Observation, Seen
 from harness.outcome import Difference
@@ -126,8 +136,11 @@ def _found(ours: Sequence[Observation], asked: _Asked) -> list[Difference]:
     return [_as_settled(each) for each in found]
 
 
-def _opened(told: Finding | None) -> Finding | None:
-    return None if told is None else dataclasses.replace(told, kind=OPEN)
+def _judged_or_open(judge: Callable[[], Finding | None]) -> Finding | None:
+    try:
+        return judge()
+    except NotMade:
+        return Finding(OPEN, "further runs of eager were not made, as this field differs elsewhere")
 
 
 def _is_open(told: Finding | None) -> bool:
@@ -136,10 +149,7 @@ def _is_open(told: Finding | None) -> bool:
 
 def _as_settled(found: Difference) -> Difference:
     """What nothing hangs on any more, and further runs of eager might excuse, is not held against a backend."""
-    if found.kind != OPEN:
-        return found
-    told = f"left open, as this field differs elsewhere: {found.detail}"
-    return dataclasses.replace(found, kind=UNSTABLE, detail=told)
+    return dataclasses.replace(found, kind=UNSTABLE) if found.kind == OPEN else found
 
 
 def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
@@ -288,8 +298,7 @@ class _Pair:
         """What is known of the numbers, or else what the judgement of them is."""
         place = (self.index, name, path)
         if place not in self.asked.known:
-            told = judge()
-            self.asked.known[place] = _opened(told) if place in self.oracle.asked else told
+            self.asked.known[place] = _judged_or_open(judge)
         return self.asked.known[place]
 
     def _judge_number(self, path: str, eager: float, ours: float) -> Finding | None:

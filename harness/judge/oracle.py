@@ -50,15 +50,13 @@ class Oracle:
     has_kinks: bool = True
     makes: frozenset[str] = ALL
     """Which of the further runs are made (`Evidence`)."""
-    asked: set[Place] = field(default_factory=set)
-    """What would have needed runs that are not made."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
     _paths: dict[int, bool] = field(default_factory=dict, init=False)
     """By the id of a run, which `runs` keeps, whether it takes eager's path."""
 
     def through(self, count: int, makes: frozenset[str]) -> Oracle:
         """The same, whose further runs go through so many acts, and are these."""
-        return dataclasses.replace(self, runs=self.runs.first(count), makes=makes, asked=set())
+        return dataclasses.replace(self, runs=self.runs.first(count), makes=makes)
 
     def around(self, eager: Run) -> Oracle:
         """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
@@ -80,7 +78,7 @@ class Oracle:
             kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
             fan_in=self._fan_in(step, seen[path]),
         )
-        return self._as_made(found, (step, kind, path))
+        return found.without(ALL - self.makes)
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
         """What a Python float of the result is judged by."""
@@ -88,10 +86,7 @@ class Oracle:
         truth = torch.tensor(numbers[0], dtype=torch.float64) if numbers and type(numbers[0]) is float else None
         why_not = self.wide if isinstance(self.wide, str) else ""
         found = Evidence(truth, why_not, samples=lambda: list(self._sampled_numbers(step, path)))
-        return self._as_made(found, (step, NUMBER, path))
-
-    def _as_made(self, found: Evidence, place: Place) -> Evidence:
-        return found.noting(lambda: self.asked.add(place), ALL - self.makes)
+        return found.without(ALL - self.makes)
 
     def sure_warnings(self, step: int) -> frozenset[str]:
         """Categories that eager gave in both runs."""

@@ -49,6 +49,7 @@ RMS_FACTOR = 3.0
 RMS_ULPS = 2.0
 LIKE = 64
 """So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
+SPAN = LIKE // 2
 OWN_FACTOR = 4.0
 """In a small tensor elements of unlike magnitude are neighbours: there an element has its own errors, so many times."""
 MOST_EXCUSED = 0.01
@@ -119,15 +120,18 @@ class Evidence:
         runs: dict[str, Any] = {name: changed(getattr(self, name)) for name in RUNS}
         return dataclasses.replace(self, truth=truth, **runs)
 
-    def noting(self, note: Callable[[], None], unmade: Collection[str]) -> Evidence:
-        """The same without some of the further runs, of which it is noted that they were asked for."""
+    def without(self, unmade: Collection[str]) -> Evidence:
+        """The same without some of the further runs: whoever asks for them meets NotMade."""
 
-        def asked() -> Sequence[Tensor]:
-            note()
-            return ()
+        def refuse() -> Sequence[Tensor]:
+            raise NotMade
 
-        runs: dict[str, Any] = dict.fromkeys(unmade, asked)
+        runs: dict[str, Any] = dict.fromkeys(unmade, refuse)
         return dataclasses.replace(self, **runs)
+
+
+class NotMade(Exception):
+    """Further runs are needed that are not made yet."""
 
 
 RUNS = ("few", "samples", "more", "kept", "between", "few_kinks", "kinks")
@@ -411,14 +415,28 @@ def _envelope(centre: Tensor, errors: Sequence[Tensor]) -> Tensor:
     """For each element the largest error at elements of like magnitude."""
     if not errors or centre.numel() == 0:
         return torch.zeros_like(centre)
-    worst = _largest_of(errors, centre)
-    span = LIKE // 2
-    if centre.numel() <= 2 * span + 1:
-        return _envelope_of_few(centre.abs(), worst)
-    order = centre.abs().reshape(-1).argsort()
-    in_order = worst.reshape(-1)[order]
-    pooled = torch.nn.functional.max_pool1d(in_order.view(1, 1, -1), 2 * span + 1, stride=1, padding=span)
-    return torch.empty_like(in_order).scatter_(0, order, pooled.reshape(-1)).view(centre.shape)
+    magnitude, worst = centre.abs(), _largest_of(errors, centre)
+    if centre.numel() <= 2 * SPAN + 1:
+        return _envelope_of_few(magnitude, worst)
+    magnitude, worst = magnitude.reshape(-1), worst.reshape(-1)
+    places = _told_places(magnitude, worst)
+    if len(places) == centre.numel():
+        return _pooled(magnitude, worst).view(centre.shape)
+    return torch.zeros_like(worst).index_put_((places,), _pooled(magnitude[places], worst[places])).view(centre.shape)
+
+
+def _told_places(magnitude: Tensor, worst: Tensor) -> Tensor:
+    """Where elements are that say something. Zeros without an error are the least of all, so that a few of them are as
+    good as all; the gradient of an embedding has millions."""
+    is_blank = (magnitude == 0) & (worst == 0)
+    return torch.cat([is_blank.nonzero()[:SPAN, 0], (~is_blank).nonzero()[:, 0]])
+
+
+def _pooled(magnitude: Tensor, worst: Tensor) -> Tensor:
+    """The largest error among the elements that are beside each one in the order of magnitudes."""
+    order = magnitude.argsort()
+    pooled = torch.nn.functional.max_pool1d(worst[order].view(1, 1, -1), 2 * SPAN + 1, stride=1, padding=SPAN)
+    return torch.empty_like(worst).scatter_(0, order, pooled.reshape(-1))
 
 
 def _envelope_of_few(magnitude: Tensor, worst: Tensor) -> Tensor:
