@@ -34,7 +34,7 @@ from torch import Tensor
 
 from harness.calls.memory import bits, number_bits
 from harness.judge import fields
-from harness.judge.oracle import ALL, NONE, NUMBER, PLAIN, Oracle, Place, of_kind
+from harness.judge.oracle import LEVELS, NUMBER, Oracle, Place, of_kind
 from harness.judge.tolerance import (
     DIFFERS,
     EXCUSED,
@@ -117,14 +117,14 @@ class _Asked:
 
 
 def _found(ours: Sequence[Observation], asked: _Asked) -> list[Difference]:
-    """What differs, judged by as few further runs of eager as settle it: none, all but those that are made where
+    """What differs, judged by as few further runs of eager as settle it: none, two, all but those that are made where
     something is barely off, all.
 
     A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
     """
     known: dict[Place, Finding | None] = {}
     count = 0
-    for makes in (NONE, PLAIN, ALL):
+    for makes in LEVELS:
         at = dataclasses.replace(asked, oracle=asked.oracle.through(count, makes), known=known)
         found = list(_steps(asked.oracle.eager, ours, at))
         lost = {each.field for each in found if each.kind == DIFFERS and at.is_held_against(each)}
@@ -310,10 +310,14 @@ class _Pair:
     def _tensors(
         self, eager: Mapping[str, Seen], ours: Mapping[str, Seen], name: str, facts: bool = True
     ) -> Iterator[Difference]:
-        for path in eager.keys() & ours.keys():
+        for path in eager.keys() & ours.keys() - (self._settled_before() if name == "earlier" else frozenset()):
             if facts:
                 yield from self._facts(path, eager[path].facts, ours[path].facts)
             yield from _told(name, path, self._explain(name, path, eager[path], ours[path]))
+
+    def _settled_before(self) -> frozenset[str]:
+        """What has the numbers, in eager and in ours, that it was judged by when it came out."""
+        return self.eager.unchanged & self.ours.unchanged
 
     def _gradients(self) -> Iterator[Difference]:
         for path in fields.either(self.eager.gradients, self.ours.gradients):

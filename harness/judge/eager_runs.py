@@ -37,6 +37,8 @@ class EagerRuns:
     seed: int
     draws: bool
     """Whether the program draws random numbers, which are then moved as those that it is given are."""
+    longer: EagerRuns | None = None
+    """Runs of more acts. Those that were made serve for fewer acts too."""
     _shorter: dict[int, EagerRuns] = field(default_factory=dict, init=False)
     _nudged: dict[Nudge, Run | None] = field(default_factory=dict, init=False)
     _narrowed: dict[tuple[int, bool], tuple[Run, Run] | None] = field(default_factory=dict, init=False)
@@ -53,7 +55,9 @@ class EagerRuns:
         if count >= self.count:
             return self
         count = min((known for known in self._shorter if known >= count), default=count)
-        return self._shorter.setdefault(count, dataclasses.replace(self, scripts=self.scripts.first(count)))
+        return self._shorter.setdefault(
+            count, dataclasses.replace(self, scripts=self.scripts.first(count), longer=self)
+        )
 
     def wide(self) -> Run | str:
         """The run in float64, or why there is none."""
@@ -66,6 +70,8 @@ class EagerRuns:
         """A run with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
         computed. Whole numbers may stay. None for a call that cannot be copied so."""
         key = (dtype, moves_whole, index)
+        if self.longer is not None and key in self.longer._nudged:
+            return self.longer._nudged[key]
         if key not in self._nudged:
             self._nudged[key] = self._nudge(*key)
         return self._nudged[key]

@@ -26,8 +26,9 @@ FEW, SAMPLES, MORE = 2, 4, 12
 FEW_KINKS = 2
 PAIRS = 12
 """More of them, as numbers nearby are all that a rounding of float64 is known by."""
-NONE, ALL = frozenset[str](), frozenset(RUNS)
-PLAIN = ALL - {"more"}
+ALL = frozenset(RUNS)
+LEVELS = (frozenset[str](), frozenset({"few"}), ALL - {"more"}, ALL)
+"""Which further runs are made, one level after the other, for what the level before did not settle."""
 Place = tuple[int, str, str]
 """A tensor of a run: its step, the kind of thing that it is, its path."""
 BETWEEN = {
@@ -78,7 +79,7 @@ class Oracle:
             kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
             fan_in=self._fan_in(step, seen[path]),
         )
-        return found.without(ALL - self.makes)
+        return dataclasses.replace(found.without(ALL - self.makes), is_first=not self.makes)
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
         """What a Python float of the result is judged by."""

@@ -125,6 +125,8 @@ class Observation:
     pokes: dict[str, tuple[str, ...]]
     earlier: dict[str, Seen]
     """Results and gradients of acts before, looked at again: `output.x of step 2`. After the last act, all."""
+    unchanged: frozenset[str]
+    """Which of these have the numbers that they had then."""
     error: Raised | None
     warnings: dict[str, str]
     """By category, what the first one says."""
@@ -437,6 +439,8 @@ class _Run:
         self._modes = _get_current_dispatch_mode_stack()
         self._held: dict[str, Tensor] = {}
         """What acts gave, by `PATH of step N`."""
+        self._copies: dict[str, Tensor] = {}
+        """The numbers that these had."""
         self._news: set[str] = set()
         """Which of these the act before gave."""
         self._rubbish: list[Tensor] = []
@@ -473,6 +477,7 @@ class _Run:
         self._written |= written
         gradients = {path: leaf.grad for path, leaf in leaves.items()} if act.back else {}
         seen_again = self._held if is_last else {path: self._held[path] for path in self._news if path in self._held}
+        earlier = {path: self._look(tensor, {}, self._copies.get(path)) for path, tensor in seen_again.items()}
         observation = Observation(
             kinds=after.kinds | step.tree.kinds,
             scalars=after.scalars | step.tree.scalars,
@@ -482,7 +487,8 @@ class _Run:
             versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
             written=written,
             aliases=step.aliases | (aliases(watched | _gradients(leaves)) if self._sees_graph(act) else frozenset()),
-            earlier={path: self._look(tensor, {}) for path, tensor in seen_again.items()},
+            earlier=earlier,
+            unchanged=frozenset(path for path, seen in earlier.items() if seen.value is self._copies.get(path)),
             error=step.error,
             warnings=step.warnings,
             random=random_after,
@@ -495,7 +501,8 @@ class _Run:
             act=str(act),
             is_spent=act.is_spent,
         )
-        self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
+        looked = step.outputs | {f"{path}.grad": seen for path, seen in observation.gradients.items() if seen}
+        self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}), looked)
         return observation if not is_last else self._with_leaks(observation)
 
     def _sees_graph(self, act: Act) -> bool:
@@ -622,12 +629,14 @@ class _Run:
         if not self._is_brief:
             step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
 
-    def _keep(self, number: int, given: Mapping[str, Tensor]) -> None:
+    def _keep(self, number: int, given: Mapping[str, Tensor], looked: Mapping[str, Seen]) -> None:
         """Keeps what the act gave, to be looked at again, as far as there is room: at least until the next act."""
         news = {f"{path} of step {number}": tensor for path, tensor in given.items()}
         kept = self._held if _count(self._held) + _count(news) <= HELD_NUMBERS else {}
         self._held = kept | news
         self._news = set(news)
+        copies = self._copies | {f"{path} of step {number}": seen.value for path, seen in looked.items()}
+        self._copies = {path: value for path, value in copies.items() if path in self._held}
 
     def _with_leaks(self, observation: Observation) -> Observation:
         if self._script.another is None or observation.error is not None:
