@@ -3,13 +3,22 @@
 A test that leaves the process another than it found it fails: what comes after it would depend on the order. So does
 one for which Dynamo has compiled a function as often as it may: that runs in eager from then on, and never differs.
 
+A test is `nightly`, and no part of `python -m tox`, if the last measurement says that it takes more than 10 seconds of
+a core, or that it needs a fixture that takes more than a minute: `tests/slow.json`, which
+`python -m pytest --measure-slow tests/slow.json` writes anew. What the default run has of the same searches is slices.
+
 Where `CUDA_VISIBLE_DEVICES` names several GPUs, each process of tests begins at another one, and sees all of them.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +43,74 @@ if len(_VISIBLE) > 1:
 
 if "assay" not in list_backends():  # run from a checkout, with nothing installed
     register_backend(assay, "assay")
+
+
+SLOW = Path(__file__).parent / "tests" / "slow.json"
+MOST_TEST_S, MOST_FIXTURE_S = 10.0, 60.0
+"""What a test of the default run, and a fixture that such tests share, may take of a core."""
+MEASURED: dict[str, dict[str, float]] = {"tests": {}, "fixtures": {}}
+
+
+@functools.cache
+def slow() -> dict[str, dict[str, float]]:
+    """What took longer than it may when it was measured, in seconds, by the name of its file and its own."""
+    return json.loads(SLOW.read_text()) if SLOW.is_file() else {"tests": {}, "fixtures": {}}
+
+
+def name_of(nodeid: str) -> str:
+    """A test without the folder of its file: files move."""
+    file, _, test = nodeid.partition("::")
+    return f"{Path(file).name}::{test}"
+
+
+def fixture_name(definition: Any) -> str:
+    return f"{Path(definition.baseid or 'conftest.py').name}::{definition.argname}"
+
+
+def is_nightly(item: pytest.Item) -> bool:
+    """Whether a test takes too long for the default run, itself or by a fixture."""
+    if name_of(item.nodeid) in slow()["tests"]:
+        return True
+    needed: dict[str, Sequence[Any]] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    return any(fixture_name(each) in slow()["fixtures"] for found in needed.values() for each in found)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--measure-slow", metavar="PATH", help="write which tests and fixtures are too slow to PATH")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in filter(is_nightly, items):
+        item.add_marker(pytest.mark.nightly)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Times the fixtures that tests share; their reports tell it, from whichever process they ran in."""
+    start = time.perf_counter()
+    result = yield
+    if fixturedef.scope != "function":
+        MEASURED["fixtures"][fixture_name(fixturedef)] = time.perf_counter() - start
+    return result
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    item.user_properties.append(("fixture_s", dict(MEASURED["fixtures"])))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call":
+        MEASURED["tests"][name_of(report.nodeid)] = report.duration
+    for fixtures in (value for name, value in report.user_properties if name == "fixture_s"):
+        MEASURED["fixtures"].update(fixtures)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--measure-slow")
+    if path and not hasattr(session.config, "workerinput"):
+        most = {"tests": MOST_TEST_S, "fixtures": MOST_FIXTURE_S}
+        found = {kind: {n: round(s) for n, s in sorted(MEASURED[kind].items()) if s > most[kind]} for kind in most}
+        Path(path).write_text(json.dumps(found, indent=1) + "\n")
 
 
 def environment_variables() -> dict[str, str]:

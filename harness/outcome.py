@@ -53,6 +53,8 @@ class Result:
     ms_spread: tuple[float, float] | None = None
     speed_spread: tuple[float, float] | None = None
     begun: dict[str, int] = field(default_factory=dict)
+    is_warm: bool = False
+    """Whether it is of a process that found its caches filled."""
 
     @property
     def is_noise(self) -> bool:

@@ -21,32 +21,28 @@ that raises the same class is `same`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import gc
 import traceback
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch._dynamo
-from torch import Tensor
 from torch._dynamo.utils import counters
 
 from harness.backends import registry as backends
 from harness.backends import resources
 from harness.backends.registry import Backend
-from harness.calls.clone import SINGLE, Call, CloneError, Convert, copy_call, narrowed, nearby, nudged, widened
+from harness.calls.clone import Call, CloneError, copy_call
 from harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from harness.calls.tree import walk_call
 from harness.case import Case
-from harness.judge import kinks
 from harness.judge.compare import Comparison, compare, is_identical
-from harness.judge.float64 import NARROW, WIDER, Coarse, Drawn, Recast
-from harness.judge.oracle import Oracle, Run, is_alike
+from harness.judge.eager_runs import EagerRuns, Run
+from harness.judge.oracle import Oracle, anchor
 from harness.judge.placed import PLACES, Placed
 from harness.measure import CountedStep, alternate, quartiles
 from harness.observe import fell_back, leaks
@@ -115,6 +111,7 @@ def run_case(
 
             acts = protocol or acts_for(case, mode, is_thorough, bytes_of_state(call))
             scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
+            scripts = scripts.in_dtypes_it_takes(seed)
             if device != "cpu" and len(acts) > len(FEW[mode]):
                 scripts = scripts.without(_on_the_host(scripts, size, seed))
             return _Trial(case, mode, resolved, call, seed, scripts, is_poked).result(timed, quick)
@@ -226,8 +223,7 @@ class _Trial:
         for name, place in PLACES.items():
             with Placed(place):
                 eager = self._observed(self.scripts.script())
-            elsewhere = Oracle(eager, eager, oracle.wide, oracle.nudged, oracle.narrowed)
-            if not is_identical(oracle.eager, eager) and not self._comparison(elsewhere, ours).different:
+            if not is_identical(oracle.eager, eager) and not self._comparison(oracle.around(eager), ours).different:
                 return name
         return None
 
@@ -281,100 +277,12 @@ class _Trial:
     def _oracle(self, eager: Run) -> Oracle:
         again = self._observed(self.scripts.script())
         draws = any(observation.uses_random for observation in eager)
-        wide = self._wide(eager)
-        return Oracle(
-            eager, again, wide, functools.partial(self._nudged, draws), self._narrowed,
-            tuple if isinstance(wide, str) else functools.partial(self._across_kinks, eager),
-        )  # fmt: skip
+        runs = EagerRuns(self.call, self.scripts, self.mode, self.seed, draws)
+        return Oracle(eager, again, anchor(runs.wide(), eager), runs)
 
-    def _across_kinks(self, eager: Run) -> Sequence[Run]:
-        """Float64 runs with operands at kinks moved to either side; none where eager's kinks are not those of float64,
-        or are too many."""
-        narrow, wide = kinks.Recorded(), kinks.Recorded()
-        try:
-            with narrow:
-                again = self._observed(self.scripts.script(), is_poked=False)
-            self._widened(torch.float64, inside=wide)
-        except kinks.TooMany:
-            return ()
-        bounds = kinks.bounds_of(narrow.operands, wide.operands)
-        if bounds is None or len(again) != len(eager):
-            return ()
-        return [self._widened(torch.float64, inside=kinks.Moved(bounds, n)) for n in range(kinks.RUNS)]
-
-    def _wide(self, eager: Run) -> Run | str:
-        """The float64 run, or why it is no anchor."""
-        try:
-            wide = self._widened(torch.float64)
-        except CloneError as error:
-            return str(error)
-        for got, reference in zip(wide, eager, strict=True):
-            if got.error is not None and reference.error is None:
-                return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
-        return wide if is_alike(wide, eager) else "the float64 run took another path"
-
-    def _nudged(self, draws: bool, index: int, wide: torch.dtype | None, moves_whole: bool) -> Run:
-        move = nudged(self.seed + index + 1, moves_whole)
-        if wide is not None:
-            return self._widened(wide, move)
-        with Drawn(nudged(self.seed + index + 1, moves_whole=False)) if draws else contextlib.nullcontext():
-            return self._observed(self.scripts.script(move), is_poked=False, moved=move)
-
-    def _widened(
-        self,
-        wide: torch.dtype,
-        move: Convert | None = None,
-        inside: contextlib.AbstractContextManager[Any] | None = None,
-    ) -> Run:
-        """An eager run in a wider dtype, within a mode. Raises: CloneError for a call that cannot be copied into it."""
-
-        def convert(flat: Tensor) -> Tensor:
-            made = widened(flat, wide)
-            return move(made) if move is not None else made
-
-        mode = Recast(_own_dtype(self.call, NARROW), wide, WIDER[wide])
-        return self._recast(self.scripts.script(convert), mode, wide, move, inside)
-
-    def _narrowed(self, index: int, is_held: bool) -> tuple[Run, Run]:
-        """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds. Where
-        float32 does not hold the numbers, all is rounded to its precision in float64.
-
-        Raises: CloneError for a call that cannot be copied into float32.
-        """
-        if not is_held:
-            scripts = [self.scripts.script(nearby(self.seed + index + 1)) for _ in range(2)]
-            with Coarse():
-                coarse = self._observed(scripts[0], is_poked=False)
-            return coarse, self._observed(scripts[1], is_poked=False)
-        mode = Recast(torch.float64, torch.float32, SINGLE)
-        seed = self.seed + index + 1
-        single, exact = narrowed(seed), narrowed(seed)  # each draws the same moves in the same order
-
-        def widen(flat: Tensor) -> Tensor:
-            return exact(flat).to(flat.dtype)
-
-        return (
-            self._recast(self.scripts.script(single), mode, torch.float32),
-            self._observed(self.scripts.script(widen), is_poked=False),
-        )
-
-    def _recast(
-        self, script: Script, mode: Recast, dtype: torch.dtype, move: Convert | None = None,
-        inside: contextlib.AbstractContextManager[Any] | None = None,
-    ) -> Run:  # fmt: skip
-        """An eager run under the mode, with the dtype as the default one."""
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(dtype)
-        try:
-            with mode, inside or contextlib.nullcontext():
-                return self._observed(script, is_poked=False, moved=move)
-        finally:
-            torch.set_default_dtype(default)
-
-    def _observed(self, script: Script, is_poked: bool = True, moved: Convert | None = None) -> Run:
+    def _observed(self, script: Script) -> Run:
         """An eager run."""
-        is_poked = is_poked and self.is_poked
-        return observe(script, self.mode, self.seed, scenario=self.case.scenario, is_poked=is_poked, moved=moved)
+        return observe(script, self.mode, self.seed, scenario=self.case.scenario, is_poked=self.is_poked)
 
     def _is_timable(self, eager: Run, ours: Run, first: Call) -> bool:
         """Whether more calls on the same objects tell something: no call raised, no input's graph is used up."""
@@ -424,13 +332,6 @@ def first_call(script: Script) -> Call:
     (first, *_) = script.calls
     assert first is not None, "a protocol begins with a call"
     return first
-
-
-def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:
-    """Which of the dtypes most of the call's tensors have; the default one where none has."""
-    tensors = walk_call(call.function, call.args, call.kwargs).tensors.values()
-    found = Counter(tensor.dtype for tensor in tensors if tensor.dtype in dtypes)
-    return found.most_common(1)[0][0] if found else torch.get_default_dtype()
 
 
 def _verdict(eager: Run, ours: Run, comparison: Comparison) -> tuple[str, str]:

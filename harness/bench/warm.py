@@ -25,6 +25,7 @@ from harness.bench.bench_worker import Request
 from harness.bench.models import Settings, Subject, cold_requests
 from harness.measure import geometric_mean, ratio
 from harness.processes import worker
+from harness.processes.worker import warm_environment
 from harness.report import progress
 from harness.report.documents import SCHEMA, finite, seconds, times
 
@@ -109,16 +110,10 @@ def row_of(case: str, mode: str, backend: str, against: str, ours: Started, thei
 def start(request: Request, timeout_s: float, processes: int) -> Started:
     """One process that fills a cache, and those that start with it."""
     with tempfile.TemporaryDirectory(prefix="assay-cache-") as folder:
-        answers = [_first_call(request, timeout_s, filled_environment(Path(folder))) for _ in range(processes + 1)]
+        answers = [_first_call(request, timeout_s, warm_environment(Path(folder))) for _ in range(processes + 1)]
     errors = [error for _, error in answers if error]
     known = [spent for spent, _ in answers[1:] if spent is not None]
     return Started(answers[0][0], statistics.median(known) if known and not errors else None, "".join(errors[:1]))
-
-
-def filled_environment(folder: Path) -> dict[str, str]:
-    """Environment variables under which every cache is in one folder, and read."""
-    names = ("ASSAY_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    return {"ASSAY_WARM": "1"} | {name: str(folder / name.lower()) for name in names}
 
 
 def _first_call(request: Request, timeout_s: float, environment: Mapping[str, str]) -> tuple[float | None, str]:

@@ -31,6 +31,8 @@ def is_allocated(tensor: Tensor) -> bool:
     """Whether a tensor's storage holds all of its elements, which it does not after `untyped_storage().resize_(0)`."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
         return True
+    if tensor.is_contiguous():
+        return (tensor.storage_offset() + tensor.numel()) * tensor.element_size() <= tensor.untyped_storage().nbytes()
     last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
 

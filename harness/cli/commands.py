@@ -38,7 +38,7 @@ from harness.discover import DiscoverError, discover, discover_batches, discover
 from harness.judge import ledger  # fmt: skip
 from harness.outcome import Result
 from harness.processes import worker  # fmt: skip
-from harness.processes.isolate import run_isolated
+from harness.processes.isolate import run_isolated, run_warm
 from harness.report import documents as report  # fmt: skip
 from harness.report import progress, triage
 from harness.report.documents import Row
@@ -132,6 +132,7 @@ HUNT_STORE = Path(".assay/programs")
 @click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Seconds that a case may take; implies --isolate.")  # fmt: skip
+@click.option("--warm", "is_warm", is_flag=True, help="Each case in a fresh process whose caches another has filled.")
 @click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
 @click.option("--thorough", is_flag=True, help="Every sequence of calls on each case, not one by its name.")
 @click.option("--verbose", is_flag=True, help="All that differs, not the first of each row.")
@@ -143,7 +144,7 @@ HUNT_STORE = Path(".assay/programs")
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None, examples: int,
+    is_warm: bool, html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None, examples: int,
     first: int, oracles: str, shard: str, resume: Path | None, summary: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
@@ -187,11 +188,11 @@ def run(
         sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
     known = read_ledger(device)
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
-    limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s else None
+    limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s or is_warm else None
     facts = environment(device) | {"size": size, "seed": seed}
     console, rows, interrupted = progress.terminal_beside(json_path), [], False
     try:
-        for row in run_pieces(console, pieces, known, limit_s, seed=seed, device=device, is_thorough=thorough):
+        for row in run_pieces(console, pieces, known, limit_s, is_warm, seed=seed, device=device, is_thorough=thorough):
             rows.append(row)
             if json_path != report.STDOUT:  # should a later case end this process, it holds these
                 write_reports(rows, facts, True, json_path, None)
@@ -228,20 +229,21 @@ def show_kernels(console: Console, *files: Path) -> None:
 
 
 def run_pieces(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], limit_s: float | None, **run: Any
-) -> Iterator[Row]:
-    """Runs each piece and gives its row as it ends; isolated where there is a limit."""
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], limit_s: float | None,
+    is_warm: bool = False, **run: Any,
+) -> Iterator[Row]:  # fmt: skip
+    """Runs each piece and gives its row as it ends; isolated where there is a limit, or from filled caches."""
     today = datetime.date.today()
     with progress.progress(console, len(pieces)) as shown:
         for piece in pieces:
             shown.begin(piece.label)
-            result = run_piece(piece, limit_s, **run)
+            result = run_piece(piece, limit_s, is_warm, **run)
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row
 
 
-def run_piece(piece: Piece, limit_s: float | None, **run: Any) -> Result:
+def run_piece(piece: Piece, limit_s: float | None, is_warm: bool = False, **run: Any) -> Result:
     """The piece's result; `run` is what `run_case` takes beside.
 
     What the harness itself trips over is a crash of that row, and the run goes on.
@@ -250,7 +252,8 @@ def run_piece(piece: Piece, limit_s: float | None, **run: Any) -> Result:
     try:
         if limit_s is None:
             return run_case(case, mode, backend, size=size, **run)
-        return run_isolated(case, mode, backend, size=size, timeout_s=limit_s, **run)
+        run_apart = run_warm if is_warm else run_isolated
+        return run_apart(case, mode, backend, size=size, timeout_s=limit_s, **run)
     except Exception:
         return Result(case.name, mode, backend, "crash", detail=f"in the harness:\n{traceback.format_exc()}")
 

@@ -27,20 +27,32 @@ Which NaN a NaN is counts nowhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from harness.calls.memory import bits, number_bits
 from harness.judge import fields
-from harness.judge.oracle import Oracle, of_kind
-from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Finding, Precision, explain, explain_reals
+from harness.judge.oracle import LEVELS, NUMBER, Oracle, Place, of_kind
+from harness.judge.tolerance import (
+    DIFFERS,
+    EXCUSED,
+    UNANCHORED,
+    UNSTABLE,
+    Finding,
+    NotMade,
+    Precision,
+    explain,
+    explain_reals,
+)
 from harness.observe.leaks import LEAST_GROWTH, grows
 from harness.observe.observation import Facts, Observation, Seen
 from harness.outcome import Difference
 
+OPEN = "open"
+"""Of what differs, unless further runs of eager show that it may."""
 FROM_DRAWS = ("values", "gradient", "mutation", "random", "earlier")
 """The fields that follow from random numbers: not judged for a backend that draws its own."""
 
@@ -69,11 +81,11 @@ def compare(
 ) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
     asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
-    found = list(_steps(oracle.eager, ours, asked))
-    unstable = list(_steps(oracle.eager, oracle.again, asked))
-    shaky = {(difference.field, difference.path) for difference in unstable}
-    steady = [difference for difference in found if (difference.field, difference.path) not in shaky]
     draws = own_random_stream and any(step.uses_random for step in oracle.eager)
+    unstable = _found(oracle.again, asked)
+    shaky = frozenset((difference.field, difference.path) for difference in unstable)
+    asked = dataclasses.replace(asked, shaky=shaky, unheld=FROM_DRAWS if draws else ())
+    steady = [found for found in _found(ours, asked) if (found.field, found.path) not in shaky]
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
     judged = [difference for difference in steady if difference not in excused]
     different, untold, unanchored = (
@@ -93,6 +105,52 @@ class _Asked:
     with_bookkeeping: bool
     with_strides: bool
     by_bits: bool
+    shaky: frozenset[tuple[str, str]] = frozenset()
+    """The fields and paths at which eager differs from itself."""
+    unheld: tuple[str, ...] = ()
+    """The fields that are held against nobody."""
+    known: dict[Place, Finding | None] = field(default_factory=dict)
+    """What is known of numbers already."""
+
+    def is_held_against(self, found: Difference) -> bool:
+        """Whether a backend that differs so is wrong."""
+        return found.field not in self.unheld and (found.field, found.path) not in self.shaky
+
+
+def _found(ours: Sequence[Observation], asked: _Asked) -> list[Difference]:
+    """What differs, judged by as few further runs of eager as settle it: none, two, all but those that are made where
+    something is barely off, all.
+
+    A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
+    """
+    known: dict[Place, Finding | None] = {}
+    count = 0
+    for makes in LEVELS:
+        at = dataclasses.replace(asked, oracle=asked.oracle.through(count, makes), known=known)
+        found = list(_steps(asked.oracle.eager, ours, at))
+        lost = {each.field for each in found if each.kind == DIFFERS and at.is_held_against(each)}
+        known = {place: told for place, told in at.known.items() if not _is_open(told) or place[1] in lost}
+        left = at.known.keys() - known.keys()
+        if not left:
+            break
+        count = 1 + max(step for step, _, _ in left)
+    return [_as_settled(each) for each in found]
+
+
+def _judged_or_open(judge: Callable[[], Finding | None]) -> Finding | None:
+    try:
+        return judge()
+    except NotMade:
+        return Finding(OPEN, "further runs of eager were not made, as this field differs elsewhere")
+
+
+def _is_open(told: Finding | None) -> bool:
+    return told is not None and told.kind == OPEN
+
+
+def _as_settled(found: Difference) -> Difference:
+    """What nothing hangs on any more, and further runs of eager might excuse, is not held against a backend."""
+    return dataclasses.replace(found, kind=UNSTABLE) if found.kind == OPEN else found
 
 
 def is_identical(eager: Sequence[Observation], ours: Sequence[Observation]) -> bool:
@@ -235,6 +293,16 @@ class _Pair:
 
     def _explain_number(self, path: str, eager: float, ours: float) -> Finding | None:
         """A Python float came out of a tensor, if it differs at all: judged with the default dtype's precision."""
+        return self._known(NUMBER, path, lambda: self._judge_number(path, eager, ours))
+
+    def _known(self, name: str, path: str, judge: Callable[[], Finding | None]) -> Finding | None:
+        """What is known of the numbers, or else what the judgement of them is."""
+        place = (self.index, name, path)
+        if place not in self.asked.known:
+            self.asked.known[place] = _judged_or_open(judge)
+        return self.asked.known[place]
+
+    def _judge_number(self, path: str, eager: float, ours: float) -> Finding | None:
         evidence = self.oracle.evidence_for_number(self.index, path)
         numbers = [torch.tensor(number, dtype=torch.float64) for number in (ours, eager)]
         precision = Precision.of(torch.get_default_dtype())
@@ -243,10 +311,14 @@ class _Pair:
     def _tensors(
         self, eager: Mapping[str, Seen], ours: Mapping[str, Seen], name: str, facts: bool = True
     ) -> Iterator[Difference]:
-        for path in eager.keys() & ours.keys():
+        for path in eager.keys() & ours.keys() - (self._settled_before() if name == "earlier" else frozenset()):
             if facts:
                 yield from self._facts(path, eager[path].facts, ours[path].facts)
             yield from _told(name, path, self._explain(name, path, eager[path], ours[path]))
+
+    def _settled_before(self) -> frozenset[str]:
+        """What has the numbers, in eager and in ours, that it was judged by when it came out."""
+        return self.eager.unchanged & self.ours.unchanged
 
     def _gradients(self) -> Iterator[Difference]:
         for path in fields.either(self.eager.gradients, self.ours.gradients):
@@ -267,6 +339,9 @@ class _Pair:
     def _explain(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if eager.value.shape != ours.value.shape or eager.value.dtype != ours.value.dtype:
             return None  # a difference of shape or dtype, said already
+        return self._known(name, path, lambda: self._judge(name, path, eager, ours))
+
+    def _judge(self, name: str, path: str, eager: Seen, ours: Seen) -> Finding | None:
         if name == "gradient" or eager.value.is_complex():
             eager, ours = _without_signs_of_zero(eager), _without_signs_of_zero(ours)
         if self.asked.by_bits and self._is_steady(name, path, eager):

@@ -1,22 +1,36 @@
-"""What eager says about a case, as far as it is asked: two runs, a float64 run, and perturbed runs on demand."""
+"""What eager says about a case, as far as it is asked: two runs, a float64 run, and perturbed runs on demand.
+
+Further runs cost as much as all else together, and most tensors need none. So a comparison first makes none, and notes
+what would need them. Only that is judged by further runs, which go no further than the last act that they are for.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from harness.calls.clone import SINGLE, CloneError
-from harness.judge.tolerance import Evidence, largest
+from harness.calls.clone import SINGLE
+from harness.calls.errors import name_of
+from harness.judge import kinks
+from harness.judge.eager_runs import EagerRuns, Run
+from harness.judge.tolerance import RUNS, Evidence, largest
 from harness.observe.observation import Observation, Seen
 
-SAMPLES = 4
+FEW, SAMPLES, MORE = 2, 4, 12
+"""So many runs on neighbouring numbers: where the first of them show enough, the others would only show more."""
+FEW_KINKS = 2
 PAIRS = 12
 """More of them, as numbers nearby are all that a rounding of float64 is known by."""
-Run = tuple[Observation, ...]
+ALL = frozenset(RUNS)
+LEVELS = (frozenset[str](), frozenset({"few"}), ALL - {"more"}, ALL)
+"""Which further runs are made, one level after the other, for what the level before did not settle."""
+Place = tuple[int, str, str]
+"""A tensor of a run: its step, the kind of thing that it is, its path."""
 BETWEEN = {
     **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.complex32), torch.float32),
@@ -28,47 +42,52 @@ SINGLE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).e
 
 @dataclass(slots=True)
 class Oracle:
-    """Eager's own evidence.
-
-    `wide` is the float64 run, or the reason why there is none. `nudged(k, dtype, moves_whole)` makes run k with every
-    number of the call moved by one rounding of its own dtype, or of a wider one in which all is computed. Whole
-    numbers may stay. `narrowed(k, is_held)` makes run k in float32, and in float64 on the same numbers. Where float32
-    does not hold them, both are in float64, one of them in the precision of float32.
-    """
+    """Eager's own evidence. `wide` is the float64 run or the reason why there is none; `runs` makes all others."""
 
     eager: Run
     again: Run
     wide: Run | str
-    nudged: Callable[[int, torch.dtype | None, bool], Run]
-    narrowed: Callable[[int, bool], tuple[Run, Run]]
-    across: Callable[[], Sequence[Run]] = tuple
-    """Makes float64 runs on both sides of the program's kinks."""
-    _across_kinks: list[Run] | None = field(default=None, init=False)
-    _samples: dict[tuple[torch.dtype | None, bool, int], list[Run]] = field(default_factory=dict, init=False)
-    _pairs: dict[bool, list[tuple[Run, Run]]] = field(default_factory=dict, init=False)
+    runs: EagerRuns
+    has_kinks: bool = True
+    makes: frozenset[str] = ALL
+    """Which of the further runs are made (`Evidence`)."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
+    _paths: dict[int, bool] = field(default_factory=dict, init=False)
+    """By the id of a run, which `runs` keeps, whether it takes eager's path."""
+
+    def through(self, count: int, makes: frozenset[str]) -> Oracle:
+        """The same, whose further runs go through so many acts, and are these."""
+        return dataclasses.replace(self, runs=self.runs.first(count), makes=makes)
+
+    def around(self, eager: Run) -> Oracle:
+        """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
+        return dataclasses.replace(self, eager=eager, again=eager, has_kinks=False)
 
     def evidence(self, step: int, kind: str, path: str) -> Evidence:
         """What the tensor at `path` is judged by. `kind` is values, mutation, gradient or earlier."""
         seen = of_kind(self.eager[step], kind)
         truth, why_not = self._truth(step, kind, path)
-        return Evidence(
+        found = Evidence(
             truth=truth,
             why_not=why_not,
-            samples=lambda: list(self._sampled(step, kind, path, None)),
-            more=lambda: list(self._sampled(step, kind, path, None, first=SAMPLES)),
-            kept=lambda: list(self._sampled(step, kind, path, None, moves_whole=False)),
+            few=lambda: list(self._sampled(step, kind, path, until=FEW)),
+            samples=lambda: list(self._sampled(step, kind, path)),
+            more=lambda: list(self._sampled(step, kind, path, first=SAMPLES, until=MORE)),
+            kept=lambda: list(self._sampled(step, kind, path, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
-            kinks=lambda: list(self._across(step, kind, path)),
+            few_kinks=lambda: list(self._across(step, kind, path, FEW_KINKS)),
+            kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
             fan_in=self._fan_in(step, seen[path]),
         )
+        return dataclasses.replace(found.without(ALL - self.makes), is_first=not self.makes)
 
     def evidence_for_number(self, step: int, path: str) -> Evidence:
         """What a Python float of the result is judged by."""
         numbers = [run[step].scalars.get(path) for run in ([] if isinstance(self.wide, str) else [self.wide])]
         truth = torch.tensor(numbers[0], dtype=torch.float64) if numbers and type(numbers[0]) is float else None
         why_not = self.wide if isinstance(self.wide, str) else ""
-        return Evidence(truth, why_not, lambda: list(self._sampled_numbers(step, path)))
+        found = Evidence(truth, why_not, samples=lambda: list(self._sampled_numbers(step, path)))
+        return found.without(ALL - self.makes)
 
     def sure_warnings(self, step: int) -> frozenset[str]:
         """Categories that eager gave in both runs."""
@@ -115,24 +134,26 @@ class Oracle:
             if seen[0] is not None and seen[1] is not None and seen[0].value.shape == eager.shape:
                 yield seen[0].value.to(eager.dtype) - seen[1].value
 
-    def _narrowed_runs(self, is_held: bool) -> Sequence[tuple[Run, Run]]:
-        """The runs in float32, each with its own in float64, that took eager's path; made when first asked for."""
-        if is_held not in self._pairs:
-            made = list(self._made_pairs(is_held))
-            self._pairs[is_held] = [pair for pair in made if all(takes_path_of(run, self.eager) for run in pair)]
-        return self._pairs[is_held]
-
-    def _made_pairs(self, is_held: bool) -> Iterator[tuple[Run, Run]]:
+    def _narrowed_runs(self, is_held: bool) -> Iterator[tuple[Run, Run]]:
+        """The runs in float32, each with its own in float64, that took eager's path."""
         for index in range(PAIRS):
-            try:
-                yield self.narrowed(index, is_held)
-            except CloneError:  # what float32 cannot hold: no such runs, and the bound stays as it is
+            pair = self.runs.narrowed(index, is_held)
+            if pair is None:
                 return
+            if all(self._takes_path(run) for run in pair):
+                yield pair
 
     def _sampled(
-        self, step: int, kind: str, path: str, wide: torch.dtype | None, moves_whole: bool = True, first: int = 0
+        self,
+        step: int,
+        kind: str,
+        path: str,
+        wide: torch.dtype | None = None,
+        moves_whole: bool = True,
+        first: int = 0,
+        until: int = SAMPLES,
     ) -> Iterator[Tensor]:
-        for run in self._runs(wide, moves_whole, first):
+        for run in self._runs(wide, moves_whole, first, until):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -143,38 +164,51 @@ class Oracle:
             if type(number) is float:
                 yield torch.tensor(number, dtype=torch.float64)
 
-    def _runs(self, wide: torch.dtype | None = None, moves_whole: bool = True, first: int = 0) -> Sequence[Run]:
-        """The perturbed runs from the first on that took eager's path, made when first asked for."""
-        key = (wide, moves_whole, first)
-        if key not in self._samples:
-            self._samples[key] = [run for run in self._made_runs(*key) if takes_path_of(run, self.eager)]
-        return self._samples[key]
+    def _runs(
+        self, wide: torch.dtype | None = None, moves_whole: bool = True, first: int = 0, until: int = SAMPLES
+    ) -> Iterator[Run]:
+        """The perturbed runs of those numbers that took eager's path."""
+        for index in range(first, until):
+            run = self.runs.nudged(wide, moves_whole, index)
+            if run is None:
+                return
+            if self._takes_path(run):
+                yield run
 
-    def _across(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
-        """The values of the float64 runs across kinks; made when first asked for."""
-        if self._across_kinks is None:
-            self._across_kinks = list(self.across())
-        for run in self._across_kinks:
-            seen = of_kind(run[step], kind).get(path)
+    def _takes_path(self, run: Run) -> bool:
+        if id(run) not in self._paths:
+            self._paths[id(run)] = takes_path_of(run, self.eager)
+        return self._paths[id(run)]
+
+    def _across(self, step: int, kind: str, path: str, count: int) -> Iterator[Tensor]:
+        """The values of so many float64 runs across kinks."""
+        if not self.has_kinks or isinstance(self.wide, str):
+            return
+        for index in range(count):
+            run = self.runs.across_kinks(index)
+            seen = None if run is None else of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
-
-    def _made_runs(self, wide: torch.dtype | None, moves_whole: bool, first: int) -> Iterator[Run]:
-        for index in range(first, 3 * first or SAMPLES):
-            try:
-                yield self.nudged(index, wide, moves_whole)
-            except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is
-                return
 
     def _fan_in(self, step: int, seen: Seen | None) -> float:
         elements = sum(other.value.numel() for other in self.eager[step].state.values())
         return max(1.0, elements / max(1, seen.value.numel())) if seen is not None else 1.0
 
 
+def anchor(wide: Run | str, eager: Run) -> Run | str:
+    """The float64 run, or why it is none to judge by."""
+    if isinstance(wide, str):
+        return wide
+    for got, reference in zip(wide, eager, strict=True):
+        if got.error is not None and reference.error is None:
+            return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
+    return wide if is_alike(wide, eager) else "the float64 run took another path"
+
+
 def takes_path_of(run: Run, eager: Run) -> bool:
-    """Whether a run is the same computation as eager's, as far as exact values tell: integers, booleans, random
-    state, structure and errors are equal."""
-    return all(_is_same_path(got, reference) for got, reference in zip(run, eager, strict=True))
+    """Whether a run is the same computation as eager's as far as it goes, and as exact values tell: integers, booleans,
+    random state, structure and errors are equal."""
+    return all(_is_same_path(got, reference) for got, reference in zip(run, eager, strict=False))
 
 
 def is_alike(run: Run, eager: Run) -> bool:
@@ -195,7 +229,8 @@ def _is_same_path(got: Observation, reference: Observation) -> bool:
     )
 
 
-KINDS = ("values", "mutation", "gradient", "earlier")
+NUMBER = "number"
+"""The kind of a Python float of the result."""
 
 
 def of_kind(observation: Observation, kind: str) -> Mapping[str, Seen | None]:

@@ -44,6 +44,7 @@ from harness.calls.tree import Tree, modules_in, walk, walk_call
 from harness.observe import ambient, leaks
 from harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
 from harness.protocol.fresh_numbers import state_of
+from harness.protocol.other_dtypes import Dtypes
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
 TORCH = Path(torch.__file__).parent
@@ -79,6 +80,8 @@ class Facts:
     is_allocated: bool
 
 
+NO_FACTS = Facts((), torch.float32, "", "", (), 0, False, False, False, "", (), False, False, False, True)
+"""Of tensors that are looked at for their numbers alone."""
 KEPT_ON_HOST = 1 << 27
 """Copies of so many numbers are kept on the host: every run of a program has its own, in float64 too."""
 _least_on_host: ContextVar[int] = ContextVar("least_on_host", default=KEPT_ON_HOST)
@@ -122,6 +125,8 @@ class Observation:
     pokes: dict[str, tuple[str, ...]]
     earlier: dict[str, Seen]
     """Results and gradients of acts before, looked at again: `output.x of step 2`. After the last act, all."""
+    unchanged: frozenset[str]
+    """Which of these have the numbers that they had then."""
     error: Raised | None
     warnings: dict[str, str]
     """By category, what the first one says."""
@@ -166,14 +171,16 @@ class Script:
     """The acts of a run, and what they are given.
 
     `calls` has the call of each act with its arguments. It has None for an act without a call of its own, and for a
-    call that was given up. `state(k)` gives the numbers by path that the state has from its `k`th move on.
+    call that was given up. `state(k, is_other)` gives the numbers by path that the state has from its `k`th move on, or
+    these in the other dtype. `other_dtypes` says what each dtype then becomes.
     """
 
     acts: tuple[Act, ...]
     calls: list[Call | None]
-    state: Callable[[int], Mapping[str, Tensor]]
+    state: Callable[[int, bool], Mapping[str, Tensor]]
     another: Callable[[], Call] | None = None
     """Makes one more call, of which nothing is kept: where leaks are looked for."""
+    other_dtypes: Dtypes = field(default_factory=dict)
 
 
 def observe(
@@ -184,12 +191,14 @@ def observe(
     scenario: Callable[..., Any] | None = None,
     is_poked: bool = True,
     moved: Callable[[Tensor], Tensor] | None = None,
+    is_brief: bool = False,
 ) -> tuple[Observation, ...]:
     """Goes through the acts of the script, and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
     watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last act's
-    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent.
+    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent. `is_brief`: numbers,
+    kinds, errors and random state are all that is looked at, which is what a further run of eager is made for.
 
     The random state is reset to `seed` before the first act. The objects of the calls are left as the program
     leaves them. Dispatch modes that are on see the program alone, and not what looks at it.
@@ -199,7 +208,7 @@ def observe(
     assert first is not None, "a protocol begins with a call"
     function = first.function if compiled is None else compiled
     function = function if scenario is None else functools.partial(scenario, function)
-    run = _Run(script, function, mode, seed, moved)
+    run = _Run(script, function, mode, seed, moved, is_brief)
     set_mode(first, mode)
     seed_all(seed)
     last = len(script.acts) - 1
@@ -272,10 +281,12 @@ def backward(
 
 
 def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
-    """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone."""
+    """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone. Dispatch modes
+    that are on do not see it made."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()) ^ seed)
-    numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
-    return numbers.to(tensor.device, tensor.dtype)
+    with _disable_current_modes():
+        numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
+        return numbers.to(tensor.device, tensor.dtype)
 
 
 def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
@@ -302,10 +313,23 @@ def kept_on_host(numel: int) -> Iterator[None]:
 def look(tensor: Tensor, names: Mapping[int, str], before: Tensor | None = None) -> Seen:
     """The facts and numbers of a tensor now; `names` gives the paths of tensors that it may be a view of. Where it
     still has the numbers of `before`, that is the copy of them."""
-    numbers = _numbers(tensor)
-    if before is not None and _has_bits(before, numbers):
-        numbers = before
-    return Seen(facts_of(tensor, names), numbers)
+    return Seen(facts_of(tensor, names), _numbers_since(tensor, before))
+
+
+def _look_at_numbers(tensor: Tensor, names: Mapping[int, str], before: Tensor | None = None) -> Seen:
+    """`look` for a run of which the numbers alone matter."""
+    return Seen(NO_FACTS, _numbers_since(tensor, before))
+
+
+def _numbers_since(tensor: Tensor, before: Tensor | None) -> Tensor:
+    """A copy of a tensor's numbers; `before` itself where they are still the same."""
+    if before is None:
+        return _numbers(tensor)
+    lying = _lying(tensor)
+    numbers = lying if before.device == lying.device else _copied(lying)
+    if _has_bits(before, numbers):
+        return before
+    return _copied(lying) if numbers is lying else numbers
 
 
 def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
@@ -358,13 +382,21 @@ def _node_name(node: torch.autograd.graph.Node) -> str:
 
 def _numbers(tensor: Tensor) -> Tensor:
     """A copy of a tensor's numbers; of none of them where its storage was freed."""
+    return _copied(_lying(tensor))
+
+
+def _lying(tensor: Tensor) -> Tensor:
+    """A tensor's numbers where they lie, as far as they lie as plain ones."""
     if not is_allocated(tensor):
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    plain = tensor.detach()
+    plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
+    plain = plain.values() if plain.is_nested else plain
+    return plain.resolve_conj().resolve_neg()
+
+
+def _copied(plain: Tensor) -> Tensor:
     with torch.no_grad():
-        plain = tensor.detach()
-        plain = plain.to_dense() if plain.layout not in (torch.strided, torch.jagged) else plain
-        plain = plain.values() if plain.is_nested else plain
-        plain = plain.resolve_conj().resolve_neg()
         if plain.device.type != "cpu" and plain.numel() >= _least_on_host.get():
             return plain.cpu().contiguous()
         return plain.clone(memory_format=torch.contiguous_format)
@@ -397,14 +429,21 @@ class _Run:
         mode: str,
         seed: int,
         moved: Callable[[Tensor], Tensor] | None,
+        is_brief: bool,
     ) -> None:
         self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, moved
+        self._is_brief = is_brief
+        self._look = _look_at_numbers if is_brief else look
         self._made: list[_Made] = []
         self._written: set[str] = set()
         self._moves = 0
+        self._is_in_other_dtype = False
+        self._own_dtypes: dict[str, torch.dtype] = {}
         self._modes = _get_current_dispatch_mode_stack()
         self._held: dict[str, Tensor] = {}
         """What acts gave, by `PATH of step N`."""
+        self._copies: dict[str, Tensor] = {}
+        """The numbers that these had."""
         self._news: set[str] = set()
         """Which of these the act before gave."""
         self._rubbish: list[Tensor] = []
@@ -417,8 +456,8 @@ class _Run:
             self._give_up(index - 1)
         if index and self._script.acts[index - 1].is_spent:
             seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
-        if act.moves_state:
-            self._move_state()
+        if act.moves_state or act.in_other_dtype != self._is_in_other_dtype:
+            self._prepare_state(act)
         call = self._call_of(index) if act.calls else self._made[-act.back].call
         is_last = index == len(self._script.acts) - 1
         before = walk_call(call.function, call.args, call.kwargs)
@@ -435,22 +474,24 @@ class _Run:
         after = walk_call(call.function, call.args, call.kwargs)
         names = _names(before.tensors)
         watched = after.tensors | step.tree.tensors
-        state = {path: look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
+        state = {path: self._look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
         unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
         written = frozenset(numbers.keys() - unchanged)
         self._written |= written
         gradients = {path: leaf.grad for path, leaf in leaves.items()} if act.back else {}
         seen_again = self._held if is_last else {path: self._held[path] for path in self._news if path in self._held}
+        earlier = {path: self._look(tensor, {}, self._copies.get(path)) for path, tensor in seen_again.items()}
         observation = Observation(
             kinds=after.kinds | step.tree.kinds,
             scalars=after.scalars | step.tree.scalars,
             outputs=step.outputs,
             state=state,
-            gradients={path: None if grad is None else look(grad, {}) for path, grad in gradients.items()},
+            gradients={path: None if grad is None else self._look(grad, {}) for path, grad in gradients.items()},
             versions={path: _version(before.tensors[path]) - version for path, version in versions.items()},
             written=written,
-            aliases=step.aliases | (aliases(watched | _gradients(leaves)) if act.back else frozenset()),
-            earlier={path: look(tensor, {}) for path, tensor in seen_again.items()},
+            aliases=step.aliases | (aliases(watched | _gradients(leaves)) if self._sees_graph(act) else frozenset()),
+            earlier=earlier,
+            unchanged=frozenset(path for path, seen in earlier.items() if seen.value is self._copies.get(path)),
             error=step.error,
             warnings=step.warnings,
             random=random_after,
@@ -463,8 +504,13 @@ class _Run:
             act=str(act),
             is_spent=act.is_spent,
         )
-        self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}))
+        looked = step.outputs | {f"{path}.grad": seen for path, seen in observation.gradients.items() if seen}
+        self._keep(index + 1, step.tree.tensors | _gradients(leaves if act.back else {}), looked)
         return observation if not is_last else self._with_leaks(observation)
+
+    def _sees_graph(self, act: Act) -> bool:
+        """Whether gradients have come that may share memory, and anybody asks."""
+        return bool(act.back) and not self._is_brief
 
     def _give_up(self, index: int) -> None:
         """Lets go of the arguments of an act, and writes tensors of as many bytes in their place, all of them ones.
@@ -493,17 +539,37 @@ class _Run:
         for leaf in leaves.values():
             leaf.grad = None
 
-    def _move_state(self) -> None:
-        """Gives the state that the program itself has not written other numbers."""
-        self._moves += 1
+    def _prepare_state(self, act: Act) -> None:
+        """Gives the state other numbers, unless the program itself has written them, and the dtype that the act has."""
+        self._moves += act.moves_state
         first = self._script.calls[0]
         assert first is not None
         current = state_of(first.function)
-        for path, value in self._script.state(self._moves).items():
-            tensor = current.get(path)
-            if tensor is not None and path not in self._written and tensor.shape == value.shape:
+        numbers = self._script.state(self._moves, act.in_other_dtype) if self._moves else {}
+        numbers = {path: value for path, value in numbers.items() if self._is_movable(path, current.get(path), value)}
+        if act.in_other_dtype != self._is_in_other_dtype:
+            self._convert(current, numbers, act.in_other_dtype)
+        elif act.moves_state:
+            for path, value in numbers.items():
                 with torch.no_grad():
-                    tensor.copy_(value)
+                    current[path].copy_(value)
+
+    def _is_movable(self, path: str, tensor: Tensor | None, value: Tensor) -> bool:
+        return tensor is not None and path not in self._written and tensor.shape == value.shape
+
+    def _convert(self, current: Mapping[str, Tensor], numbers: Mapping[str, Tensor], is_other: bool) -> None:
+        """Converts the state, as `module.double()` does: the same objects get these numbers, or their own, in a dtype.
+        Gradients in the dtype before are dropped."""
+        self._is_in_other_dtype = is_other
+        if is_other:
+            self._own_dtypes = {path: tensor.dtype for path, tensor in current.items()}
+        for path, tensor in current.items():
+            own = self._own_dtypes.get(path, tensor.dtype)
+            dtype = self._script.other_dtypes.get(own, own) if is_other else own
+            if path in numbers or dtype != tensor.dtype:
+                value = numbers[path] if path in numbers else tensor.detach()
+                tensor.grad = None
+                tensor.data = value.to(dtype, copy=True)
 
     def _call_of(self, index: int) -> Call:
         """What the act's call is given; it may be the objects of the call before, with the numbers of this one."""
@@ -547,11 +613,11 @@ class _Run:
                 self._made.append(_Made(call, step.tree, is_poor=True))
                 with timed():
                     step.output = self._function(*call.args, **call.kwargs)
-                _note_outputs(step, before, call)
+                self._note_outputs(step, before, call)
                 self._made[-1] = _Made(call, step.tree, is_poor=False)
             during = "backward"
             if act.back and not self._made[-act.back].is_poor:
-                with _recorded_arrivals(leaves, step), timed():
+                with _recorded_arrivals({} if self._is_brief else leaves, step), timed():
                     backward(self._made[-act.back].output, self._seed, self._moved, act.ends, act.retains)
         except KeyboardInterrupt:
             raise
@@ -560,12 +626,22 @@ class _Run:
         finally:
             step.ambient = ambient.read()
 
-    def _keep(self, number: int, given: Mapping[str, Tensor]) -> None:
+    def _note_outputs(self, step: _Step, before: Tree, call: Call) -> None:
+        """Facts of the outputs and the alias graph, before backward frees or changes anything."""
+        step.tree = walk(step.output, "output")
+        names = {} if self._is_brief else _names(before.tensors | step.tree.tensors)
+        step.outputs = {path: self._look(tensor, names) for path, tensor in step.tree.tensors.items()}
+        if not self._is_brief:
+            step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
+
+    def _keep(self, number: int, given: Mapping[str, Tensor], looked: Mapping[str, Seen]) -> None:
         """Keeps what the act gave, to be looked at again, as far as there is room: at least until the next act."""
         news = {f"{path} of step {number}": tensor for path, tensor in given.items()}
         kept = self._held if _count(self._held) + _count(news) <= HELD_NUMBERS else {}
         self._held = kept | news
         self._news = set(news)
+        copies = self._copies | {f"{path} of step {number}": seen.value for path, seen in looked.items()}
+        self._copies = {path: value for path, value in copies.items() if path in self._held}
 
     def _with_leaks(self, observation: Observation) -> Observation:
         if self._script.another is None or observation.error is not None:
@@ -630,15 +706,6 @@ def _is_rewritable(tensor: Tensor, value: Tensor) -> bool:
     is_alike = (tensor.shape, tensor.dtype, tensor.stride()) == (value.shape, value.dtype, value.stride())
     is_own = is_plain(tensor) and tensor.is_leaf and tensor._base is None and not tensor.is_inference()
     return is_alike and is_own and is_allocated(tensor) and 0 not in tensor.stride()
-
-
-def _note_outputs(step: _Step, before: Tree, call: Call) -> None:
-    """Facts of the outputs and the alias graph, before backward frees or changes anything."""
-    step.tree = walk(step.output, "output")
-    watched = before.tensors | step.tree.tensors
-    names = _names(watched)
-    step.outputs = {path: look(tensor, names) for path, tensor in step.tree.tensors.items()}
-    step.aliases = aliases(walk_call(call.function, call.args, call.kwargs).tensors | step.tree.tensors)
 
 
 def _names(tensors: Mapping[str, Tensor]) -> dict[int, str]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from harness.calls.clone import Call, Convert, copy_call
+from harness.calls.clone import Call, CloneError, Convert, copy_call
+from harness.calls.tree import walk_call
 from harness.case import Case
-from harness.observe.observation import Observation, Script
+from harness.observe.observation import Observation, Script, observe
 from harness.protocol.acts import FEW, FRESH, SAME, Act, Protocol, chosen, steps
 from harness.protocol.fresh_numbers import Make, is_tied, moved_state, nothing, state_of, twice, with_numbers
+from harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
 
-Key = tuple[int, str]
-"""Which numbers a call has, and of which sizes."""
+Key = tuple[int, str, bool]
+"""Which numbers a call has, of which sizes, and whether in the other dtype."""
 KEPT = 1 << 20
 """The numbers of a program's state are made once for all runs where there are no more of them."""
 MOST_BYTES = 1 << 30
@@ -60,19 +63,46 @@ class Scripts:
         for act in self.acts[1:]:
             calls.append(self._copy(act, first, convert) if act.calls else None)
         another = (lambda: self._copy(Act(1), first, convert)) if watches_leaks and self.watches_leaks else None
-        return Script(self.acts, list(self._numbered(calls)), lambda which: self._state(which, convert), another)
+        numbers = functools.partial(self._state, convert=convert)
+        return Script(self.acts, list(self._numbered(calls)), numbers, another, other_dtypes(convert))
 
     def without(self, eager: Sequence[Observation]) -> Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""
         if eager[0].error is not None:
             return self
         spoiled = {
-            (act.numbers, act.sizes)
+            (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)
             if step.error is not None and step.error.during == "call" and act != self.acts[0]
         }
         acts = tuple(_mended(act, spoiled) for act in self.acts)
         return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
+
+    def in_dtypes_it_takes(self, seed: int) -> Scripts:
+        """The same, all of it in the program's own dtype where eager does not take the other one, or calls in that
+        would show nothing (harness/protocol/other_dtypes.py)."""
+        if not any(act.in_other_dtype for act in self.acts) or self._takes_other_dtype(seed):
+            return self
+        return dataclasses.replace(
+            self, acts=tuple(dataclasses.replace(act, in_other_dtype=False) for act in self.acts)
+        )
+
+    def _takes_other_dtype(self, seed: int) -> bool:
+        if is_tied(self.own):
+            return False
+        try:
+            converted = dataclasses.replace(self.moved(in_other), acts=(Act(1, back=int(self.mode == "train")),))
+            script = converted.script()
+        except CloneError:
+            return False
+        with Narrowest() as seen:
+            (step,) = observe(script, self.mode, seed, is_poked=False, is_brief=True)
+        tensors = walk_call(self.own.function, self.own.args, self.own.kwargs).tensors.values()
+        return step.error is None and not step.uses_random and seen.bits >= least_bits(tensors)
+
+    def first(self, count: int) -> Scripts:
+        """The same as far as its first acts go, so many of them."""
+        return self if count >= len(self.acts) else dataclasses.replace(self, acts=self.acts[:count])
 
     def moved(self, move: Convert) -> Scripts:
         """The same of other numbers, which `move` makes of the case's own."""
@@ -80,7 +110,7 @@ class Scripts:
 
     def _copy(self, act: Act, first: Call, convert: Convert | None) -> Call:
         """The arguments of an act, copied afresh, for the function of the run."""
-        pristine = self._with((act.numbers, act.sizes))
+        pristine = self._with((act.numbers, act.sizes, act.in_other_dtype))
         if is_tied(pristine):
             if self.mode == "infer" or not (first.leaves or "fresh" in self.case.tags):
                 return first
@@ -91,12 +121,17 @@ class Scripts:
 
     def _with(self, key: Key) -> Call:
         if key not in self._pristine:
-            numbers, sizes = key
-            made = with_numbers(self.own, self.make, numbers)
-            self._pristine[key] = twice(made, self._with((numbers + 1, ""))) if sizes else made
+            self._pristine[key] = self._made(*key)
         return self._pristine[key]
 
-    def _state(self, which: int, convert: Convert | None) -> Mapping[str, Tensor]:
+    def _made(self, numbers: int, sizes: str, is_other: bool) -> Call:
+        if is_other:
+            own = self._with((numbers, sizes, False))
+            return copy_call(Call(nothing, own.args, own.kwargs), in_other)
+        made = with_numbers(self.own, self.make, numbers)
+        return twice(made, self._with((numbers + 1, "", False))) if sizes else made
+
+    def _state(self, which: int, is_other: bool, convert: Convert | None) -> Mapping[str, Tensor]:
         if which in self._moved:
             moved = self._moved[which]
         else:
@@ -104,6 +139,8 @@ class Scripts:
             moved = {path: value for path, value in found.items() if value is not None}
             if sum(value.numel() for value in moved.values()) <= KEPT:
                 self._moved[which] = moved
+        if is_other:
+            moved = {path: in_other(value) for path, value in moved.items()}
         return {path: convert(value) if convert else value for path, value in moved.items()}
 
     def _numbered(self, calls: Sequence[Call | None]) -> Sequence[Call | None]:
@@ -115,8 +152,10 @@ class Scripts:
 
 
 def _mended(act: Act, spoiled: Collection[Key]) -> Act:
-    if (act.numbers, act.sizes) not in spoiled:
+    if (act.numbers, act.sizes, act.in_other_dtype) not in spoiled:
         return act
+    if act.in_other_dtype:
+        return dataclasses.replace(act, in_other_dtype=False)
     if act.sizes:
         return dataclasses.replace(act, sizes="")
     return dataclasses.replace(act, numbers=1, given=SAME if act.given == SAME else FRESH)

@@ -3,6 +3,8 @@
 The child finds the case again by its origin and name, runs it, and writes the row to a file. A child that ends
 without one crashed: the verdict names the signal or the exit status and the last lines of its standard error. A child
 that is not done in time is killed with all that it started.
+
+A warm start is seen in a second process, whose caches a first one has filled.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import dataclasses
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness import outcome
 from harness.case import Case
 from harness.discover import discover
 from harness.outcome import Result
 from harness.processes.child import Child, ending, last_words
+from harness.processes.worker import warm_environment
 from harness.run import run_case
 
 
@@ -32,9 +37,11 @@ def run_isolated(
     timeout_s: float = 300.0,
     timed: bool = True,
     is_thorough: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Result:
     """What `run_case` gives, from a process of its own; `timeout` or `crash` where that process gave nothing.
 
+    `environment`: variables of that process beside those of this one.
     Raises: ValueError for a case that `discover` did not find, since another process could not find it either.
     """
     if not case.origin:
@@ -55,7 +62,7 @@ def run_isolated(
                 "is_thorough": is_thorough,
             },
         }
-        child = Child("harness.processes.isolate", json.dumps(request))
+        child = Child("harness.processes.isolate", json.dumps(request), environment=environment)
         try:
             status = child.wait(timeout_s)
         finally:
@@ -66,6 +73,20 @@ def run_isolated(
         verdict = "timeout" if status is None else "crash"
         words = last_words(child.said())
         return Result(case.name, mode, backend, verdict, detail=f"{ended}. Last of its standard error:\n{words}")
+
+
+def run_warm(case: Case, mode: str, backend: str, **run: Any) -> Result:
+    """What `run_isolated` gives of a process whose caches another one has filled. Where that one does not pass, its own
+    row is given: then there is nothing to start from."""
+    with tempfile.TemporaryDirectory(prefix="assay-cache-") as folder:
+        environment = warm_environment(Path(folder))
+        first = run_isolated(case, mode, backend, **{**run, "timed": False}, environment=environment)
+        if first.verdict != "same":
+            told = f"in the process that fills the caches: {first.detail}" if first.detail else "with empty caches"
+            return dataclasses.replace(first, detail=told)
+        row = run_isolated(case, mode, backend, **run, environment=environment)
+    told = f"warm start, {row.begun.get('restored', 0)} graphs restored"
+    return dataclasses.replace(row, is_warm=True, detail="; ".join(part for part in (told, row.detail) if part))
 
 
 def main(argument: str) -> None:

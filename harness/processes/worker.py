@@ -45,6 +45,12 @@ def cold_environment() -> Iterator[dict[str, str]]:
         yield {**NO_CACHES, "ASSAY_CACHE": folder}
 
 
+def warm_environment(folder: Path) -> dict[str, str]:
+    """Environment variables under which every cache is in one folder, and read."""
+    names = ("ASSAY_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    return {"ASSAY_WARM": "1"} | {name: str(folder / name.lower()) for name in names}
+
+
 def _run(module: str, folder: Path, timeout_s: float, environment: Mapping[str, str]) -> tuple[str, str] | None:
     """None if the worker ended well, else `timeout` or `crash` and a sentence."""
     child = Child(module, str(folder / "request"), str(folder / "answer"), environment=environment)

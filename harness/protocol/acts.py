@@ -29,6 +29,7 @@ class Act:
     `is_spent`: of a graph that was gone through and freed, so that eager raises, unless nothing was saved in it.
     `ends` says which results have a tangent: all (or the loss, where there is one), or the largest alone. `retains`:
     the graph may be gone back through again. `accumulates`: gradients are added to those of the act before.
+    `in_other_dtype`: arguments and state are converted first, and converted back before the next act that is not.
     `gives_up`: the caller lets go of the arguments after the act, and other things are written where they lay.
     """
 
@@ -41,6 +42,7 @@ class Act:
     is_spent: bool = False
     moves_state: bool = False
     in_other_mode: bool = False
+    in_other_dtype: bool = False
     in_thread: bool = False
     gives_up: bool = False
     sizes: str = ""
@@ -66,6 +68,7 @@ class Act:
     def _said_of_place(self) -> tuple[str, ...]:
         return (
             "in the other mode" if self.in_other_mode else "",
+            "in another dtype" if self.in_other_dtype else "",
             "in another thread" if self.in_thread else "",
             "with twice the batch" if self.sizes else "",
             "whose arguments are then given up" if self.gives_up else "",
@@ -136,6 +139,10 @@ FURTHER: Mapping[str, Mapping[str, Protocol]] = {
     "another thread": {
         "infer": (Act(2, in_thread=True), Act(3), Act(1, in_thread=True)),
         "train": (step(2, in_thread=True), step(3), step(1, in_thread=True)),
+    },
+    "other dtypes": {
+        "infer": (Act(1, in_other_dtype=True), Act(2), Act(3, in_other_dtype=True), Act(3)),
+        "train": (step(1, in_other_dtype=True), step(2), step(3, in_other_dtype=True), step(3)),
     },
     "results in reverse": {
         "infer": (Act(3), Act(2), Act(5), Act(4)),

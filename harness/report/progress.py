@@ -143,6 +143,8 @@ def result_line(row: Row) -> Text:
     result = row.result
     line = Text(f"{label(result.case, result.mode, result.backend)}  ")
     line += verdict_text(result.verdict, row.is_known)
+    if result.is_warm:
+        line += Text(f"  {result.detail.partition(';')[0]}")
     if row.speed is not None:
         line += Text(f"  {row.shown_speed} eager, compile {seconds(result.compile_s)} s")
     if not row.judgement.passes:

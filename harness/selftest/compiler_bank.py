@@ -18,7 +18,7 @@ from harness import outcome
 from harness.processes.worker import Answer, ask
 from harness.selftest.backends_bank import kill_of
 from harness.selftest.changed_tree import COPIED, changed_tree, environment_of
-from harness.selftest.mutant_rows import TESTS, Row, near_rows, slice_rows
+from harness.selftest.mutant_rows import TESTS, Row, marks_of, near_rows, slice_rows
 from harness.selftest.mutants import GPU, Mutant, read
 from harness.selftest.record import Asked, Kill, Member, Tried
 
@@ -104,7 +104,7 @@ def parts_of(mutant: Mutant | None, level: str) -> Iterator[tuple[str, Callable[
     backend = mutant.backend if mutant else "assay"
     if mutant is not None:
         yield "near", lambda: near_rows(mutant.near, backend)
-        yield TESTS, lambda: [Row(TESTS, "", name, "", backend) for name in mutant.tests]
+        yield TESTS, lambda: [Row(TESTS, marks_of(level), name, "", backend) for name in mutant.tests]
     yield "slice", lambda: slice_rows(level, backend)
 
 

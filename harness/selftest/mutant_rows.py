@@ -30,7 +30,7 @@ NEAR_BATCHES = 12
 @dataclass(frozen=True, slots=True)
 class Row:
     """One thing to run: a case by its origin and name, a drawn program by its number, a batch by its key, or a file of
-    tests."""
+    tests, whose origin says which of them by their marks."""
 
     what: str
     origin: str
@@ -89,6 +89,11 @@ def slice_rows(level: str, backend: str) -> list[Row]:
         *(_cases(discover(wanted.models), backend) if has_models() else ()),
         *_batches(chosen, backend),
     ]
+
+
+def marks_of(level: str) -> str:
+    """Which tests are run: those of the default run, or slow ones as well."""
+    return "not gpu" if level == NIGHTLY else "not gpu and not nightly"
 
 
 def has_models() -> bool:

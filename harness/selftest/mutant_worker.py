@@ -90,7 +90,7 @@ def some(samples: Sequence[Sample]) -> list[Sample]:
 def _run_tests(row: Row) -> list[Result]:
     """The first test of a file that fails, as a row."""
     failed = _Failed()
-    pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not gpu", row.name], plugins=[failed])
+    pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", row.origin, row.name], plugins=[failed])
     return [Result(name, row.mode, row.backend, "diverged", detail=said) for name, said in failed.found]
 
 

@@ -69,3 +69,9 @@ def lookups_and_updates_of_many_places() -> Made:
         return x[at], torch.zeros(40, 3).index_add(0, at, x[at] * 2)
 
     return f, (torch.randn(40, 3, requires_grad=True), torch.arange(200) * 7 % 40), {}
+
+
+@program(long)
+def scan_along_a_row_of_thousands() -> Made:
+    """What is summed up to each element of a row that no program holds at once goes on from part to part."""
+    return lambda x: x.cumsum(-1), (torch.rand(2, 9000),), {}

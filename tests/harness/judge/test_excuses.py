@@ -79,8 +79,8 @@ def without_their_sum(program: Program, scores: Tensor, is_hidden: Tensor) -> Te
 
 RIGHT = [
     (halves, in_float32),
-    (beside_a_time, lambda program, time, x: (time + time, x.double().sin().float())),
-    (of_times, lambda program, time: time.double().sin().float()),
+    (beside_a_time, lambda program, time, x: (time + time, x.double().sin().to(x.dtype))),
+    (of_times, lambda program, time: time.double().sin().to(time.dtype)),
     (masked, without_their_sum),
     (added_up, lambda program, x: x.flip(-1).sum(-1)),
     (added_up, lambda program, x: x.view(16, 64, 64).sum(1).sum(-1)),
