@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
 from compiler.ir import fake_strides, mutating
+from compiler.ir.degrees_of_freedom import warn_of_freedom
 from compiler.ir.mutating import inner_of, written_by
 from compiler.ir.offsets import EXACTLY, divisor_of
 from compiler.ir.refusals import refuse_call
@@ -156,6 +157,7 @@ class Watching(FunctionalTensorMode):
         with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
             self._check(call)
         refuse_call(*call)
+        warn_of_freedom(*call)
         if (divisor := divisor_of(*call)) is not None:
             self.note_offset(args[0], divisor)
         if has_registered_effect(func):
