@@ -38,6 +38,8 @@ INTO: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.slice_scatter.out, (LARGE, LARGE[:1], 0, 0, 1), {"out": LARGE.to(torch.complex64)}),
     (aten.native_batch_norm.out, (torch.ones(2, 3, 4), None, None, None, None, True, 0.1, 1e-5),
      {"out": torch.ones(2, 3, 4, dtype=torch.int32), "save_mean": torch.ones(3), "save_invstd": torch.ones(3)}),
+    (aten.split_with_sizes_copy.out, (torch.ones(3, 2), [1, 2]), {"out": [BYTES[0, 0, :1], BYTES[0, 0]]}),
+    (aten.unbind_copy.int_out, (torch.ones(2, 2),), {"out": [BYTES[0, 0, 0], BYTES[0, 0, 1]]}),
 ]  # fmt: skip
 TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.lerp.Scalar, (torch.ones(3), torch.ones(3), 0.5)),

@@ -147,7 +147,7 @@ def _is_asked(func: torch._ops.OpOverload) -> bool:
     """Whether an operator is asked: not one that takes everything, as views do, nor one that is there to raise or
     whose values have to add up to its sizes."""
     is_view = func.is_view or torch.Tag.inplace_view in func.tags
-    is_about_values = func.overloadpacket in OF_VALUES or not func._schema.returns
+    is_about_values = func.overloadpacket in OF_VALUES or not (func._schema.returns or _is_into(func))
     is_left = is_view or is_about_values or _name_of(func).startswith(LIBRARIES)
     return func.namespace == "aten" and not is_left and _has_kernel(func)
 
