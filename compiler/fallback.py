@@ -20,6 +20,8 @@ from compiler.errors import Unexpected, Unsupported, VerifyError
 from compiler.journal import count_eager
 
 Run = Callable[..., Any]
+TANGENTS = (torch.preserve_format, torch.contiguous_format)
+"""How tangents lie: as the results do, or in rows. `flip` refuses some dtypes along the innermost dimension alone."""
 
 
 class GivenBack:
@@ -94,10 +96,12 @@ def _fails_in_backward(results: Any, given: object) -> bool:
     if not wanted or not made:
         return False
     with torch.random.fork_rng(devices=[]):
-        try:
-            torch.autograd.grad(made, wanted, list(map(torch.ones_like, made)), retain_graph=True, allow_unused=True)
-        except Exception:
-            return True
+        for layout in TANGENTS:
+            tangents = [torch.ones_like(result, memory_format=layout) for result in made]
+            try:
+                torch.autograd.grad(made, wanted, tangents, retain_graph=True, allow_unused=True)
+            except Exception:
+                return True
     return False
 
 

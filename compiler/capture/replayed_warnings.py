@@ -2,7 +2,7 @@
 
 A function of torch that a graph keeps whole (`dropout2d` of a batch without channels, `upsample_nearest`) warns from
 Python: its recording would warn once, and the calls never. What operators warn of from C++, and what compiling itself
-warns of, is given as it comes.
+warns of, is given as it comes. That a variance has no degrees of freedom each call says (`ir/tensors/degrees_of_freedom.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def warned() -> Iterator[list[Warned]]:
         def note(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
             if _is_of_program(str(message), category, Path(filename)):
                 found[Warned(str(message), category, *_place(filename, lineno))] = None
-            else:
+            elif not any(str(message).startswith(one.message) for one in found):  # which the call will say
                 show(message, category, filename, lineno, *rest)
 
         warnings.showwarning = note  # type: ignore[assignment]

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from compiler.errors import VerifyError
-from compiler.ir.loops.index import Index, Int, Symbol, product, symbols
+from compiler.ir.loops.index import ZERO, Index, Int, Symbol, product, symbols
 from compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
@@ -43,6 +45,7 @@ EARLY_BYTES = 1 << 26
 """Results that may wait in memory because they came early; those of an optimizer mostly take what they read."""
 LATE_BYTES = 1 << 16
 """Results up to this size may come at any time."""
+COPIES = (torch.ops.aten.clone.default, torch.ops.prims.copy_strided.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +263,15 @@ class _Planner:
             self._expect_of(definition.name, args[0].name)
         elif definition.call.target is private:
             self._expect_of(definition.name, args[0].name)
-        elif (tensor := definition.tensor) is not None and self._is_expected(definition.name, tensor):
+        elif (tensor := definition.tensor) is not None and self._is_expected(definition, tensor):
             steps.append(Expect(definition.name, tensor.shape, tensor.stride, tensor.dtype))
         self.units.append(_Unit(self.positions[definition.name], reads, tuple(gives), tuple(steps)))
 
-    def _is_expected(self, name: str, tensor: Tensor) -> bool:
+    def _is_expected(self, definition: Called, tensor: Tensor) -> bool:
         """Whether a result has to lie as it was recorded; of one whose size only the data tells nothing is known."""
         used = frozenset().union(*map(symbols, (*tensor.shape, *tensor.stride)))
-        return name in self.read_by_kernels and used <= set(self.lowered.symbols)
+        is_read = definition.name in self.read_by_kernels or _is_relaid(definition.call.target, tensor)
+        return is_read and used <= set(self.lowered.symbols)
 
     def _expect_of(self, name: str, base: str) -> None:
         """A written value that kernels read has the layout of what it was written into: it is that which is checked."""
@@ -392,3 +396,10 @@ def _joined(units: list[_Unit]) -> Iterator[Step]:
         return
     yield from (step for unit in units for step in unit.steps[:-1])
     yield together([step for unit in units for step in unit.steps[-1:] if isinstance(step, Launch)])
+
+
+def _is_relaid(target: object, tensor: Tensor) -> bool:
+    """Whether a call may lie otherwise than it was recorded: an elementwise one of no elements, which stands for a part
+    of a call that was taken apart, or for a copy."""
+    tags = target.tags if isinstance(target, torch._ops.OpOverload) else ()
+    return ZERO in tensor.shape and (torch.Tag.pointwise in tags or target in COPIES)

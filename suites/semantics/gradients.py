@@ -1309,3 +1309,9 @@ def norm_of_order_zero_of_an_input_that_is_no_leaf() -> Made:
 def logit_with_a_negative_bound() -> Made:
     """The bound is none: the gradient outside of [0, 1] is not a number."""
     return lambda x: x.logit(-9), (torch.tensor([0.25, 0.5, 2.0, -1.0], requires_grad=True),), {}
+
+
+@program(undefined, modes=TRAIN)
+def logit_with_a_negative_bound_near_zero() -> Made:
+    """It is no bound, forward either: what lies outside of [0, 1] has no logit."""
+    return lambda x: x.logit(-1e-3), (torch.tensor([0.25, 0.5, 2.0, -1.0], requires_grad=True),), {}

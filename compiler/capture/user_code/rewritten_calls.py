@@ -11,6 +11,8 @@ matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they 
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 lstm on a CPU, with gradients                   ->     without oneDNN
+msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
+_scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
 
 Dropout of nothing and of everything is as eager has it, while torch's kernel for recordings copies and draws. The
 batch norm of cuDNN is one call, and writes its running statistics unsaid. Ours is sums and arithmetic, with which
@@ -47,6 +49,8 @@ MATMULS = (
 ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
+OUT_DTYPE = 6
+"""Where among those of `_scaled_mm` the dtype of the result is."""
 
 
 class UserCalls(TorchFunctionMode):
@@ -85,6 +89,10 @@ class UserCalls(TorchFunctionMode):
         if func in MATMULS and "out" not in (kwargs or {}):
             refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
             return _of_its_own(func(*args, **kwargs or {}))
+        if func is torch.msort and (kwargs or {}).get("out") is not None:
+            return _sorted_into(*args, **kwargs or {})
+        if func is torch._scaled_mm and (kwargs or {}).get("out") is not None:
+            return func(*args, **_in_dtype_of_out(args, dict(kwargs or {})))
         if func in (torch.aminmax, torch.multinomial):
             _check_out(func, _first(args, kwargs), (kwargs or {}).get("out"))
         return func(*args, **kwargs or {})
@@ -118,6 +126,17 @@ def _of_its_own(product: torch.Tensor) -> torch.Tensor:
     if base is None or (base.dim() > 1 and (product.shape, product.stride()) == (base.mT.shape, base.mT.stride())):
         return product
     return torch.ops.aten._unsafe_view.default(product, product.shape)  # type: ignore[no-any-return]
+
+
+def _sorted_into(input: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    """Torch's own indices have no size, which a recording takes for that of the sorted values."""
+    return torch.sort(input, 0, out=(out, torch.empty_like(input, dtype=torch.int64)))[0]
+
+
+def _in_dtype_of_out(args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The named arguments, with the dtype of `out` where the call names none."""
+    is_named = len(args) > OUT_DTYPE or kwargs.get("out_dtype") is not None
+    return kwargs if is_named else {**kwargs, "out_dtype": kwargs["out"].dtype}
 
 
 def _check_out(func: Callable[..., Any], value: torch.Tensor, out: Any) -> None:

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
 from compiler.ir.tensors import fake_strides, mutating_operators
+from compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
 from compiler.ir.tensors.mutating_operators import inner_of, written_by
 from compiler.ir.tensors.refusals import refuse_call
 from compiler.ir.tensors.shared_bytes import share_a_byte
@@ -166,6 +167,7 @@ class Watching(FunctionalTensorMode):
         with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
             self._check(call)
         refuse_call(*call)
+        warn_of_freedom(*call)
         if (divisor := divisor_of(*call)) is not None:
             self.note_offset(args[0], divisor)
         if has_registered_effect(func):

@@ -272,7 +272,7 @@ def as_run(
     if len(real) != len(made):
         return result
     is_elementwise = _is_elementwise(func)
-    like = [] if is_elementwise else [each for each in pytree.tree_leaves(operands) if isinstance(each, torch.Tensor)]
+    like = [each for each in pytree.tree_leaves(operands) if isinstance(each, torch.Tensor)]
     right = [_as_real(*pair, tracer, mode, is_elementwise, like) for pair in zip(made, real, strict=True)]
     return type(result)(right) if isinstance(result, tuple | list) else right[0]
 
@@ -321,18 +321,25 @@ def _is_view(result: FunctionalTensor, tracer: PythonKeyTracer) -> bool:
 
 
 def _following(shape: Sequence[int | torch.SymInt], real: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
-    """The strides of a tensor, each the product of the sizes within it. None where it lies otherwise."""
+    """The strides of a tensor, each the product of the sizes within it. None where it lies otherwise. In rows, a size
+    of 0 counts as 1."""
     inner_first = sorted(range(real.dim()), key=lambda dim: (real.stride(dim) == 0, real.stride(dim), real.shape[dim]))
-    strides: list[int | torch.SymInt] = [0] * real.dim()
+    rows, counted = list(reversed(range(real.dim()))), [1 if isinstance(n, int) and n == 0 else n for n in shape]
+    found = (_products(shape, inner_first), _products(counted, rows))
+    return next((strides for strides in found if tuple(hints(strides)) == real.stride()), None)
+
+
+def _products(shape: Sequence[int | torch.SymInt], inner_first: Sequence[int]) -> Sequence[int | torch.SymInt]:
+    strides: list[int | torch.SymInt] = [0] * len(shape)
     step: int | torch.SymInt = 1
     for dim in inner_first:
         strides[dim], step = step, step * shape[dim]
-    return strides if tuple(hints(strides)) == real.stride() else None
+    return strides
 
 
 def _kept(operands: Sequence[torch.Tensor], real: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
     """The strides of the first operand of a tensor's size that lies as it does, as `index_put` keeps those of its
-    first; None where none does."""
+    first, and what is elementwise of no elements; None where none does."""
     wanted = list(real.shape), list(real.stride())
     alike = (each for each in operands if (hints(each.shape), hints(each.stride())) == wanted)
     return next((each.stride() for each in alike), None)

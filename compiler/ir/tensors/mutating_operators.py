@@ -7,7 +7,7 @@ bases; each argument is a part of its base by size, stride and offset.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
 from compiler.ir.tensors.in_place import shares_version, version
-from compiler.ir.tensors.strides import may_overlap
+from compiler.ir.tensors.strides import hint, hints, may_overlap
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2
@@ -224,11 +224,15 @@ def _set_window(kwargs: Arguments, prefix: str, part: torch.Tensor) -> None:
 def grow_versions(func: torch._ops.OpOverload, given: Arguments, before: Mapping[str, int]) -> None:
     """Makes the versions of the tensors in written lists grow as eager's do: recorded, such operators leave them alone.
 
-    `before` holds the versions from before the call, by the arguments' names.
+    `before` holds the versions from before the call, by the arguments' names. Views of one base share a version, which
+    grows for each of them.
     """
-    for name, value in written_arguments(func, given):
-        by = before[name] + growth_of_lists(func, value.device.type, _small(given)) - value._version
-        torch._C._autograd._unsafe_set_version_counter((value,), (value._version + by,))
+    written = list(written_arguments(func, given))
+    for name, value in written:
+        torch._C._autograd._unsafe_set_version_counter((value,), (before[name],))
+    for _, value in written:
+        grown = value._version + growth_of_lists(func, value.device.type, given)
+        torch._C._autograd._unsafe_set_version_counter((value,), (grown,))
 
 
 def writes_lists(func: torch._ops.OpOverload) -> bool:
@@ -238,12 +242,20 @@ def writes_lists(func: torch._ops.OpOverload) -> bool:
 
 
 def growth_of_lists(func: torch._ops.OpOverload, device: str, given: Arguments) -> int:
-    """By how much a call makes the version of each tensor that it writes grow: seen by making one on small tensors."""
+    """By how much a call makes the version of each tensor that it writes grow: seen by making one on small tensors, or
+    on tensors of its sizes where the operator asks for such, as `split_with_sizes_copy` does."""
     if (func, device) not in _growths:
-        with _disable_current_modes(), _counting_versions():
-            func(**given)
-            _growths[func, device] = max(value._version for _, value in written_arguments(func, given))
+        try:
+            _growths[func, device] = _growth(func, _small(given))
+        except (RuntimeError, IndexError):
+            _growths[func, device] = _growth(func, _as_large(given))
     return _growths[func, device]
+
+
+def _growth(func: torch._ops.OpOverload, given: Arguments) -> int:
+    with _disable_current_modes(), _counting_versions():
+        func(**given)
+        return max(value._version for _, value in written_arguments(func, given))
 
 
 def _counting_versions() -> torch._C._ForceDispatchKeyGuard:
@@ -257,9 +269,22 @@ _growths: dict[tuple[torch._ops.OpOverload, str], int] = {}
 
 def _small(given: Arguments) -> Arguments:
     """The arguments with a tensor of one element in the place of each."""
+    return _made(given, torch.Tensor, lambda value: torch.ones((1,) * min(value.dim(), 1), **_kind(value)))
+
+
+def _as_large(given: Arguments) -> Arguments:
+    """The arguments with a tensor of ones in the place of each, and numbers in that of symbols."""
+
+    def made(value: torch.Tensor | torch.SymInt) -> torch.Tensor | int:
+        return hint(value) if isinstance(value, torch.SymInt) else torch.ones(hints(value.shape), **_kind(value))
+
+    return _made(given, (torch.Tensor, torch.SymInt), made)
+
+
+def _made(given: Arguments, types: Any, make: Callable[[Any], object]) -> Arguments:
     with _disable_current_modes():
-        return pytree.tree_map_only(  # type: ignore[no-any-return]
-            torch.Tensor,
-            lambda value: torch.ones((1,) * min(value.dim(), 1), dtype=value.dtype, device=value.device),
-            given,
-        )
+        return pytree.tree_map_only(types, make, given)  # type: ignore[no-any-return]
+
+
+def _kind(value: torch.Tensor) -> dict[str, Any]:
+    return {"dtype": value.dtype, "device": value.device}

@@ -98,7 +98,8 @@ def prelu_backward(operation: Operation) -> Result:
 
 @formula("self", targets=("logit",))
 def logit(operation: Operation, x: Formula) -> Formula:
-    if operation["eps"] is None:
+    """A negative `eps` is no limit."""
+    if operation["eps"] is None or limits(operation)[0] < 0.0:
         return (x / (1.0 - x)).of("log")
     low, high = limits(operation)
     x = (x < low).where(low, (x > high).where(high, x))
@@ -118,7 +119,7 @@ def logit_backward(operation: Operation, gradient: Formula, x: Formula) -> Formu
     A negative `eps` is no limit.
     """
     slope = gradient / (x * (1.0 - x))
-    if operation["eps"] is None or _number(operation, "eps") < 0.0:
+    if operation["eps"] is None or limits(operation)[0] < 0.0:
         return ((x >= 0.0) & (x <= 1.0)).where(slope, math.nan)
     low, high = limits(operation)
     return ((x >= low) & (x <= high)).where(slope, 0.0)

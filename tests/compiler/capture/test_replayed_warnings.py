@@ -105,3 +105,29 @@ def test_warned_from_the_module_that_called() -> None:
             function(*given)
         places.append([(warning.filename, warning.lineno, str(warning.message)) for warning in caught])
     assert places[0] == places[1] and len(places[0]) == 1
+
+
+VARIANCES: dict[str, Unary] = {
+    "std": lambda x: x.std(),
+    "of rows": lambda x: x.var(0),
+    "both": lambda x: torch.std_mean(x, 0, correction=5)[0],
+    "none": lambda x: x.var(0, correction=0),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", VARIANCES)
+def test_warned_of_no_degrees_of_freedom(name: str, dynamic: bool) -> None:
+    program = VARIANCES[name]
+    torch._dynamo.reset()
+    run = torch.compile(program, backend="assay", dynamic=dynamic, options={"fallback": "error"})
+    for size in (1, 1, 4, 4, 7, 0, 0):
+        eager, ours = (_said(f, torch.ones(size)) for f in (program, run))
+        assert eager == ours, size
+
+
+def _said(function: Unary, x: torch.Tensor) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function(x)
+    return [str(one.message).split(" (Triggered")[0] for one in caught if issubclass(one.category, UserWarning)]

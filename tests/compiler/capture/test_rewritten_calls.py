@@ -81,3 +81,37 @@ def test_user_calls_of_rms_norm_on_a_gpu_are_given_numbers() -> None:
         x = torch.empty(made.shape, device="cuda")
         F.rms_norm(x, x.shape[1:])
     assert len(shapes.guards) == 2
+
+
+def _sorted_rows(x: Tensor, out: Tensor) -> Tensor:
+    return torch.msort(x, out=out)
+
+
+def _split_rows(x: Tensor, out: Tensor) -> Tensor:
+    torch.split_with_sizes_copy(x, (1, 2), out=(out[:1], out[1:]))
+    return out
+
+
+def _multiplied(x: Tensor, out: Tensor) -> Tensor:
+    scale = torch.ones(())
+    return torch._scaled_mm(x.to(torch.float8_e4m3fn), torch.full((16, 16), 2.0, dtype=torch.float8_e4m3fn).t(),
+                            scale, scale, out=out)  # fmt: skip
+
+
+INTO: list[tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], torch.dtype]] = [
+    (_sorted_rows, (4, 3), torch.float32),
+    (_split_rows, (3, 2), torch.float32),
+    (_multiplied, (16, 16), torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize(("program", "shape", "dtype"), INTO, ids=lambda value: getattr(value, "__name__", ""))
+def test_user_calls_write_their_results_as_eager_does(
+    program: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Products of 8 bits are beyond what 8 bits hold; the sorted places and the parts have sizes of their own."""
+    torch._dynamo.reset()
+    given = torch.arange(shape[0] * shape[1], 0, -1.0).view(shape)
+    compiled = torch.compile(program, backend="assay", options={"fallback": "error"})
+    eager, ours = (f(given, torch.ones(shape, dtype=dtype)) for f in (program, compiled))
+    assert ours.dtype is dtype and torch.equal(ours, eager) and ours._version == eager._version

@@ -17,6 +17,8 @@ from harness.calls.errors import is_same_error
 
 aten = torch.ops.aten
 INTEGERS = torch.ones(3, 4, dtype=torch.int32)
+COMPLEX = torch.ones(2, 3, 4, dtype=torch.complex64)
+BYTES = torch.ones(1, 1, 2, 2, dtype=torch.uint8)
 
 REFUSED: list[tuple[Any, tuple[Any, ...], type[Exception]]] = [
     (aten.lerp.Scalar, (INTEGERS, INTEGERS, 0.5), NotImplementedError),
@@ -24,12 +26,20 @@ REFUSED: list[tuple[Any, tuple[Any, ...], type[Exception]]] = [
     (aten.max.dim, (torch.empty(0, 3), 0), IndexError),
     (aten.smooth_l1_loss.default, (torch.ones(3), torch.ones(3), 1, -1.0), RuntimeError),
     (aten.max_pool2d_with_indices.default, (torch.ones(1, 1, 8, 8), [3, 3], [3, 3], [2, 2]), RuntimeError),
-]
+    (aten.native_batch_norm.default, (COMPLEX, None, None, None, None, True, 0.1, 1e-5), NotImplementedError),
+    (aten._native_batch_norm_legit.no_stats, (COMPLEX, None, None, True, 0.1, 1e-5), NotImplementedError),
+    (aten.native_group_norm.default, (COMPLEX, None, None, 2, 3, 4, 1, 1e-5), NotImplementedError),
+    (aten.max_pool2d_with_indices_backward.default,
+     (BYTES, torch.ones(1, 1, 4, 4, dtype=torch.uint8), [2, 2], [2, 2], [0, 0], [1, 1], False, BYTES.long()),
+     NotImplementedError),
+]  # fmt: skip
 LARGE = torch.ones(64, 128)
 INTO: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.slice_scatter.out, (LARGE, LARGE[:1], 0, 0, 1), {"out": LARGE.to(torch.complex64)}),
     (aten.native_batch_norm.out, (torch.ones(2, 3, 4), None, None, None, None, True, 0.1, 1e-5),
      {"out": torch.ones(2, 3, 4, dtype=torch.int32), "save_mean": torch.ones(3), "save_invstd": torch.ones(3)}),
+    (aten.split_with_sizes_copy.out, (torch.ones(3, 2), [1, 2]), {"out": [BYTES[0, 0, :1], BYTES[0, 0]]}),
+    (aten.unbind_copy.int_out, (torch.ones(2, 2),), {"out": [BYTES[0, 0, 0], BYTES[0, 0, 1]]}),
 ]  # fmt: skip
 TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.lerp.Scalar, (torch.ones(3), torch.ones(3), 0.5)),

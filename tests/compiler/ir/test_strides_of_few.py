@@ -137,3 +137,25 @@ def test_what_is_expanded_to_more_dimensions_is_made_by_one_call(program: Callab
             if made.dim() == 2
             else ["UnsqueezeBackward0", "ExpandBackward0"]
         )
+
+
+OF_NOTHING: dict[str, Callable[[], Tensor]] = {
+    "no columns by channels": lambda: torch.empty_strided((2, 3, 4, 0), (0, 1, 0, 3)),
+    "a volume by channels": lambda: torch.empty_strided((2, 3, 2, 4, 0), (0, 1, 0, 0, 3)),
+    "with gaps": lambda: torch.empty(1, 0, 6)[..., ::2],
+    "cut out": lambda: torch.empty(3, 5, 4, 0)[1:, 1:3],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("laid_out", OF_NOTHING)
+def test_results_without_elements_lie_as_what_they_are_of(laid_out: str, dynamic: bool) -> None:
+    """Eager's kernels keep the strides of what has no elements, which need be no products of sizes."""
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return F.relu6(x), torch.lerp(x, x, 0.4), F.hardtanh(x) + 1
+
+    torch._dynamo.reset()
+    x = OF_NOTHING[laid_out]().requires_grad_()
+    compiled = torch.compile(program, backend="assay", dynamic=dynamic, options={"fallback": "error"})
+    assert [each.stride() for each in compiled(x)] == [each.stride() for each in program(x)]
