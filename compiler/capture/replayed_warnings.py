@@ -2,7 +2,8 @@
 
 A function of torch that a graph keeps whole (`dropout2d` of a batch without channels, `upsample_nearest`) warns from
 Python: its recording would warn once, and the calls never. What operators warn of from C++, and what compiling itself
-warns of, is given as it comes. That a variance has no degrees of freedom each call says (`ir/tensors/degrees_of_freedom.py`).
+warns of, is given as it comes. Each call says that a variance has no degrees of freedom
+(`ir/tensors/degrees_of_freedom.py`).
 """
 
 from __future__ import annotations

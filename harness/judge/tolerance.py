@@ -250,7 +250,10 @@ class _Judge:
         few = self._same_computations(self.truth, self.evidence.few)
         if is_oracle and self._is_within(self.truth, [self.eager, *few]):
             return None
-        runs = [self.eager, *self._near_runs(self.truth), *self._runs(self.evidence.between)]
+        runs = [self.eager, *self._near_runs(self.truth)]
+        if is_oracle and self._is_within(self.truth, runs):
+            return None
+        runs += self._runs(self.evidence.between)
         if (is_oracle or self._cancels(runs)) and self._is_within(self.truth, runs):
             return None
         found = self._across_kinks(self.truth, runs)
