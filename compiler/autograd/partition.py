@@ -90,7 +90,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
             node.meta[UNCHECKED] = True
     forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
     taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
-    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
+    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)
     forward, states = keep_states(forward, [node.name for node in drawn])
     backward = draw_again(backward, states, len(saved_roles))
     return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
@@ -108,7 +108,7 @@ def _remove_copies(joint: Program, saved: set[fx.Node]) -> None:
     """Takes out the copies for backward that it is not given."""
     for node in joint.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         if COPY in node.meta and node not in saved:
-            exchange_names(node, node.args[0])  # type: ignore[arg-type]
+            exchange_names(node, node.args[0])
             replace_node(node, node.args[0])
             joint.module.graph.erase_node(node)
 

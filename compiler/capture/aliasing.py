@@ -254,7 +254,7 @@ class Aliases:
         if not lying:
             return view
         owner = self.trace.owner_of(value)
-        return replace(view, of=owner if owner in lying else lying[0], how=view.how[1:])  # type: ignore[arg-type]
+        return replace(view, of=owner if owner in lying else lying[0], how=view.how[1:])
 
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""
@@ -281,7 +281,7 @@ class Aliases:
 
     def _arguments(self, arguments: tuple[object, ...]) -> tuple[object, ...]:
         """Arguments of a call that was not recorded; sizes that are symbols become outputs of the graph."""
-        return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)  # type: ignore[no-any-return]
+        return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)
 
 
 ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)

@@ -63,7 +63,7 @@ def make_boxed_func(f: Callable[..., Any]) -> GraphCall:
     def boxed(args: list[object]) -> Sequence[object]:
         taken = list(args)
         args.clear()
-        return f(*taken)  # type: ignore[no-any-return]
+        return f(*taken)
 
     boxed._boxed_call = True  # type: ignore[attr-defined]
     return boxed

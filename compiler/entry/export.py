@@ -446,7 +446,7 @@ def _seeded(program: Program, loss: UserOutput) -> Program:
     value = dict(zip(program.signature.outputs, program.returned, strict=True))[loss]
     reader = next(node for node in graph.nodes if tangent in node.all_input_nodes)
     with graph.inserting_before(reader):
-        seed = graph.create_node("call_function", aten.ones_like.default, (value,), {}, "ones_like")  # type: ignore[arg-type]
+        seed = graph.create_node("call_function", aten.ones_like.default, (value,), {}, "ones_like")
     seed.meta["val"] = tangent.meta["val"]
     tangent.replace_all_uses_with(seed)
     graph.erase_node(tangent)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards  # type: ignore[attr-defined]
+from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
 from torch.utils import _pytree as pytree
 
 MISS = object()

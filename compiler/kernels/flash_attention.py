@@ -55,7 +55,7 @@ def flash_attention(
     if not b * h * s * t:
         return torch.zeros_like(q), _empty((b, h, s), (s * h, 1, h), _float32).zero_()
     if t > MOST_KEYS:
-        return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
+        return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
     of_q, of_k, of_v = q.stride(), k.stride(), v.stride()
     out = _empty_like(q)
     of_out = out.stride()
@@ -72,7 +72,7 @@ def flash_attention(
     )  # fmt: skip
     if is_right:
         return out, logs
-    return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
+    return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
 
 
 def prepare(depth: int) -> None:

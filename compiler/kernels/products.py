@@ -87,4 +87,4 @@ def multiply_batch(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _scratch(threads: int, is_turned: bool) -> Tensor:
-    return _empty((threads * DEEP * (PANEL + TURNED if is_turned else PANEL),), (1,), _float32)  # type: ignore[no-any-return]
+    return _empty((threads * DEEP * (PANEL + TURNED if is_turned else PANEL),), (1,), _float32)

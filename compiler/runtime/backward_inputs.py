@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards  # type: ignore[attr-defined]
+from torch._C._dynamo.guards import TensorGuards
 
 Size = int | None
 

@@ -117,7 +117,7 @@ class Unpacking:
             values = [leaf[0] if isinstance(leaf, tuple) else kept[leaf] for leaf in leaves]
             is_packed = structure is not None
             value = self.hook(pytree.tree_unflatten(values, structure)) if is_packed else values[0]  # type: ignore[arg-type]
-            found.append(laid_out(value.detach()) if is_packed else value)  # type: ignore[union-attr, arg-type]
+            found.append(laid_out(value.detach()) if is_packed else value)
         return tuple(found), tuple(sizes[index] for index in self.sizes)
 
 
@@ -220,7 +220,7 @@ class _At:
     def gradients(self, order: Order, tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the call's inputs, then those of the tangents of the orders before the last."""
         if is_grad_enabled():
-            values = Gradients.apply(self, order, *self.roots, *tangents)  # type: ignore[no-untyped-call]
+            values = Gradients.apply(self, order, *self.roots, *tangents)
         else:
             values = order.run(self.saved, self.sizes, tangents)
         return [None if index is None else values[index] for index in order.gradients]
@@ -244,7 +244,7 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     @untraced
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
-        return without_autocast(Gradients.of_gradients, ctx, *given)  # type: ignore[no-any-return]
+        return without_autocast(Gradients.of_gradients, ctx, *given)
 
     @staticmethod
     def of_gradients(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -282,7 +282,7 @@ def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, *
     with _disable_current_modes(), torch.backends.cudnn.flags(enabled=True):
         sizes = [hints(value.shape[:2]) + [1] * (value.dim() - 2) for value in given]  # however large images are
         real = [torch.empty(n, dtype=each.dtype, device=each.device) for n, each in zip(sizes, given, strict=True)]
-        found = torch._C._select_batch_norm_backend(*real, training, eps)  # type: ignore[attr-defined]
+        found = torch._C._select_batch_norm_backend(*real, training, eps)
     return bool(found == torch._C._BatchNormBackend.Cudnn)  # type: ignore[attr-defined]
 
 

@@ -126,7 +126,7 @@ def _computed(calls: Sequence[fx.Node]) -> dict[fx.Node, Any]:
     values: dict[fx.Node, Any] = {}
     for call in calls:
         args, kwargs = fx.node.map_arg((call.args, dict(call.kwargs)), values.__getitem__)
-        args, kwargs = fx.node.map_aggregate((args, kwargs), _on_cpu)  # type: ignore[misc]
+        args, kwargs = fx.node.map_aggregate((args, kwargs), _on_cpu)
         if call.op == "call_method":
             values[call] = getattr(args[0], str(call.target))(*args[1:], **kwargs)
         else:

@@ -455,15 +455,15 @@ def relaid(value: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.
     """The same values, so laid out; copied only where an element has to move."""
     moves = [now != wanted for size, now, wanted in zip(value.shape, value.stride(), strides, strict=True) if size > 1]
     if value.storage_offset() == offset and (value.numel() == 0 or not any(moves)):
-        return reinterpret(value, value.size(), strides, 0)  # type: ignore[no-any-return]
+        return reinterpret(value, value.size(), strides, 0)
     extent = offset + sum((size - 1) * step for size, step in zip(value.shape, strides, strict=True)) + 1
     memory = torch.empty(extent, dtype=value.dtype, device=value.device)
-    return reinterpret(memory, value.size(), strides, offset).copy_(value)  # type: ignore[no-any-return]
+    return reinterpret(memory, value.size(), strides, offset).copy_(value)
 
 
 def as_no_view(value: torch.Tensor) -> torch.Tensor:
     """A tensor over the same memory, in the same layout, that autograd takes for a view of nothing."""
-    return reinterpret(value, value.size(), value.stride(), 0)  # type: ignore[no-any-return]
+    return reinterpret(value, value.size(), value.stride(), 0)
 
 
 def _emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:
@@ -746,7 +746,7 @@ def _saved_inputs(forward: Program) -> dict[str, int]:
     places = {node: place for place, node in enumerate(forward.placeholders)}
     pairs = zip(forward.signature.outputs, forward.returned, strict=True)
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)]
-    return {name: places[node] for name, node in saved if node in places}  # type: ignore[index]
+    return {name: places[node] for name, node in saved if node in places}
 
 
 def _saved_and_written(forward: Program) -> set[str]:
@@ -884,7 +884,7 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, nee
     source.line(2, "values = backward_graph(given)")
     values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
     pairs = zip(backward.signature.outputs, backward.returned, strict=True)
-    values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
+    values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[union-attr]
     returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
 

@@ -869,7 +869,7 @@ class _Emitter:
         threads, width = (size.value for size in launch if isinstance(size, Const))
         text, axes = self._index(position.index, place)
         whole = f"tl.broadcast_to({text}, {self._shape(axes, place)})" if axes else f"tl.full((), {text}, tl.int64)"
-        many = self._neighbours(position.index, place) if width % 4 == 0 else 1  # type: ignore[operator]
+        many = self._neighbours(position.index, place) if width % 4 == 0 else 1
         name = {1: "philox", 4: "philox_of_fours", 8: "philox_of_eights"}[many]
         return f"m.{name}({self._value(seed, place)}, {self._value(start, place)}, {whole}, {threads}, {width})"
 

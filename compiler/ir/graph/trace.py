@@ -110,7 +110,7 @@ class Trace:
     def as_non_leaf(self, leaf: torch.Tensor) -> torch.Tensor:
         """A tensor equal to `leaf`, in its layout, that autograd lets the program write in place."""
         with torch.enable_grad():
-            copy: torch.Tensor = _NonLeaf.apply(leaf)  # type: ignore[no-untyped-call]
+            copy: torch.Tensor = _NonLeaf.apply(leaf)
         return copy
 
     def take(self, argument: torch.Tensor) -> None:
@@ -245,7 +245,7 @@ class _NonLeaf(torch.autograd.Function):
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
-        return FunctionalTensor.to_functional(inner)  # type: ignore[no-any-return]
+        return FunctionalTensor.to_functional(inner)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:

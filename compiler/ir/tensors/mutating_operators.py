@@ -258,7 +258,7 @@ _growths: dict[tuple[torch._ops.OpOverload, str], int] = {}
 def _small(given: Arguments) -> Arguments:
     """The arguments with a tensor of one element in the place of each."""
     with _disable_current_modes():
-        return pytree.tree_map_only(  # type: ignore[no-any-return]
+        return pytree.tree_map_only(
             torch.Tensor,
             lambda value: torch.ones((1,) * min(value.dim(), 1), dtype=value.dtype, device=value.device),
             given,

@@ -416,8 +416,8 @@ def _is_transpose(one: Any, other: Any) -> bool:
 def _swaps_last(node: fx.Node) -> bool:
     dims = _value(node).dim()
     if node.target is aten.permute.default:
-        return [dim % dims for dim in node.args[1]] == [*range(dims - 2), dims - 1, dims - 2]  # type: ignore[union-attr, operator]
-    return {dim % dims for dim in node.args[1:]} == {dims - 1, dims - 2}  # type: ignore[operator]
+        return [dim % dims for dim in node.args[1]] == [*range(dims - 2), dims - 1, dims - 2]  # type: ignore[union-attr]
+    return {dim % dims for dim in node.args[1:]} == {dims - 1, dims - 2}
 
 
 # ---- the rewrite

@@ -27,7 +27,7 @@ LEAST_FLOPS = 1 << 24
 
 def use_onednn(program: Program) -> int:
     """Returns the number of products that changed hands."""
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:  # type: ignore[attr-defined]
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return 0
     products = [node for node in program.module.graph.nodes if node.target in (aten.mm.default, aten.addmm.default)]
     chosen = [node for node in products if _is_faster(node)]

@@ -106,7 +106,7 @@ class _Dropout:
 
     @property
     def value(self) -> FakeTensor:
-        return self.node.args[0].meta["val"]  # type: ignore[no-any-return,union-attr]
+        return self.node.args[0].meta["val"]  # type: ignore[union-attr]
 
 
 def _drawn(node: fx.Node) -> _Dropout | None:

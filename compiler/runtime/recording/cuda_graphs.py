@@ -482,7 +482,7 @@ def _sizes_of(args: Sequence[Any]) -> object:
 def settings() -> object:
     """What libraries look at when they are called: a recording goes on doing what was set when it was made. Dynamo
     compiles again where those of products change, and looks at none of cuDNN's."""
-    precision = torch._C._get_fp32_precision_getter  # type: ignore[attr-defined]
+    precision = torch._C._get_fp32_precision_getter
     cudnn = torch._C._get_cudnn_enabled(), torch._C._get_cudnn_deterministic(), torch._C._get_cudnn_benchmark()
     return precision("cuda", "conv"), precision("cuda", "matmul"), cudnn
 

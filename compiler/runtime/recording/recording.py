@@ -44,7 +44,7 @@ from compiler.runtime.call import copy_each
 from compiler.runtime.recording import workspaces
 from compiler.runtime.recording.pool_layout import Block, Event, Freed, Returned, Segments, Taken, extension
 
-use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+use_count: Callable[[int], int] = torch._C._storage_Use_Count
 references: Callable[[object], int] = sys.getrefcount
 
 
@@ -115,7 +115,7 @@ class CudaTape:
             _nothing_recorded(self.device, pool.stream)  # now the generator of random numbers knows that nobody records
             raise
         pool.taken_bytes += torch.cuda.memory_reserved(self.device) - before
-        return results  # type: ignore[no-any-return]
+        return results
 
     def _stop(self) -> None:
         """Tells the allocator that a recording is over, where CUDA has ended it before torch did.
