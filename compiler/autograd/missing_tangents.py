@@ -21,6 +21,7 @@ from compiler.ir.graph.replacement import above_named_offsets, derive_from_opera
 from compiler.ir.graph.roles import Program, Tangent
 from compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
 from compiler.ir.tensors.strides import SYMBOLIC
+from compiler.ir.typed_nodes import nodes_argument
 
 aten = torch.ops.aten
 
@@ -148,7 +149,7 @@ def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
 def _summed(node: fx.Node) -> Iterable[object]:
     """The operands of a sum, conditions and indices apart."""
     if _name(node) in ("cat", "stack"):
-        return node.args[0]  # type: ignore[return-value]
+        return nodes_argument(node, 0)
     if _name(node) == "where":
         return node.args[1:]
     values = [arg for arg in node.args if isinstance(arg, fx.Node) and _is_real(arg)]

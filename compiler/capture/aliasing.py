@@ -37,6 +37,7 @@ from compiler.ir.graph.roles import (
 from compiler.ir.graph.trace import Trace, is_view, producer
 from compiler.ir.tensors.in_place import shares_version
 from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
+from compiler.ir.typed_nodes import node_argument
 
 Returned = torch.Tensor | Symbolic | fx.Node
 
@@ -270,7 +271,7 @@ class Aliases:
             is_again = call.target in ALIASES and bool(steps) and steps[-1].target is call.target
             if not is_again:
                 steps.append(self._step(call, items[0] if items else None))
-            node = call.args[0]  # type: ignore[assignment]
+            node = node_argument(call, 0)
         return node, tuple(reversed(steps))
 
     def _step(self, call: fx.Node, item: int | None) -> ViewStep:

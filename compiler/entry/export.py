@@ -47,6 +47,7 @@ from compiler.ir.graph.roles import (
     UserOutput,
 )
 from compiler.ir.tensors.overlap import overlaps
+from compiler.ir.typed_nodes import node_argument
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -424,9 +425,11 @@ def _self_contained(captured: Captured, with_gradients: bool) -> Program:
     program = materialize(differentiate(captured) if with_gradients else captured.finish())
     if with_gradients:
         for role, node in zip(program.signature.outputs, program.returned, strict=True):
-            if role in program.signature.differentiable and node.target is aten.clone.default:  # type: ignore[union-attr]
-                node.replace_all_uses_with(node.args[0])  # type: ignore[union-attr, arg-type]
-                program.module.graph.erase_node(node)  # type: ignore[arg-type]
+            if role not in program.signature.differentiable or not isinstance(node, torch.fx.Node):
+                continue
+            if node.target is aten.clone.default:
+                node.replace_all_uses_with(node_argument(node, 0))
+                program.module.graph.erase_node(node)
     program.module.recompile()
     return program
 

@@ -26,6 +26,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import functional as F
 
+from compiler.ir.typed_nodes import function_of
+
 ATTENTION = F.scaled_dot_product_attention
 MASK = 3
 """Where among the arguments of attention the mask is."""
@@ -132,7 +134,7 @@ def _computed(calls: Sequence[fx.Node]) -> dict[fx.Node, Any]:
         else:
             if call.target in MAKERS:
                 kwargs = {**kwargs, "device": "cpu"}
-            values[call] = call.target(*args, **kwargs)  # type: ignore[operator]
+            values[call] = function_of(call)(*args, **kwargs)
     return values
 
 

@@ -63,6 +63,7 @@ from compiler.ir.graph.roles import (
 from compiler.ir.graph.trace import UNCHECKED, is_view
 from compiler.ir.tensors.overlap import is_alias, pairs_of
 from compiler.ir.tensors.strides import has_symbols, hint, is_known
+from compiler.ir.typed_nodes import node_argument
 from compiler.runtime.backward_inputs import BackwardInputs, Expected
 from compiler.runtime.call import (
     GradOff,
@@ -765,7 +766,7 @@ def _saved_unchecked(forward: Program) -> set[str]:
     """Saved tensors that eager keeps as attributes of a context: writing them before backward raises nothing."""
     pairs = zip(forward.signature.outputs, forward.returned, strict=True)
     return {name_of(role) for role, node in pairs if isinstance(role, Saved) and _is_tensor(node)
-            and UNCHECKED in node.meta}  # type: ignore[union-attr]  # fmt: skip
+            and UNCHECKED in node.meta}  # fmt: skip
 
 
 def _saved_as_written(forward: Program) -> list[CallInput]:
@@ -781,7 +782,7 @@ def _saved_as_written(forward: Program) -> list[CallInput]:
 def _root(node: torch.fx.Node | int | None) -> torch.fx.Node | int | None:
     """The call behind a chain of views."""
     while isinstance(node, torch.fx.Node) and is_view(node):
-        node = node.args[0]  # type: ignore[assignment]
+        node = node_argument(node, 0)
     return node
 
 
@@ -796,7 +797,7 @@ def check_versions(written: Sequence[tuple[torch.Tensor, int]]) -> None:
             )
 
 
-def _is_tensor(node: object) -> bool:
+def _is_tensor(node: object) -> TypeGuard[torch.fx.Node]:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
@@ -1000,7 +1001,7 @@ def _saved_noted(forward: Program) -> list[int]:
     return [
         index
         for index, (name, node) in enumerate(saved)
-        if UNCHECKED not in node.meta and (node in visible or (BEFORE_2_13 and name not in copied))  # type: ignore[union-attr]
+        if UNCHECKED not in node.meta and (node in visible or (BEFORE_2_13 and name not in copied))
     ]
 
 

@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir.tensors.mutating_operators import inner_of
 from compiler.ir.tensors.strides import SYMBOLIC, hints, iterated, rows_of
+from compiler.ir.typed_nodes import int_argument, node_argument
 
 aten = torch.ops.aten
 
@@ -444,7 +445,7 @@ def _is_fresh(node: fx.Node) -> bool:
 
 def _replace_part(node: fx.Node, value: torch.Tensor) -> None:
     """A part of a call's results is what the call itself says of it."""
-    call, index = node.args
-    parts = list(call.meta["val"])  # type: ignore[union-attr]
-    parts[index] = value  # type: ignore[index]
-    call.meta["val"] = tuple(parts)  # type: ignore[union-attr]
+    call = node_argument(node, 0)
+    parts = list(call.meta["val"])
+    parts[int_argument(node, 1)] = value
+    call.meta["val"] = tuple(parts)

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir.tensors.in_place import shares_version, version
 from compiler.ir.tensors.strides import may_overlap
+from compiler.ir.typed_nodes import fake_value, nodes_keyword
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2
@@ -172,9 +173,9 @@ def starts_of(call: fx.Node) -> tuple[int, ...]:
     It is nothing where all begin at its start. It is nothing too where one begins at a symbol, as then parts have no
     place of their own (`place_parts`).
     """
-    starts = [base.meta["val"].storage_offset() for base in call.kwargs.get("_all_bases", ())]  # type: ignore[union-attr]
-    is_known = all(isinstance(start, int) for start in starts)
-    return tuple(starts) if is_known and any(starts) else ()
+    starts = [fake_value(base).storage_offset() for base in nodes_keyword(call, "_all_bases")]
+    known = tuple(start for start in starts if isinstance(start, int))
+    return known if len(known) == len(starts) and any(known) else ()
 
 
 def written_where_they_lie(op: torch._ops.OpOverload, *, _starts: tuple[int, ...], **kwargs: Any) -> Any:
