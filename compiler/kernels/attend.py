@@ -20,7 +20,7 @@ from compiler.kernels.flash_attention import DEPTHS, flash_attention
 aten = torch.ops.aten
 _forward = torch._C._VariableFunctions._scaled_dot_product_flash_attention_for_cpu
 _backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-_norm = torch._C._linalg.linalg_vector_norm  # type: ignore[attr-defined]
+_norm = torch.linalg.vector_norm
 _INFINITE = float("inf")
 
 SAFE = 2.0**60
