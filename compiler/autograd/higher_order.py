@@ -48,8 +48,7 @@ def gradients_again(
     Raises: Unsupported where forward kept too little; what eager raises for a formula that has no gradient itself.
     """
     trace = captured.trace
-    roles = [role for role in captured.signature.outputs if role in captured.signature.differentiable]
-    values: list[torch.Tensor | None] = [captured.returned[role] for role in roles]  # type: ignore[misc]
+    values: list[torch.Tensor | None] = list(captured.differentiable_values.values())
     sources: list[torch.Tensor] = list(captured.leaves.values())
     tangents: list[torch.Tensor] = []
     with trace.recording(), autocast_off(), torch.set_grad_enabled(True):
@@ -77,9 +76,9 @@ def gradients_again(
     gradients = tuple(next(numbers) if node is not None else None for node in returned)
     states = [kept[state_name(node)] for node in drawn]
     program = draw_again(_program(module, [*read, *inputs], outputs, whole), states, len(read))
-    differentiable = {gradients[index] for index, needs in enumerate(follows) if needs}
+    differentiable = {of for of, needs in zip(gradients, follows, strict=True) if needs and of is not None}
     names = tuple(node.name for node in (*read, *states))
-    return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))  # type: ignore[arg-type]
+    return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))
 
 
 def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captured) -> dict[str, fx.Node]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler.ir.graph.calls import called
 from compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
@@ -186,10 +187,10 @@ def _define(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> None:
     """Gives a node that also follows from gradients that are given zeros for its undefined operands."""
     for operand in operands:
         value = operand.meta["val"]
-        if isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape):
+        if isinstance(value, FakeTensor) and all(isinstance(size, int) for size in value.shape):
             with graph.inserting_before(node):
                 zeros = graph.call_function(aten.full.default, (list(value.shape), 0), _made_as(value))
-            with value.fake_mode:  # type: ignore[attr-defined]
+            with value.fake_mode:
                 zeros.meta["val"] = torch.full(value.shape, 0, **_made_as(value))
             node.replace_input_with(operand, zeros)
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard, TypeVar
 
 import torch
-from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 from torch.autograd.graph import increment_version
 
 from compiler.ir.graph.number_range import number_inputs, number_limit, zero_inputs
@@ -82,6 +81,7 @@ from compiler.runtime.call import (
 from compiler.runtime.higher_order import Roots, new_anchor
 from compiler.runtime.partial_backward import Part, PartialBackward
 from compiler.torch_compat import BEFORE_2_13
+from compiler.torch_stubs import reinterpret_tensor as reinterpret
 
 aten = torch.ops.aten
 
@@ -235,7 +235,7 @@ def name_of(role: OutputRole) -> str:
         case Size(of) | Saved(of):
             return f"size_{of}" if isinstance(role, Size) else f"saved_{of}"
         case Gradient(of):
-            return f"grad_{of.index}"  # type: ignore[union-attr]
+            return f"grad_{of.index}"
     raise AssertionError(role)
 
 
@@ -291,8 +291,7 @@ def _emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     for index in sorted(_needed(signature)):
         source.line(1, f"keep_{index} = args[{index}]")
     if shared:
-        inputs = [_kept(role) if isinstance(role, Shared) else f"args[{role.index}]" for role in signature.inputs]  # type: ignore[union-attr]
-        source.line(1, f"args = [{', '.join(inputs)}]")
+        source.line(1, f"args = [{', '.join(map(_given, signature.inputs))}]")
     for effect in signature.effects:
         if isinstance(effect, Warned):
             category = source.bind(effect.category.__name__, effect.category)
@@ -368,6 +367,16 @@ def _needed(signature: Signature) -> set[int]:
 def _kept(role: CallInput | Shared) -> str:
     """The variable that holds an input of the call, or the memory that inputs share."""
     return f"shared_{role.index}" if isinstance(role, Shared) else f"keep_{role.index}"
+
+
+def _given(role: InputRole) -> str:
+    """The expression for an input of the graph: memory that inputs share, or an input of the call."""
+    match role:
+        case Shared():
+            return _kept(role)
+        case UserInput(index) | Parameter(index=index) | Buffer(index=index):
+            return f"args[{index}]"
+    raise AssertionError(role)
 
 
 def _shared_text(source: Source, role: Shared) -> str:
@@ -883,16 +892,29 @@ def _emit_backward_half(source: Source, forward: Program, backward: Program, nee
         source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
         source.line(2, "ctx.maybe_clear_saved_tensors()")
     source.line(2, "values = backward_graph(given)")
-    values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
-    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
-    values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[union-attr]
-    returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
+    gradients = _gradients(backward, handed_on)
+    returned = ["None"] * bool(checked) + [gradients.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
+
+
+def _gradients(backward: Program, handed_on: Mapping[torch.fx.Node, str]) -> dict[InputRole, str]:
+    """What holds the gradient of each input: a value of backward, or what it was handed and returns."""
+    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
+    return {
+        role.of: handed_on[node] if isinstance(node, torch.fx.Node) and node in handed_on else f"values[{index}]"
+        for index, (role, node) in enumerate(pairs)
+        if isinstance(role, Gradient)
+    }
 
 
 def _argument_name(role: InputRole) -> str:
     """The variable that holds an input of backward."""
-    return name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
+    match role:
+        case Saved():
+            return name_of(role)
+        case Tangent(of):
+            return f"tangent_{name_of(of)}"
+    raise AssertionError(role)
 
 
 def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked: bool, otherwise: str) -> None:
