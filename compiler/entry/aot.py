@@ -323,7 +323,7 @@ def _leaves(
 ) -> tuple[CallLeaf, ...]:
     pairs = list(zip(roles, values, strict=True))
     if not dynamic:
-        return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
+        return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)
     return tuple(_symbolic_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
 
 

@@ -46,6 +46,7 @@ from compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
+from compiler.ir.tensors.mutating_operators import functional_elem
 from compiler.ir.tensors.overlap import overlaps
 from compiler.ir.typed_nodes import node_argument
 from compiler.torch_compat import Decompositions
@@ -256,7 +257,7 @@ def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> 
 def _fake(role: CallInput, value: object, mode: FakeTensorMode) -> CallLeaf:
     """What is no tensor is an input of the graph that nothing reads: the graph is valid for this value of it."""
     if not isinstance(value, torch.Tensor):
-        return CallLeaf(role, value, False, True)  # type: ignore[arg-type]
+        return fake_leaf(role, value, mode)
     fixed = mode.shape_env is not None and not isinstance(role, UserInput)
     if fixed and type(value) in (torch.Tensor, nn.Parameter):
         return CallLeaf(role, mode.from_tensor(value, static_shapes=True), value.requires_grad, value.is_leaf)
@@ -324,7 +325,7 @@ def _metadata(value: object) -> dict[str, object]:
 
 def _metadata_of(value: torch.Tensor) -> dict[str, object]:
     layout = {"shape": tuple(value.shape), "strides": value.stride(), "offset": value.storage_offset()}
-    replaced = torch._functionalize_was_storage_changed(value.elem)  # type: ignore[attr-defined]
+    replaced = torch._functionalize_was_storage_changed(functional_elem(value))
     storage = (value.untyped_storage()._cdata, replaced)
     return {**layout, "storage": storage, "requires_grad": value.requires_grad}
 
@@ -475,7 +476,9 @@ def _paired(program: Program) -> fx.GraphModule:
     _name_inputs(program, [*(f"primals_{index + 1}" for index, _ in enumerate(primals)), *tangents])
     value = dict(zip(signature.outputs, program.returned, strict=True))
     results = [node for role, node in value.items() if not isinstance(role, Gradient)]
-    found = {role.of: node for role, node in value.items() if isinstance(role, Gradient)}
+    found: dict[InputRole, torch.fx.Node | int | None] = {
+        role.of: node for role, node in value.items() if isinstance(role, Gradient)
+    }
     gradients = [found.get(role) for role in primals]
     set_returned(program.module, [*results, *gradients])
     in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))

@@ -64,6 +64,11 @@ def function_of(node: fx.Node) -> Callable[..., Any]:
     return cast(Callable[..., Any], node.target)
 
 
+def operator_of(node: fx.Node) -> torch._ops.OpOverload:
+    """The operator that a node calls."""
+    return cast(torch._ops.OpOverload, node.target)
+
+
 def schema_of(target: object) -> torch._C.FunctionSchema:
     """The schema of an operator, from a node's `target` or from an argument that is an operator."""
     return cast(torch._ops.OpOverload, target)._schema

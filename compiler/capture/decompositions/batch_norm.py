@@ -126,8 +126,8 @@ def normalized_by_batch(
     running_mean, running_var = statistics
     if not training:
         assert running_mean is not None and running_var is not None
-        y, *used = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
-        return y, *used, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
+        y, mean, rstd = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
+        return y, mean, rstd, running_mean.clone(), running_var.clone()
     count = _count(x)
     var, mean = _moments(x)
     kept = _kept(x, weight, bias, running_mean, running_var)

@@ -32,6 +32,7 @@ from torch.utils import _pytree as pytree
 from compiler.errors import Unsupported
 from compiler.ir.graph.storage_offsets import OffsetsRead
 from compiler.ir.graph.write_checks import Restrided, Watching
+from compiler.ir.tensors.mutating_operators import functional_elem
 from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
 from compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
@@ -245,7 +246,7 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
+        inner = torch._from_functional_tensor(functional_elem(leaf))
         return FunctionalTensor.to_functional(inner)
 
     @staticmethod

@@ -14,7 +14,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -109,8 +109,10 @@ def _margins(x: torch.Tensor, places: torch.Tensor, reduction: int) -> tuple[tor
     return x.new_empty(x.shape[:1] if x.dim() == 2 and reduction == 0 else ()), torch.empty_like(places, dtype=x.dtype)
 
 
-def _elu_backward(gradient: torch.Tensor, *rest: object) -> torch.Tensor:
-    return _iterated(gradient, rest[-1])  # type: ignore[arg-type]
+def _elu_backward(
+    gradient: torch.Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, of: torch.Tensor
+) -> torch.Tensor:
+    return _iterated(gradient, of)
 
 
 def _angle(x: torch.Tensor) -> torch.Tensor:
@@ -134,7 +136,7 @@ def _looked_up(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch
 
 def _is_in_rows(args: Sequence[object]) -> bool:
     """Whether the indices of a lookup are integers in rows, or masks."""
-    indices = [index for index in args[1] if isinstance(index, torch.Tensor)]  # type: ignore[attr-defined]
+    indices = [index for index in cast(Sequence[object], args[1]) if isinstance(index, torch.Tensor)]
     masks = (torch.bool, torch.uint8)
     return all(index.dtype in masks or index.stride() == rows_of(index.shape) for index in indices)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -139,8 +140,13 @@ def _tensors(value: object) -> list[torch.Tensor]:
 def inner_of(value: torch.Tensor) -> torch.Tensor:
     """The recorded value of a tensor, every pending write applied: of a view, a view of the recorded base."""
     torch._sync(value)
-    inner: torch.Tensor = torch._from_functional_tensor(value.elem)  # type: ignore[attr-defined]
+    inner: torch.Tensor = torch._from_functional_tensor(functional_elem(value))
     return inner
+
+
+def functional_elem(value: torch.Tensor) -> torch.Tensor:
+    """The `elem` of a `FunctionalTensor`: what `torch._functionalize_...` asks for."""
+    return cast(FunctionalTensor, value).elem
 
 
 def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
