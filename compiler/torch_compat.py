@@ -57,10 +57,10 @@ def is_flag_guarded(source: Source | None) -> bool:
 def unpacked(saved: Any) -> torch.Tensor:
     """One of the tensors that a node saved, without a look at the others; before 2.13 nor at its version."""
     if hasattr(saved, "unpack"):
-        return saved.unpack()  # type: ignore[no-any-return]
+        return saved.unpack()
     return unchecked(saved)
 
 
 def unchecked(saved: Any) -> torch.Tensor:
     """One of the tensors that a node saved, whatever its version."""
-    return saved.data if saved.unpack_hook is None else saved.unpack_hook(saved.data)  # type: ignore[no-any-return]
+    return saved.data if saved.unpack_hook is None else saved.unpack_hook(saved.data)

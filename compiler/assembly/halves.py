@@ -155,7 +155,7 @@ def higher_order(
 def by_operators(program: Program) -> GraphCall:
     """A functional graph, run operator by operator."""
     module = program.module
-    return lambda args: module(*args)  # type: ignore[no-any-return]
+    return lambda args: module(*args)
 
 
 def lazily(make: Callable[[], Callable[..., Sequence[object]]]) -> Callable[..., Sequence[object]]:

@@ -27,6 +27,7 @@ from compiler.ir.graph.derivative_path import Again, Path
 from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from compiler.ir.graph.trace import is_random, module_of
 from compiler.ir.tensors.strides import SYMBOLIC, number_at
+from compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 
 aten = torch.ops.aten
 
@@ -47,8 +48,7 @@ def gradients_again(
     Raises: Unsupported where forward kept too little; what eager raises for a formula that has no gradient itself.
     """
     trace = captured.trace
-    roles = [role for role in captured.signature.outputs if role in captured.signature.differentiable]
-    values: list[torch.Tensor | None] = [captured.returned[role] for role in roles]  # type: ignore[misc]
+    values: list[torch.Tensor | None] = list(captured.differentiable_values.values())
     sources: list[torch.Tensor] = list(captured.leaves.values())
     tangents: list[torch.Tensor] = []
     with trace.recording(), autocast_off(), torch.set_grad_enabled(True):
@@ -76,9 +76,9 @@ def gradients_again(
     gradients = tuple(next(numbers) if node is not None else None for node in returned)
     states = [kept[state_name(node)] for node in drawn]
     program = draw_again(_program(module, [*read, *inputs], outputs, whole), states, len(read))
-    differentiable = {gradients[index] for index, needs in enumerate(follows) if needs}
+    differentiable = {of for of, needs in zip(gradients, follows, strict=True) if needs and of is not None}
     names = tuple(node.name for node in (*read, *states))
-    return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))  # type: ignore[arg-type]
+    return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))
 
 
 def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captured) -> dict[str, fx.Node]:
@@ -104,7 +104,7 @@ def _tensor_calls(graph: fx.Graph) -> Iterator[fx.Node]:
 def _is_whole_slice(node: fx.Node) -> bool:
     if node.target is not aten.slice.Tensor:
         return False
-    given = node.args[0].meta["val"]  # type: ignore[union-attr]
+    given = fake_value(node_argument(node, 0))
     return list(map(str, node.meta["val"].shape)) == list(map(str, given.shape))
 
 
@@ -201,13 +201,13 @@ def _viewed_whole(kept: Collection[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]
     for view in kept:
         node = view
         while node.target in BACK and (node is view or node not in kept):
-            node = node.args[0]  # type: ignore[assignment]
+            node = node_argument(node, 0)
         if node not in kept:
             yield node, view
 
 
 def _unpermuted(call: fx.Node) -> tuple[object, tuple[object, ...]]:
-    dims: list[int] = call.args[1]  # type: ignore[assignment]
+    dims = ints_argument(call, 1)
     return aten.permute.default, (sorted(range(len(dims)), key=lambda place: dims[place] % len(dims)),)
 
 
@@ -218,7 +218,7 @@ BACK: dict[object, Callable[[fx.Node], tuple[Any, tuple[Any, ...]]]] = {
     aten.transpose.int: lambda call: (aten.transpose.int, call.args[1:]),
     aten.permute.default: _unpermuted,
     aten.unsqueeze.default: lambda call: (aten.squeeze.dim, call.args[1:]),
-    aten.view.default: lambda call: (aten.view.default, (list(call.args[0].meta["val"].shape),)),  # type: ignore[union-attr]
+    aten.view.default: lambda call: (aten.view.default, (list(fake_value(node_argument(call, 0)).shape),)),
 }
 """By view that keeps all elements: the operator that gives what it was called on, and its other arguments."""
 
@@ -246,7 +246,7 @@ def _program(
 def _back(graph: fx.Graph, view: fx.Node, source: fx.Node, value: fx.Node) -> fx.Node:
     """What a chain of views begins with, of the value that it ends with."""
     while view is not source:
-        before: fx.Node = view.args[0]  # type: ignore[assignment]
+        before = node_argument(view, 0)
         target, arguments = BACK[view.target](view)
         value = graph.call_function(target, (value, *arguments))
         value.meta["val"] = before.meta["val"]

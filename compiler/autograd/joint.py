@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import fx
@@ -29,13 +30,13 @@ from compiler.torch_compat import holders_of
 def differentiate(captured: Captured) -> Program:
     """The joint graph: what the call returns, then the gradients of its inputs under given tangents."""
     trace, signature = captured.trace, captured.signature
-    roles = [role for role in signature.outputs if role in signature.differentiable]
+    differentiable = captured.differentiable_values
+    roles, values = list(differentiable), list(differentiable.values())
     forward = {role: as_node(trace, value) for role, value in captured.returned.items()}
     given = [trace.node_of(argument) for argument in captured.arguments]
     with trace.recording(), autocast_off(), fx.traceback.preserve_node_meta():  # of the user's own backwards
-        values = [captured.returned[role] for role in roles]
         tangents = [record_tangent(trace, index, value) for index, value in enumerate(values)]
-        through = _reached(dict(zip(roles, values, strict=True)), captured.leaves)
+        through = _reached(differentiable, captured.leaves)
         frees = _mark_held(trace, values)
         as_given = [trace.node_of(tangent) for tangent in tangents]
         gradients = _gradients(trace, values, captured.leaves, tangents, through)
@@ -72,29 +73,34 @@ def record_tangent(trace: Trace, index: int, value: object, requires_grad: bool 
 
 
 def _reached(
-    values: dict[OutputRole, object], leaves: dict[CallInput | Shared, torch.Tensor]
+    values: dict[OutputRole, torch.Tensor], leaves: dict[CallInput | Shared, torch.Tensor]
 ) -> dict[CallInput | Shared, frozenset[OutputRole]]:
     """For each leaf the outputs from which autograd's graph leads to it.
 
     Cost: one visit a node, each with a set of leaves that is one integer.
     """
     bits = {id(leaf): 1 << position for position, leaf in enumerate(leaves.values())}
-    masks: dict[object, int] = {}
+    masks: dict[Node, int] = {}
     for value in values.values():
-        _mark(value.grad_fn, bits, masks)  # type: ignore[attr-defined]
-    outputs = {role: masks[value.grad_fn] for role, value in values.items()}  # type: ignore[attr-defined]
+        _mark(_history_of(value), bits, masks)
+    outputs = {role: masks[_history_of(value)] for role, value in values.items()}
     return {
         role: frozenset(output for output, mask in outputs.items() if mask & bits[id(leaf)])
         for role, leaf in leaves.items()
     }
 
 
-def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None:
+def _history_of(value: torch.Tensor) -> Node:
+    """The node of autograd that made a value which is no leaf."""
+    return cast(Node, value.grad_fn)
+
+
+def _mark(start: Node, bits: dict[int, int], masks: dict[Node, int]) -> None:
     """Notes for each node behind `start` which leaves it leads to; parents before children, without recursion."""
     pending = [(start, False)]
     while pending:
         node, is_left = pending.pop()
-        parents = [parent for parent, _ in node.next_functions if parent is not None]  # type: ignore[attr-defined]
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
         if is_left:
             own = bits.get(id(getattr(node, "variable", None)), 0)
             for parent in parents:
@@ -106,7 +112,7 @@ def _mark(start: object, bits: dict[int, int], masks: dict[object, int]) -> None
             pending.extend((parent, False) for parent in parents if parent not in masks)
 
 
-def _mark_held(trace: Trace, values: Sequence[object]) -> tuple[Freed, ...]:
+def _mark_held(trace: Trace, values: Sequence[torch.Tensor]) -> tuple[Freed, ...]:
     """Marks the inputs, and their views, that eager's autograd saves: gradients of gradients may read them, and to
     write them before backward is an error, whatever our own backward reads. Whether anything is saved is an effect; so
     is a write through a view, of which a backward frees the function."""
@@ -120,10 +126,10 @@ def _mark_held(trace: Trace, values: Sequence[object]) -> tuple[Freed, ...]:
     return (Freed(),) if frees else ()
 
 
-def _nodes_behind(values: Sequence[object]) -> Iterator[Node]:
+def _nodes_behind(values: Sequence[torch.Tensor]) -> Iterator[Node]:
     """Autograd's nodes that backward goes through, each once."""
     seen: set[object] = set()
-    pending = [value.grad_fn for value in values]  # type: ignore[attr-defined]
+    pending = [value.grad_fn for value in values]
     while pending:
         node = pending.pop()
         if node is None or node in seen:
@@ -150,7 +156,7 @@ def _saving_attributes(kind: type) -> tuple[str, ...]:
 
 def _gradients(
     trace: Trace,
-    values: Sequence[object],
+    values: Sequence[torch.Tensor],
     leaves: dict[CallInput | Shared, torch.Tensor],
     tangents: list[torch.Tensor],
     through: dict[CallInput | Shared, frozenset[OutputRole]],
@@ -159,7 +165,7 @@ def _gradients(
         raise Unsupported("the program makes a result that requires a gradient of nothing that it is given")
     try:
         with by_itself(), _copied_where_others_receive(leaves.values()):
-            grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)  # type: ignore[arg-type]
+            grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
     except (DataDependentOutputException, DynamicOutputShapeException) as error:

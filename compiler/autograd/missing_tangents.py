@@ -15,12 +15,14 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler.ir.graph.calls import called
 from compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
 from compiler.ir.graph.roles import Program, Tangent
 from compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
 from compiler.ir.tensors.strides import SYMBOLIC
+from compiler.ir.typed_nodes import nodes_argument
 
 aten = torch.ops.aten
 
@@ -148,7 +150,7 @@ def _is_undefined(node: fx.Node, undefined: set[fx.Node]) -> bool:
 def _summed(node: fx.Node) -> Iterable[object]:
     """The operands of a sum, conditions and indices apart."""
     if _name(node) in ("cat", "stack"):
-        return node.args[0]  # type: ignore[return-value]
+        return nodes_argument(node, 0)
     if _name(node) == "where":
         return node.args[1:]
     values = [arg for arg in node.args if isinstance(arg, fx.Node) and _is_real(arg)]
@@ -185,10 +187,10 @@ def _define(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> None:
     """Gives a node that also follows from gradients that are given zeros for its undefined operands."""
     for operand in operands:
         value = operand.meta["val"]
-        if isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape):
+        if isinstance(value, FakeTensor) and all(isinstance(size, int) for size in value.shape):
             with graph.inserting_before(node):
                 zeros = graph.call_function(aten.full.default, (list(value.shape), 0), _made_as(value))
-            with value.fake_mode:  # type: ignore[attr-defined]
+            with value.fake_mode:
                 zeros.meta["val"] = torch.full(value.shape, 0, **_made_as(value))
             node.replace_input_with(operand, zeros)
 

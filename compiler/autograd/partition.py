@@ -19,7 +19,7 @@ from compiler.autograd.recompute_cost import bytes_of, is_measurable
 from compiler.errors import VerifyError
 from compiler.ir.graph.decisions import Decision, Reason, Why
 from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Gradient, Mutation, OutputRole, Program, Saved, Signature, Tangent
+from compiler.ir.graph.roles import Gradient, InputRole, Mutation, OutputRole, Program, Saved, Signature, Tangent
 from compiler.ir.graph.trace import (
     HELD,
     READS_STASHED,
@@ -79,7 +79,7 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
     order |= {size: order[of] for size, of in layouts.items()}
     before |= layouts.keys()
     saved |= layouts.keys()
-    saved_roles: dict[OutputRole, fx.Node] = {Saved(n.name): n for n in sorted(saved, key=order.__getitem__)}
+    saved_roles = [(Saved(n.name), n) for n in sorted(saved, key=order.__getitem__)]
     tangents = [r for r in signature.inputs if isinstance(r, Tangent)]
     drawn = [node for node in joint.module.graph.nodes if node in after and node in before and is_random(node)]
     if not all(map(is_replayable, drawn)):
@@ -88,9 +88,9 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
         readers = [user.meta.get("custom", ()) for user in node.users if user in after]
         if STASHED in node.meta and all(READS_STASHED in custom for custom in readers):
             node.meta[UNCHECKED] = True
-    forward = _extract(joint, before, {**kept, **saved_roles}, _inputs(signature, tangents=False), {}, signature)
-    taken: dict[object, fx.Node] = {**dict(saved_roles.items()), **_placeholders(joint, tangents)}
-    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)  # type: ignore[arg-type]
+    forward = _extract(joint, before, {**kept, **dict(saved_roles)}, _inputs(signature, tangents=False), {}, signature)
+    taken: dict[InputRole, fx.Node] = {**dict(saved_roles), **_placeholders(joint, tangents)}
+    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)
     forward, states = keep_states(forward, [node.name for node in drawn])
     backward = draw_again(backward, states, len(saved_roles))
     return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
@@ -108,7 +108,7 @@ def _remove_copies(joint: Program, saved: set[fx.Node]) -> None:
     """Takes out the copies for backward that it is not given."""
     for node in joint.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         if COPY in node.meta and node not in saved:
-            exchange_names(node, node.args[0])  # type: ignore[arg-type]
+            exchange_names(node, node.args[0])
             replace_node(node, node.args[0])
             joint.module.graph.erase_node(node)
 
@@ -313,11 +313,11 @@ def _is_several(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (tuple, list))
 
 
-def _inputs(signature: Signature, *, tangents: bool) -> tuple[object, ...]:
+def _inputs(signature: Signature, *, tangents: bool) -> tuple[InputRole, ...]:
     return tuple(role for role in signature.inputs if isinstance(role, Tangent) == tangents)
 
 
-def _placeholders(joint: Program, roles: Iterable[object]) -> dict[object, fx.Node]:
+def _placeholders(joint: Program, roles: Iterable[InputRole]) -> dict[InputRole, fx.Node]:
     wanted = set(roles)
     pairs = zip(joint.signature.inputs, joint.placeholders, strict=True)
     return {role: node for role, node in pairs if role in wanted}
@@ -327,8 +327,8 @@ def _extract(
     joint: Program,
     nodes: set[fx.Node],
     outputs: dict[OutputRole, fx.Node | int | None],
-    inputs: tuple[object, ...],
-    renamed: dict[fx.Node, object],
+    inputs: tuple[InputRole, ...],
+    renamed: dict[fx.Node, InputRole],
     call: Signature | None,
     before: set[fx.Node] | None = None,
 ) -> Program:
@@ -347,7 +347,7 @@ def _extract(
             if before is not None and node in before:
                 copies[node].meta[RECOMPUTED] = True
     graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
-    signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))  # type: ignore[arg-type]
+    signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))
     return Program(module_of(joint.module, graph), signature)
 
 

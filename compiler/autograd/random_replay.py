@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from compiler.autograd.recompute_cost import bytes_of, is_measurable
@@ -94,12 +95,12 @@ def _device(call: fx.Node) -> torch.device:
     return _drawn(call).device
 
 
-def _drawn(call: fx.Node) -> torch.Tensor:
-    return next(value for value in pytree.tree_leaves(call.meta["val"]) if isinstance(value, torch.Tensor))
+def _drawn(call: fx.Node) -> FakeTensor:
+    return next(value for value in pytree.tree_leaves(call.meta["val"]) if isinstance(value, FakeTensor))
 
 
 def _fake_state(call: fx.Node) -> torch.Tensor:
     value = _drawn(call)
     count = generator_state(value.device).numel()
-    with value.fake_mode:  # type: ignore[attr-defined]
+    with value.fake_mode:
         return torch.empty(count, dtype=torch.uint8)

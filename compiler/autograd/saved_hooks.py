@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from compiler.autograd.partition import Split, viewed
@@ -29,6 +30,7 @@ from compiler.ir.graph.replacement import replace_node
 from compiler.ir.graph.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
 from compiler.ir.graph.trace import Trace, module_of
 from compiler.ir.tensors.strides import SYMBOLIC, hint
+from compiler.ir.typed_nodes import fake_value
 from compiler.torch_compat import Decompositions
 
 
@@ -81,8 +83,8 @@ def _chosen(forward: Program, which: str) -> dict[str, fx.Node]:
 
 def _pack(name: str, node: fx.Node, hook: Callable[[Tensor], Any], decompositions: Decompositions) -> Packed:
     """The calls of the hook on a value of forward, at the end of its graph."""
-    value: Tensor = node.meta["val"]
-    trace = Trace(value.fake_mode, decompositions)  # type: ignore[attr-defined]
+    value = fake_value(node)
+    trace = Trace(value.fake_mode, decompositions)
     given = trace.add_input("saved", value)
     with trace.recording():
         wrapped = trace.wrap(given, False)
@@ -103,13 +105,13 @@ def _copied(made: fx.GraphModule, given: Sequence[fx.Node], graph: fx.Graph, bef
     placeholders = [node for node in made.graph.nodes if node.op == "placeholder"]
     copies = dict(zip(placeholders, given, strict=True))
     with graph.inserting_before(before):
-        returned = graph.graph_copy(made.graph, copies)
+        returned: Any = graph.graph_copy(made.graph, copies)
     for node, copy in copies.items():
         if node.op == "get_attr":
             raise HookError(f"a hook on saved tensors that holds a tensor of its own ({node.target})")
         if node not in placeholders:
             copy.meta = dict(node.meta)
-    return tuple(returned)  # type: ignore[arg-type]
+    return tuple(returned)
 
 
 def _with_roles(forward: Program, made: dict[str, Packed]) -> Program:
@@ -156,7 +158,7 @@ def _unpacking(
 
 
 def _unpack(
-    expected: Tensor,
+    expected: FakeTensor,
     instead: Packed,
     given: Sequence[fx.Node],
     hook: Callable[[Any], Tensor],
@@ -164,7 +166,7 @@ def _unpack(
     decompositions: Decompositions,
 ) -> fx.Node:
     """The calls of the hook before a reader. The result has the strides that backward was recorded with."""
-    trace = Trace(expected.fake_mode, decompositions)  # type: ignore[attr-defined]
+    trace = Trace(expected.fake_mode, decompositions)
     numbered = iter(range(len(given)))
     leaves = [
         trace.add_input(f"packed_{next(numbered)}", leaf)  # type: ignore[type-var]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeGuard
+from typing import Literal, TypeGuard, cast
 
 import torch
 from torch import fx
@@ -36,7 +36,9 @@ from compiler.ir.graph.roles import (
 )
 from compiler.ir.graph.trace import Trace, is_view, producer
 from compiler.ir.tensors.in_place import shares_version
+from compiler.ir.tensors.mutating_operators import functional_elem
 from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
+from compiler.ir.typed_nodes import node_argument, operator_of
 
 Returned = torch.Tensor | Symbolic | fx.Node
 
@@ -57,7 +59,7 @@ class Aliases:
     arguments: Mapping[object, torch.Tensor]
     returned: dict[OutputRole, Returned] = field(default_factory=dict)
     differentiable: set[OutputRole] = field(default_factory=set)
-    _homes: dict[fx.Node, OutputRole] = field(default_factory=dict)
+    _homes: dict[fx.Node, UserOutput | Base] = field(default_factory=dict)
     _first: dict[fx.Node, int] = field(default_factory=dict)
 
     def results(self, values: list[object]) -> tuple[Result, ...]:
@@ -119,7 +121,7 @@ class Aliases:
                     nearest[storage] = (len(how), index, value)
         return ((index, value) for _, index, value in nearest.values())
 
-    def _add(self, role: OutputRole, node: fx.Node, value: Returned) -> None:
+    def _add(self, role: UserOutput | Base, node: fx.Node, value: Returned) -> None:
         self._homes[node] = role
         self.returned[role] = value
         if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -180,12 +182,12 @@ class Aliases:
             raise Unsupported(f"the program returns a view that requires grad of {root.name}, which does not")
         if root not in self._homes:
             is_base = base is not None and root is self.trace.node_of(base)
-            self._add(Base(len(self._homes)), root, base if is_base else root)  # type: ignore[arg-type]
+            self._add(Base(len(self._homes)), root, base if base is not None and is_base else root)
         of = self._homes[root]
-        if flows and of not in self.differentiable:
-            self.returned[of] = base  # type: ignore[assignment]
+        if flows and base is not None and of not in self.differentiable:
+            self.returned[of] = base
             self.differentiable.add(of)
-        return View(of, how, _is_in_grad_mode(value))  # type: ignore[arg-type]
+        return View(of, how, _is_in_grad_mode(value))
 
     def _is_of_input(self, base: torch.Tensor | None) -> bool:
         """Whether autograd knows a view's base as an input, or as what an input is a view of."""
@@ -254,7 +256,7 @@ class Aliases:
         if not lying:
             return view
         owner = self.trace.owner_of(value)
-        return replace(view, of=owner if owner in lying else lying[0], how=view.how[1:])  # type: ignore[arg-type]
+        return replace(view, of=owner if owner in lying else lying[0], how=view.how[1:])
 
     def _chain(self, node: fx.Node, stop: fx.Node | None) -> tuple[fx.Node, tuple[ViewStep, ...]]:
         """The first call behind `node` that is no view, and the steps from it."""
@@ -270,18 +272,18 @@ class Aliases:
             is_again = call.target in ALIASES and bool(steps) and steps[-1].target is call.target
             if not is_again:
                 steps.append(self._step(call, items[0] if items else None))
-            node = call.args[0]  # type: ignore[assignment]
+            node = node_argument(call, 0)
         return node, tuple(reversed(steps))
 
     def _step(self, call: fx.Node, item: int | None) -> ViewStep:
         if call.kwargs:
             raise Unsupported(f"the program returns a view made by {call.target} with keyword arguments")
-        arguments: object = fx.map_arg(call.args[1:], lambda node: self._size(node, node))  # type: ignore[arg-type, return-value]
-        return ViewStep(call.target, tuple(arguments), item)  # type: ignore[arg-type]
+        arguments = fx.map_arg(call.args[1:], lambda node: self._size(node, node))  # type: ignore[arg-type, return-value]
+        return ViewStep(operator_of(call), cast(tuple[object, ...], arguments), item)
 
     def _arguments(self, arguments: tuple[object, ...]) -> tuple[object, ...]:
         """Arguments of a call that was not recorded; sizes that are symbols become outputs of the graph."""
-        return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)  # type: ignore[no-any-return]
+        return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)
 
 
 ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
@@ -350,7 +352,7 @@ def is_refused(value: torch.Tensor) -> bool:
 
 def kind_of_write(argument: torch.Tensor) -> WriteKind:
     """Whether autograd saw the writes of an input."""
-    elem = argument.elem  # type: ignore[attr-defined]
+    elem = functional_elem(argument)
     if torch._functionalize_are_all_mutations_hidden_from_autograd(elem):
         return "hidden"
     under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem)

@@ -54,7 +54,7 @@ def _fill(program: Program, examples: Sequence[object]) -> None:
         if "val" not in node.meta:
             node.meta["val"] = _fake(example, mode)
             if not isinstance(node.meta["val"], (torch.Tensor, *SYMBOLIC)):
-                node.replace_all_uses_with(node.meta["val"])  # type: ignore[arg-type]
+                node.replace_all_uses_with(node.meta["val"])
     if any("val" not in node.meta for node in nodes if node.op == "call_function"):
         _Filling(program.module, mode).run(*(node.meta["val"] for node in program.placeholders))
 
@@ -111,7 +111,7 @@ def _viewed(node: Any) -> fx.Node:
     """What a chain of views begins with."""
     while isinstance(node.args[0] if node.args else None, fx.Node) and (node.target is getitem or is_view(node)):
         node = node.args[0]
-    return node  # type: ignore[no-any-return]
+    return node
 
 
 def why_not_same(

@@ -48,7 +48,9 @@ from compiler.ir.graph.roles import (
 from compiler.ir.graph.storage_offsets import begins
 from compiler.ir.graph.trace import Trace
 from compiler.ir.tensors.in_place import version
+from compiler.ir.tensors.mutating_operators import functional_elem
 from compiler.ir.tensors.strides import extent, overlaps_itself
+from compiler.ir.typed_nodes import node_argument
 from compiler.torch_compat import Decompositions
 
 ONLY_DATA_TELLS = (
@@ -316,7 +318,7 @@ def _check_kept(trace: Trace, one: Bound) -> None:
     Cost: of every input, a few flags.
     """
     torch._sync(one.argument)
-    elem = one.argument.elem  # type: ignore[attr-defined]
+    elem = functional_elem(one.argument)
     if torch._functionalize_was_storage_changed(elem) or _storage(one.argument) != one.storage:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
     if _is_written(trace, one) and overlaps_itself(one.argument):
@@ -326,7 +328,7 @@ def _check_kept(trace: Trace, one: Bound) -> None:
 
 
 def _is_written(trace: Trace, one: Bound) -> bool:
-    written = bool(torch._functionalize_has_data_mutation(one.argument.elem))  # type: ignore[attr-defined]
+    written = bool(torch._functionalize_has_data_mutation(functional_elem(one.argument)))  # type: ignore[attr-defined]
     return written and (not one.is_shared or trace.writes_by(one.role) > 0)
 
 
@@ -369,8 +371,8 @@ def _owners(
             raise Unsupported("the program writes the very value of an input to another")
         if one.is_shared:
             base = next(base for base in bases if one.role in base.of)
-            root = node.args[0] if node.target is torch.ops.aten.as_strided.default else node
-            owners.setdefault(root, base)  # type: ignore[arg-type]
+            root = node_argument(node, 0) if node.target is torch.ops.aten.as_strided.default else node
+            owners.setdefault(root, base)
     return owners
 
 

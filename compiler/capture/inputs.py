@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import sympy
 import torch
@@ -85,18 +86,18 @@ class Call:
         """The same call for leaves whose sizes are these numbers and whose overlaps are these (`versions` as there)."""
         fake_mode = FakeTensorMode()
         pairs = zip(self.leaves, values, strict=True)
-        leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)  # type: ignore[arg-type]
+        leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)
         groups = overlaps(values, versions)
         return Call(self.function, leaves, fake_mode, groups, True, self.constants, current=self.current)
 
 
-def fake_leaf(role: CallInput, value: Leaf, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:
+def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:
     """What the recording sees of one input. With Dynamo's `source` its symbolic sizes are Dynamo's own.
 
     Raises: Unsupported for layouts and subclasses that the compiler does not take apart yet.
     """
     if not isinstance(value, torch.Tensor):
-        return CallLeaf(role, value, False, True)
+        return CallLeaf(role, cast(Leaf, value), False, True)
     if isinstance(value, FakeTensor):
         fake = value if value.fake_mode is fake_mode else fake_mode.from_tensor(value, source=source)
         return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())

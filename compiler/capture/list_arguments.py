@@ -43,7 +43,7 @@ def without_lists(gm: fx.GraphModule, example_inputs: Sequence[object]) -> tuple
     for node in gm.graph.nodes:
         if node in copies:
             continue
-        listed = copies.get(node.args[0]) if node.target is operator.getitem else None  # type: ignore[arg-type]
+        listed = copies.get(node.args[0]) if node.target is operator.getitem else None
         if isinstance(listed, list):
             copies[node] = listed[node.args[1]]
             continue

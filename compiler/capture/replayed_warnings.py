@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -69,9 +70,9 @@ def _place(filename: str, lineno: int) -> tuple[str, int]:
     """The line of the user's that the node being recorded came from; where none is known, the last one being run."""
     if lines := LINE.findall(traceback.get_current_meta().get("stack_trace") or ""):
         return lines[-1][0], int(lines[-1][1])
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and _is_between(frame.f_code.co_filename):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (filename, lineno)
 
 

@@ -63,7 +63,7 @@ def make_boxed_func(f: Callable[..., Any]) -> GraphCall:
     def boxed(args: list[object]) -> Sequence[object]:
         taken = list(args)
         args.clear()
-        return f(*taken)  # type: ignore[no-any-return]
+        return f(*taken)
 
     boxed._boxed_call = True  # type: ignore[attr-defined]
     return boxed
@@ -323,7 +323,7 @@ def _leaves(
 ) -> tuple[CallLeaf, ...]:
     pairs = list(zip(roles, values, strict=True))
     if not dynamic:
-        return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
+        return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)
     return tuple(_symbolic_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
 
 

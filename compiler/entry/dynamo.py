@@ -242,7 +242,7 @@ def _call(
     own = _held_tensors(gm)
     fake_mode = _fake_mode(example_inputs)
     leaves = tuple(
-        fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None))  # type: ignore[arg-type]
+        fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None))
         for index, (node, value) in enumerate(zip([*placeholders, *own], [*example_inputs, *own.values()], strict=True))
     )
     for node, leaf in zip(placeholders, leaves, strict=False):
@@ -364,7 +364,8 @@ def _held_tensors(gm: fx.GraphModule) -> dict[fx.Node, torch.Tensor]:
     for node in gm.graph.find_nodes(op="get_attr"):
         if isinstance(held(gm, node), torch.Tensor):
             found.setdefault(str(node.target), node)
-    return {node: held(gm, node) for node in found.values()}  # type: ignore[misc]
+    values = ((node, held(gm, node)) for node in found.values())
+    return {node: value for node, value in values if isinstance(value, torch.Tensor)}
 
 
 def _with_held(gm: fx.GraphModule, run: Compiled) -> Compiled:

@@ -46,7 +46,9 @@ from compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
+from compiler.ir.tensors.mutating_operators import functional_elem
 from compiler.ir.tensors.overlap import overlaps
+from compiler.ir.typed_nodes import node_argument
 from compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
@@ -255,7 +257,7 @@ def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> 
 def _fake(role: CallInput, value: object, mode: FakeTensorMode) -> CallLeaf:
     """What is no tensor is an input of the graph that nothing reads: the graph is valid for this value of it."""
     if not isinstance(value, torch.Tensor):
-        return CallLeaf(role, value, False, True)  # type: ignore[arg-type]
+        return fake_leaf(role, value, mode)
     fixed = mode.shape_env is not None and not isinstance(role, UserInput)
     if fixed and type(value) in (torch.Tensor, nn.Parameter):
         return CallLeaf(role, mode.from_tensor(value, static_shapes=True), value.requires_grad, value.is_leaf)
@@ -323,7 +325,7 @@ def _metadata(value: object) -> dict[str, object]:
 
 def _metadata_of(value: torch.Tensor) -> dict[str, object]:
     layout = {"shape": tuple(value.shape), "strides": value.stride(), "offset": value.storage_offset()}
-    replaced = torch._functionalize_was_storage_changed(value.elem)  # type: ignore[attr-defined]
+    replaced = torch._functionalize_was_storage_changed(functional_elem(value))
     storage = (value.untyped_storage()._cdata, replaced)
     return {**layout, "storage": storage, "requires_grad": value.requires_grad}
 
@@ -424,9 +426,11 @@ def _self_contained(captured: Captured, with_gradients: bool) -> Program:
     program = materialize(differentiate(captured) if with_gradients else captured.finish())
     if with_gradients:
         for role, node in zip(program.signature.outputs, program.returned, strict=True):
-            if role in program.signature.differentiable and node.target is aten.clone.default:  # type: ignore[union-attr]
-                node.replace_all_uses_with(node.args[0])  # type: ignore[union-attr, arg-type]
-                program.module.graph.erase_node(node)  # type: ignore[arg-type]
+            if role not in program.signature.differentiable or not isinstance(node, torch.fx.Node):
+                continue
+            if node.target is aten.clone.default:
+                node.replace_all_uses_with(node_argument(node, 0))
+                program.module.graph.erase_node(node)
     program.module.recompile()
     return program
 
@@ -446,7 +450,7 @@ def _seeded(program: Program, loss: UserOutput) -> Program:
     value = dict(zip(program.signature.outputs, program.returned, strict=True))[loss]
     reader = next(node for node in graph.nodes if tangent in node.all_input_nodes)
     with graph.inserting_before(reader):
-        seed = graph.create_node("call_function", aten.ones_like.default, (value,), {}, "ones_like")  # type: ignore[arg-type]
+        seed = graph.create_node("call_function", aten.ones_like.default, (value,), {}, "ones_like")
     seed.meta["val"] = tangent.meta["val"]
     tangent.replace_all_uses_with(seed)
     graph.erase_node(tangent)
@@ -472,7 +476,9 @@ def _paired(program: Program) -> fx.GraphModule:
     _name_inputs(program, [*(f"primals_{index + 1}" for index, _ in enumerate(primals)), *tangents])
     value = dict(zip(signature.outputs, program.returned, strict=True))
     results = [node for role, node in value.items() if not isinstance(role, Gradient)]
-    found = {role.of: node for role, node in value.items() if isinstance(role, Gradient)}
+    found: dict[InputRole, torch.fx.Node | int | None] = {
+        role.of: node for role, node in value.items() if isinstance(role, Gradient)
+    }
     gradients = [found.get(role) for role in primals]
     set_returned(program.module, [*results, *gradients])
     in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))

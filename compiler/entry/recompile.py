@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch._C._dynamo.guards import GlobalStateGuard  # type: ignore[attr-defined]
+from torch._C._dynamo.guards import GlobalStateGuard
 
 from compiler.capture.ambient import Ambient
 from compiler.capture.inputs import CallLeaf, check_inputs, has_same_bits, has_same_history, why_not_read

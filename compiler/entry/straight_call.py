@@ -23,8 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards  # type: ignore[attr-defined]
+from torch._C._dynamo.guards import GlobalStateGuard
 from torch.utils import _pytree as pytree
+
+from compiler.torch_stubs import tensor_guards
 
 MISS = object()
 """What a straight call returns for arguments that are not its own."""
@@ -49,9 +51,14 @@ def straight_call(
     writer.lines.append(f"results = compiled([{', '.join(writer.distinct.values())}])")
     writer.lines.append(f"return {_rebuilt(results, iter(range(results.num_leaves)))}")
     text = "def call(args, kwargs):\n" + "".join(f"    {line}\n" for line in writer.lines)
-    namespace = {**writer.namespace, "compiled": compiled, "spec": results, "unflatten": pytree.tree_unflatten}
+    namespace: dict[str, Any] = {
+        **writer.namespace,
+        "compiled": compiled,
+        "spec": results,
+        "unflatten": pytree.tree_unflatten,
+    }
     exec(compile(text, "<assay straight call>", "exec"), namespace)
-    made: StraightCall = namespace["call"]  # type: ignore[assignment]
+    made: StraightCall = namespace["call"]
     return made
 
 
@@ -86,7 +93,7 @@ class _Writer:
     def tensors(self) -> None:
         """The line that holds the distinct tensors to their metadata, and the ambient modes to what they are now."""
         sizes, strides = [list(v.shape) for v in self._values], [list(v.stride()) for v in self._values]
-        guards = TensorGuards(*self._values, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]
+        guards = tensor_guards(self._values, sizes, strides)
         tests = ["has_same_modes()"]
         if self._values:  # which tell inference mode by the dispatch keys that it takes away
             tests.insert(0, f"has_same_tensors({', '.join(self.distinct.values())})")

@@ -20,7 +20,7 @@ from compiler.kernels.flash_attention import DEPTHS, flash_attention
 aten = torch.ops.aten
 _forward = torch._C._VariableFunctions._scaled_dot_product_flash_attention_for_cpu
 _backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-_norm = torch._C._linalg.linalg_vector_norm  # type: ignore[attr-defined]
+_norm = torch.linalg.vector_norm
 _INFINITE = float("inf")
 
 SAFE = 2.0**60
@@ -60,7 +60,7 @@ def attend_backward(
     """The gradients of `q`, `k` and `v`, from what `attend` was given and has returned."""
     first = logs[0, 0, 0].item()
     if first == first and _norm(gradient).item() * _norm(v).item() < SAFE:
-        return _backward(gradient, q, k, v, out, logs, 0.0, False, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
+        return _backward(gradient, q, k, v, out, logs, 0.0, False, attn_mask=mask, scale=scale)
     weights = _probabilities(q, k, terms, fills, scale)
     of_weights = torch.matmul(gradient, v.transpose(2, 3))
     of_scores = aten._softmax_backward_data.default(of_weights, weights, -1, weights.dtype)

@@ -32,7 +32,7 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
     """`aten.native_dropout`: x times 0 or 1 / (1 - p), and the mask of what was kept."""
     dropout = _dropout() if train is not False and 0 <= p <= 1 and is_ours(x) else None
     if dropout is None:
-        return torch.ops.aten.native_dropout.default(x, p, train)  # type: ignore[no-any-return]
+        return torch.ops.aten.native_dropout.default(x, p, train)
     out, mask = torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
     keep = 1.0 - p
     scale = 0.0 if keep == 0 else 1.0 / keep
@@ -46,7 +46,7 @@ def bernoulli(x: Tensor, p: float, *, generator: torch.Generator | None = None) 
         mask = torch.empty_like(x)
         _draw(draw, torch.default_generator, p, 1.0, mask, None, None)
         return mask
-    return torch.ops.aten.bernoulli.p(x, p, generator=generator)  # type: ignore[no-any-return]
+    return torch.ops.aten.bernoulli.p(x, p, generator=generator)
 
 
 def is_ours(x: Tensor) -> bool:

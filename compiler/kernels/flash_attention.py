@@ -17,10 +17,10 @@ import struct
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import _empty_strided_cpu as _empty  # type: ignore[attr-defined]
 
 from compiler.kernels.tiles import PANEL, ROWS, Tiled, has_wide_vectors
 from compiler.toolchain.launch import Function
+from compiler.torch_stubs import empty_strided_cpu as _empty
 
 DEPTHS = frozenset(range(16, 129, 16)) if has_wide_vectors() else frozenset[int]()
 """Elements of a head: whole vectors, and few enough that a block of queries stays in the first cache."""
@@ -55,24 +55,25 @@ def flash_attention(
     if not b * h * s * t:
         return torch.zeros_like(q), _empty((b, h, s), (s * h, 1, h), _float32).zero_()
     if t > MOST_KEYS:
-        return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
+        return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
     of_q, of_k, of_v = q.stride(), k.stride(), v.stride()
     out = _empty_like(q)
     of_out = out.stride()
     logs = _empty((b, h, s), (s * h, 1, h), _float32)
     threads = max(1, min(torch.get_num_threads(), b * h * s * t * d * 4 // FLOPS_PER_THREAD))
     scratch = _empty((threads * (d + ROWS) * (t + PANEL),), (1,), _float32)
+    of_mask: tuple[int, ...]
     if mask is None:
         place, of_mask = 0, (0, 0, 0, 0)
     else:
-        place, of_mask = mask.data_ptr(), mask.expand(b, h, s, t).stride()  # type: ignore[assignment]
+        place, of_mask = mask.data_ptr(), mask.expand(b, h, s, t).stride()
     is_right = of_out[3] == 1 and _kernel(d).load()[0](
         q.data_ptr(), k.data_ptr(), v.data_ptr(), place, out.data_ptr(), logs.data_ptr(), scratch.data_ptr(), threads,
         b, h, s, t, is_causal, _bits(scale), *of_q[:3], *of_k[:3], *of_v[:3], *of_out[:3], *of_mask,
     )  # fmt: skip
     if is_right:
         return out, logs
-    return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
+    return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
 
 
 def prepare(depth: int) -> None:

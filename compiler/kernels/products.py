@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import _empty_strided_cpu as _empty  # type: ignore[attr-defined]
 
 from compiler.kernels.tiles import PANEL, SUMMED, Tiled
 from compiler.toolchain.launch import Function
+from compiler.torch_stubs import empty_strided_cpu as _empty
 
 DEEP, TURNED = 3 * SUMMED, 240
 """How much of the depth a packed panel has at most, and how many rows of a transposed operand are turned together."""
@@ -87,4 +87,4 @@ def multiply_batch(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _scratch(threads: int, is_turned: bool) -> Tensor:
-    return _empty((threads * DEEP * (PANEL + TURNED if is_turned else PANEL),), (1,), _float32)  # type: ignore[no-any-return]
+    return _empty((threads * DEEP * (PANEL + TURNED if is_turned else PANEL),), (1,), _float32)

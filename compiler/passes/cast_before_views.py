@@ -14,6 +14,7 @@ from torch import fx
 from compiler.ir.graph.calls import call_for, put_in_place
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import rows_of
+from compiler.ir.typed_nodes import function_of
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default)
@@ -36,7 +37,7 @@ def _moved(cast: fx.Node) -> bool:
     with cast.graph.inserting_before(cast):
         made = call_for(cast, aten._to_copy.default, value, dtype=cast.meta["val"].dtype)
         for view in reversed(views):
-            made = call_for(view, view.target, made, view.args[1])  # type: ignore[arg-type]
+            made = call_for(view, function_of(view), made, view.args[1])
     put_in_place(made, cast)
     for view in views:
         view.graph.erase_node(view)

@@ -74,4 +74,4 @@ def _freeze(value: object) -> Hashable:
         return ("float", value.hex())
     if isinstance(value, (bool, int)):
         return (type(value).__name__, value)
-    return value  # type: ignore[return-value]
+    return value

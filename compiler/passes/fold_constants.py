@@ -27,6 +27,7 @@ from compiler.ir.graph.roles import Program
 from compiler.ir.graph.trace import eliminate_dead_nodes, has_effect, is_view, producer
 from compiler.ir.loops.rewrite import TRANSCENDENTAL
 from compiler.ir.tensors.in_place import IS_FOLDED
+from compiler.ir.typed_nodes import function_of, node_argument
 from compiler.ops.lower import record_of
 from compiler.ops.registry import Kind
 from compiler.passes.readers import is_dense, may_share
@@ -100,7 +101,7 @@ def _wanted(program: Program, found: set[fx.Node]) -> Iterator[fx.Node]:
 def _memory_of(node: fx.Node) -> fx.Node:
     """The call that made the memory of a value."""
     while _is_part(node):
-        node = node.args[0]  # type: ignore[assignment]
+        node = node_argument(node, 0)
     return node
 
 
@@ -169,7 +170,7 @@ def _run(program: Program, node: fx.Node, done: dict[fx.Node, Any]) -> Any:
             done[each] = operator.attrgetter(str(each.target))(program.module)
         else:
             args, kwargs = fx.map_arg((each.args, each.kwargs), done.__getitem__)
-            done[each] = each.target(*args, **kwargs)  # type: ignore[operator]
+            done[each] = function_of(each)(*args, **kwargs)
     return done[node]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from compiler.ir.tensors.in_place import after, part, private, window
+from compiler.ir.typed_nodes import function_of
 from compiler.ops.registry import OPERATORS, Kind
 
 FRESH = (Kind.pointwise, Kind.reduction, Kind.scan, Kind.indexing, Kind.contraction, Kind.creation)
@@ -159,7 +160,7 @@ def _replayed(node: fx.Node, place: torch.Tensor) -> torch.Tensor | None:
     mode = getattr(place, "fake_mode", None)
     with mode if mode is not None else nullcontext():
         try:
-            made: torch.Tensor = node.target(place, *node.args[1:], **node.kwargs)  # type: ignore[operator]
+            made: torch.Tensor = function_of(node)(place, *node.args[1:], **node.kwargs)
         except (RuntimeError, ValueError):
             return None
     return made

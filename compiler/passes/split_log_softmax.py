@@ -17,6 +17,7 @@ from torch import fx
 from compiler.ir.graph.calls import call_for, put_in_place
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import hint, is_known, rows_of
+from compiler.ir.typed_nodes import fake_value, node_argument
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -33,7 +34,7 @@ def split_log_softmax(program: Program) -> int:
 
 
 def _is_splittable(node: fx.Node) -> bool:
-    value = node.args[0].meta["val"]  # type: ignore[union-attr]
+    value = fake_value(node_argument(node, 0))
     if value.device.type not in ("cpu", "cuda") or value.dtype not in DTYPES:
         return False
     if not all(is_known(size) and hint(size) for size in value.shape):
@@ -43,7 +44,7 @@ def _is_splittable(node: fx.Node) -> bool:
 
 def _lies_alike(node: fx.Node) -> bool:
     """Whether the logarithms lie in memory as what they are of, as arithmetic on that does."""
-    return _text(node.args[0].meta["val"].stride()) == _text(node.meta["val"].stride())  # type: ignore[union-attr]
+    return _text(fake_value(node_argument(node, 0)).stride()) == _text(fake_value(node).stride())
 
 
 def _is_in_rows(value: torch.Tensor) -> bool:
@@ -56,9 +57,8 @@ def _text(steps: tuple[Any, ...]) -> list[str]:
 
 
 def _split(node: fx.Node) -> None:
-    x, dim, _ = node.args
-    made: Any = x
-    dtype, wanted = x.meta["val"].dtype, node.meta["val"].dtype  # type: ignore[union-attr]
+    made, dim = node_argument(node, 0), node.args[1]
+    dtype, wanted = fake_value(made).dtype, fake_value(node).dtype
     with node.graph.inserting_before(node):
         if dtype in HALF_DTYPES:
             made = call_for(node, aten._to_copy.default, made, dtype=torch.float32)

@@ -38,6 +38,7 @@ from compiler.ir.graph.roles import (
 from compiler.ir.graph.trace import eliminate_dead_nodes
 from compiler.ir.tensors.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
 from compiler.ir.tensors.mutating_operators import HIDDEN
+from compiler.ir.typed_nodes import int_argument, int_keyword, schema_of
 from compiler.passes.readers import (
     chain_of,
     eliminate_unused,
@@ -335,27 +336,27 @@ class _Writer:
             return call.kwargs[name]
         if f"_{name}_length" not in call.kwargs:
             return self._written(call, f"_{name}", memory)
-        length = call.kwargs[f"_{name}_length"]
-        return None if length is None else [self._written(call, f"_{name}_{i}", memory) for i in range(length)]  # type: ignore[arg-type]
+        length = int_keyword(call, f"_{name}_length")
+        return None if length is None else [self._written(call, f"_{name}_{i}", memory) for i in range(length)]
 
     def _written(self, call: fx.Node, prefix: str, memory: list[fx.Node]) -> fx.Node | None:
-        index = call.kwargs[f"{prefix}_base_index"]
+        index = int_keyword(call, f"{prefix}_base_index")
         if index is None:
             return None
-        base = memory[index]  # type: ignore[index]
+        base = memory[index]
         if f"{prefix}_slice_dim" in call.kwargs:
             arguments = [call.kwargs[f"{prefix}_slice_{name}"] for name in ("dim", "start", "end")]
             return self._view(call, part, (base, *arguments))
         if f"{prefix}_storage_offset" not in call.kwargs:
             return base
         size, stride, offset = [call.kwargs[f"{prefix}_{name}"] for name in ("size", "stride", "storage_offset")]
-        first: Any = self.starts[Write(call, index, base)]  # type: ignore[arg-type]
+        first: Any = self.starts[Write(call, index, base)]
         start = first.storage_offset()
         return self._view(call, window, (base, size, stride, offset - start if start else offset))
 
     def _unpack(self, call: fx.Node, done: fx.Node, made: list[fx.Node]) -> None:
         """Gives the users of a functionalized call what they take of it."""
-        returns = len(call.args[0]._schema.returns)  # type: ignore[union-attr]
+        returns = len(schema_of(call.args[0]).returns)
         first = max(returns, 1)
         for user in list(call.users):
             index = user.args[1]
@@ -454,12 +455,12 @@ def _results(write: Write) -> list[fx.Node]:
 
 def _returns(call: fx.Node) -> int:
     """How many results of a functionalized call come before its bases: a call that returns nothing gives None."""
-    return max(len(call.args[0]._schema.returns), 1)  # type: ignore[union-attr]
+    return max(len(schema_of(call.args[0]).returns), 1)
 
 
 def _value_returned(call: fx.Node) -> object:
     values: Any = value_of(call)
-    returns = len(call.args[0]._schema.returns)  # type: ignore[union-attr]
+    returns = len(schema_of(call.args[0]).returns)
     return None if returns == 0 else values[0] if returns == 1 else tuple(values[:returns])
 
 
@@ -474,7 +475,7 @@ def _is_runnable(call: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or not bases or not all(isinstance(b, fx.Node) for b in bases):
         return False
     aliases = any(returned.alias_info is not None for returned in target._schema.returns)
-    if aliases and any(user.args[1] < _returns(call) and user.users for user in call.users):  # type: ignore[operator]
+    if aliases and any(int_argument(user, 1) < _returns(call) and user.users for user in call.users):
         return False
     values = [value_of(base) for base in bases]
     if not all(isinstance(value, torch.Tensor) and is_dense(value) for value in values):

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards  # type: ignore[attr-defined]
+
+from compiler.torch_stubs import tensor_guards
 
 Size = int | None
 
@@ -111,7 +112,8 @@ class BackwardInputs:
     def fitted(self, *tensors: Tensor) -> list[Tensor] | None:
         """The tensors as the graph takes them; None where it cannot take one of them."""
         found = [want.fitted(value) for want, value in zip(self.expected, tensors, strict=True)]
-        return None if any(value is None for value in found) else found  # type: ignore[return-value]
+        whole = [value for value in found if value is not None]
+        return whole if len(whole) == len(found) else None
 
     def look(self, *tensors: Tensor) -> bool:
         """Whether the graph may take the tensors. If it may, `check` says so of tensors like these from now on."""
@@ -119,6 +121,5 @@ class BackwardInputs:
             return False
         if all(type(value) in (Tensor, torch.nn.Parameter) for value in tensors):
             sizes, strides = [list(want.size) for want in self.expected], [list(want.stride) for want in self.expected]
-            guards = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]
-            self.check = guards.check
+            self.check = tensor_guards(tensors, sizes, strides).check
         return True

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch._C._dynamo import eval_frame
-from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 from torch.autograd.graph import increment_version
 
 from compiler.ir.tensors.strides import hint, is_known
+from compiler.torch_stubs import reinterpret_tensor as reinterpret
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -161,15 +161,15 @@ def relaid(value: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.
     """The same values, so laid out; copied only where an element has to move."""
     moves = [now != wanted for size, now, wanted in zip(value.shape, value.stride(), strides, strict=True) if size > 1]
     if value.storage_offset() == offset and (value.numel() == 0 or not any(moves)):
-        return reinterpret(value, value.size(), strides, 0)  # type: ignore[no-any-return]
+        return reinterpret(value, value.size(), strides, 0)
     extent = offset + sum((size - 1) * step for size, step in zip(value.shape, strides, strict=True)) + 1
     memory = torch.empty(extent, dtype=value.dtype, device=value.device)
-    return reinterpret(memory, value.size(), strides, offset).copy_(value)  # type: ignore[no-any-return]
+    return reinterpret(memory, value.size(), strides, offset).copy_(value)
 
 
 def as_no_view(value: torch.Tensor) -> torch.Tensor:
     """A tensor over the same memory, in the same layout, that autograd takes for a view of nothing."""
-    return reinterpret(value, value.size(), value.stride(), 0)  # type: ignore[no-any-return]
+    return reinterpret(value, value.size(), value.stride(), 0)
 
 
 def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:

@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 from torch.utils import _pytree as pytree
 
 from compiler.ir.graph.derivative_path import Path
 from compiler.ir.graph.roles import GraphCall
 from compiler.runtime.backward_inputs import is_plain
 from compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
+from compiler.torch_stubs import empty_strided_cpu
 
 Sizes = tuple[int, ...]
 MOST_ORDERS = 256
@@ -35,7 +35,7 @@ MOST_ORDERS = 256
 
 def new_anchor() -> Tensor:
     """An output of no elements. Cost: 0.4 us."""
-    made: Tensor = _empty_strided_cpu((0,), (1,), torch.float32)
+    made: Tensor = empty_strided_cpu((0,), (1,), torch.float32)
     return made
 
 
@@ -115,9 +115,10 @@ class Unpacking:
         found: list[Tensor] = []
         for laid_out, structure, leaves in self.tensors:
             values = [leaf[0] if isinstance(leaf, tuple) else kept[leaf] for leaf in leaves]
-            is_packed = structure is not None
-            value = self.hook(pytree.tree_unflatten(values, structure)) if is_packed else values[0]  # type: ignore[arg-type]
-            found.append(laid_out(value.detach()) if is_packed else value)  # type: ignore[union-attr, arg-type]
+            if structure is None:
+                found.append(values[0])
+            else:
+                found.append(laid_out(self.hook(pytree.tree_unflatten(values, structure)).detach()))
         return tuple(found), tuple(sizes[index] for index in self.sizes)
 
 
@@ -180,10 +181,10 @@ class HigherOrder:
             return at.gradients(order, [tangent for _, tangent in given])
         if written := getattr(ctx, "written", None):
             self.check(written)
-        saved: tuple[Tensor, ...] = ctx.saved_tensors
-        anchor = None
+        saved: Sequence[Tensor] = ctx.saved_tensors
+        anchor: Tensor | None = None
         if self.roots.is_anchored:
-            *saved, anchor = saved  # type: ignore[assignment]
+            *saved, anchor = saved
         roots = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
         kept = tuple(value.detach() for value in saved)
         if self.unpack is not None:
@@ -220,7 +221,7 @@ class _At:
     def gradients(self, order: Order, tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the call's inputs, then those of the tangents of the orders before the last."""
         if is_grad_enabled():
-            values = Gradients.apply(self, order, *self.roots, *tangents)  # type: ignore[no-untyped-call]
+            values = Gradients.apply(self, order, *self.roots, *tangents)
         else:
             values = order.run(self.saved, self.sizes, tangents)
         return [None if index is None else values[index] for index in order.gradients]
@@ -244,7 +245,7 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     @untraced
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
-        return without_autocast(Gradients.of_gradients, ctx, *given)  # type: ignore[no-any-return]
+        return without_autocast(Gradients.of_gradients, ctx, *given)
 
     @staticmethod
     def of_gradients(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:

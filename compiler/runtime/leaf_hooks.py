@@ -73,8 +73,8 @@ class _Waiting:
 
 
 def _spare(leaf: torch.Tensor) -> None:
-    before: dict[int, Hook] = leaf._backward_hooks or {}  # type: ignore[assignment]
-    after: dict[int, Hook] = leaf._post_accumulate_grad_hooks or {}  # type: ignore[attr-defined]
+    before: dict[int, Hook] = leaf._backward_hooks or {}
+    after: dict[int, Hook] = leaf._post_accumulate_grad_hooks or {}
     waiting = next((hook for hook in (*before.values(), *after.values()) if isinstance(hook, _Waiting)), None)
     if waiting is not None:  # another call's, or of a backward that has failed
         spared = waiting.spared
@@ -86,4 +86,4 @@ def _spare(leaf: torch.Tensor) -> None:
             spared.put(before, key, _Waiting(before[key], spared, is_after=False))
         for key in list(after):
             spared.put(after, key, _Waiting(after[key], spared, is_after=True))
-    torch.autograd.Variable._execution_engine.queue_callback(spared.end)  # type: ignore[attr-defined]
+    torch.autograd.Variable._execution_engine.queue_callback(spared.end)

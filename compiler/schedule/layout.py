@@ -148,7 +148,7 @@ class _Rewriter:
 class _Flatten(_Rewriter):
     """`tensor[at] -> buffer[offset]`, and loops of one iteration dropped from reductions."""
 
-    def __init__(self, tensors: object, loops: tuple[Loop, ...]) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], loops: tuple[Loop, ...]) -> None:
         super().__init__()
         self.tensors = tensors
         self.ranges: ChainMap[str, Index] = ChainMap({}, {loop.var: loop.extent for loop in loops})
@@ -156,7 +156,7 @@ class _Flatten(_Rewriter):
     def rewrite(self, expr: Expr) -> Expr:
         self.ranges.maps[0].update({loop.var: loop.extent for loop in loops_bound_by(expr)})
         if isinstance(expr, Element):
-            tensor = self.tensors[expr.tensor]  # type: ignore[index]
+            tensor = self.tensors[expr.tensor]
             return Load(expr.tensor, simplify(offset_of(tensor, expr.at), self.ranges), expr.dtype)
         if isinstance(expr, AsValue):
             return map_indices(expr, lambda index: simplify(index, self.ranges))

@@ -29,7 +29,7 @@ from compiler.ir.loops.kernel import (
     Step,
     references,
 )
-from compiler.ir.loops.lowered import Called, Generated, Sized, Tensor, Viewed
+from compiler.ir.loops.lowered import Called, Definition, Generated, Sized, Tensor, Viewed
 from compiler.ir.loops.rewrite import nodes
 from compiler.ir.tensors.in_place import after, private
 from compiler.schedule.batched_launches import is_small, most_sets, shared_by, together
@@ -293,8 +293,8 @@ class _Planner:
         return value
 
 
-def _name(definition: object) -> str:
-    return definition.name if isinstance(definition, Called | Sized) else definition.tensor.name  # type: ignore[attr-defined]
+def _name(definition: Definition) -> str:
+    return definition.name if isinstance(definition, Called | Sized) else definition.tensor.name
 
 
 def reinterpreted(view: Tensor, base: Tensor) -> Reinterpret:

@@ -16,9 +16,9 @@ import os
 from collections.abc import Callable
 
 import torch
-from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
 from compiler.options import keeps_memory
+from compiler.torch_stubs import empty_strided_cpu
 
 PAGE = mmap.PAGESIZE
 HUGE_PAGE_ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
@@ -36,7 +36,7 @@ MOST_FROM_HEAP = 1 << 28
 @functools.cache
 def _mallopt() -> Callable[[int, int], int] | None:
     try:
-        return ctypes.CDLL(None).mallopt  # type: ignore[no-any-return]
+        return ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return None
 
@@ -62,7 +62,7 @@ def _find_advise() -> Callable[[int, int, int], int] | None:
     except (OSError, AttributeError):
         return None
     advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return advise  # type: ignore[no-any-return]
+    return advise
 
 
 _advise = _find_advise() if HUGE_PAGE_ADVICE is not None else None
@@ -81,10 +81,10 @@ def empty_large(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dty
     if mallopt is not None and math.prod(size) * dtype.itemsize <= MOST_FROM_HEAP and _keeps():
         mallopt(MMAP_MAX, 0)
         try:
-            return _empty_strided_cpu(size, stride, dtype)  # type: ignore[no-any-return]
+            return empty_strided_cpu(size, stride, dtype)
         finally:
             mallopt(MMAP_MAX, BLOCKS_MAPPED)
-    made: torch.Tensor = _empty_strided_cpu(size, stride, dtype)
+    made: torch.Tensor = empty_strided_cpu(size, stride, dtype)
     if _advise is not None and HUGE_PAGE_ADVICE is not None:
         first = -(-made.data_ptr() // PAGE) * PAGE
         last = (made.data_ptr() + made.untyped_storage().nbytes()) // PAGE * PAGE

@@ -256,7 +256,7 @@ def _function(module: str, name: str) -> BuiltinFunctionType:
     found: Any = _module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _name_of(target: torch._ops.OpOverload) -> tuple[str, str, str]:

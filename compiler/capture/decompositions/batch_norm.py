@@ -126,8 +126,8 @@ def normalized_by_batch(
     running_mean, running_var = statistics
     if not training:
         assert running_mean is not None and running_var is not None
-        y, *used = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
-        return y, *used, running_mean.clone(), running_var.clone()  # type: ignore[return-value]
+        y, mean, rstd = normalized_by_statistics(x, weight, bias, running_mean, running_var, momentum, eps)
+        return y, mean, rstd, running_mean.clone(), running_var.clone()
     count = _count(x)
     var, mean = _moments(x)
     kept = _kept(x, weight, bias, running_mean, running_var)
@@ -282,7 +282,7 @@ def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, *
     with _disable_current_modes(), torch.backends.cudnn.flags(enabled=True):
         sizes = [hints(value.shape[:2]) + [1] * (value.dim() - 2) for value in given]  # however large images are
         real = [torch.empty(n, dtype=each.dtype, device=each.device) for n, each in zip(sizes, given, strict=True)]
-        found = torch._C._select_batch_norm_backend(*real, training, eps)  # type: ignore[attr-defined]
+        found = torch._C._select_batch_norm_backend(*real, training, eps)
     return bool(found == torch._C._BatchNormBackend.Cudnn)  # type: ignore[attr-defined]
 
 

@@ -18,9 +18,9 @@ def mark_as_one(
     mode = get_proxy_mode()
     if mode is None:
         return
-    nodes = [_node_of(value, mode.tracer) for value in (base, view)]
-    if all(node is not None for node in nodes):
-        nodes[1].meta[ONE] = nodes[0], target, arguments  # type: ignore[union-attr]
+    of_base, of_view = (_node_of(value, mode.tracer) for value in (base, view))
+    if of_base is not None and of_view is not None:
+        of_view.meta[ONE] = of_base, target, arguments
 
 
 def one_view(call: fx.Node) -> tuple[fx.Node, torch._ops.OpOverload, tuple[object, ...]] | None:

@@ -26,6 +26,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import functional as F
 
+from compiler.ir.typed_nodes import function_of
+
 ATTENTION = F.scaled_dot_product_attention
 MASK = 3
 """Where among the arguments of attention the mask is."""
@@ -126,13 +128,13 @@ def _computed(calls: Sequence[fx.Node]) -> dict[fx.Node, Any]:
     values: dict[fx.Node, Any] = {}
     for call in calls:
         args, kwargs = fx.node.map_arg((call.args, dict(call.kwargs)), values.__getitem__)
-        args, kwargs = fx.node.map_aggregate((args, kwargs), _on_cpu)  # type: ignore[misc]
+        args, kwargs = fx.node.map_aggregate((args, kwargs), _on_cpu)
         if call.op == "call_method":
             values[call] = getattr(args[0], str(call.target))(*args[1:], **kwargs)
         else:
             if call.target in MAKERS:
                 kwargs = {**kwargs, "device": "cpu"}
-            values[call] = call.target(*args, **kwargs)  # type: ignore[operator]
+            values[call] = function_of(call)(*args, **kwargs)
     return values
 
 

@@ -44,7 +44,7 @@ POOLS = (F.max_pool3d, F.max_pool3d_with_indices, torch.max_pool3d, torch._C._nn
 POOLS_OF_LINES = (F.max_pool1d, torch.max_pool1d)
 MATMULS = (
     torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
-    torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,  # type: ignore[operator]
+    torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,
 )  # fmt: skip
 ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
 CUDNN = 8
@@ -125,7 +125,7 @@ def _of_its_own(product: torch.Tensor) -> torch.Tensor:
     base = product._base
     if base is None or (base.dim() > 1 and (product.shape, product.stride()) == (base.mT.shape, base.mT.stride())):
         return product
-    return torch.ops.aten._unsafe_view.default(product, product.shape)  # type: ignore[no-any-return]
+    return torch.ops.aten._unsafe_view.default(product, product.shape)
 
 
 def _sorted_into(input: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:

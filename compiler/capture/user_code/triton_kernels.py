@@ -137,7 +137,7 @@ def _defined(launch: Launch, constants: Mapping[str, object]) -> Callable[..., N
     _LIBRARY.define(f"{name}({', '.join(arguments)}) -> ()")
     _LIBRARY.impl(name, lambda *values: _run(launch, constants, values), "CompositeExplicitAutograd")
     torch.library.register_fake(f"{LAUNCHES}::{name}", lambda *values: None, lib=_LIBRARY)
-    return getattr(getattr(torch.ops, LAUNCHES), name).default  # type: ignore[no-any-return]
+    return getattr(getattr(torch.ops, LAUNCHES), name).default
 
 
 def _run(launch: Launch, constants: Mapping[str, object], values: Sequence[Any]) -> None:

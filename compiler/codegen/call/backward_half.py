@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -87,11 +87,19 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
         source.line(2, f"del {', '.join(dict.fromkeys(arguments))}")
         source.line(2, "ctx.maybe_clear_saved_tensors()")
     source.line(2, "values = backward_graph(given)")
-    values = {role.of: f"values[{index}]" for index, role in enumerate(backward.signature.outputs)}  # type: ignore[union-attr]
-    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
-    values |= {role.of: handed_on[node] for role, node in pairs if node in handed_on}  # type: ignore[index, union-attr]
-    returned = ["None"] * bool(checked) + [values.get(role, "None") for role in forward.signature.inputs]
+    gradients = _gradients(backward, handed_on)
+    returned = ["None"] * bool(checked) + [gradients.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
+
+
+def _gradients(backward: Program, handed_on: Mapping[torch.fx.Node, str]) -> dict[InputRole, str]:
+    """What holds the gradient of each input: a value of backward, or what it was handed and returns."""
+    pairs = zip(backward.signature.outputs, backward.returned, strict=True)
+    return {
+        role.of: handed_on[node] if isinstance(node, torch.fx.Node) and node in handed_on else f"values[{index}]"
+        for index, (role, node) in enumerate(pairs)
+        if isinstance(role, Gradient)
+    }
 
 
 def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked: bool, otherwise: str) -> None:

@@ -23,6 +23,7 @@ from compiler.ir.graph.roles import (
     Tangent,
 )
 from compiler.ir.graph.trace import UNCHECKED, is_view
+from compiler.ir.typed_nodes import node_argument
 from compiler.runtime.call import copy_as_it_lies, hooks_now, without_history
 from compiler.runtime.higher_order import Roots, new_anchor
 from compiler.torch_compat import BEFORE_2_13
@@ -98,7 +99,7 @@ def _saved_inputs(forward: Program) -> dict[str, int]:
     places = {node: place for place, node in enumerate(forward.placeholders)}
     pairs = zip(forward.signature.outputs, forward.returned, strict=True)
     saved = [(name_of(role), node) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)]
-    return {name: places[node] for name, node in saved if node in places}  # type: ignore[index]
+    return {name: places[node] for name, node in saved if node in places}
 
 
 def _saved_and_written(forward: Program) -> set[str]:
@@ -117,7 +118,7 @@ def _saved_unchecked(forward: Program) -> set[str]:
     """Saved tensors that eager keeps as attributes of a context: writing them before backward raises nothing."""
     pairs = zip(forward.signature.outputs, forward.returned, strict=True)
     return {name_of(role) for role, node in pairs if isinstance(role, Saved) and is_tensor(node)
-            and UNCHECKED in node.meta}  # type: ignore[union-attr]  # fmt: skip
+            and UNCHECKED in node.meta}  # fmt: skip
 
 
 def saved_as_written(forward: Program) -> list[CallInput]:
@@ -133,7 +134,7 @@ def saved_as_written(forward: Program) -> list[CallInput]:
 def root_of(node: torch.fx.Node | int | None) -> torch.fx.Node | int | None:
     """The call behind a chain of views."""
     while isinstance(node, torch.fx.Node) and is_view(node):
-        node = node.args[0]  # type: ignore[assignment]
+        node = node_argument(node, 0)
     return node
 
 
@@ -179,7 +180,7 @@ def saved_noted(forward: Program) -> list[int]:
     return [
         index
         for index, (name, node) in enumerate(saved)
-        if UNCHECKED not in node.meta and (node in visible or (BEFORE_2_13 and name not in copied))  # type: ignore[union-attr]
+        if UNCHECKED not in node.meta and (node in visible or (BEFORE_2_13 and name not in copied))
     ]
 
 

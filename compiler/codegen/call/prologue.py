@@ -148,8 +148,13 @@ def emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
 
 
 def _given(role: InputRole) -> str:
-    """What the graph is given for an input of the call."""
-    return name_of_kept(role) if isinstance(role, Shared) else f"args[{role.index}]"  # type: ignore[union-attr]
+    """The expression for an input of the graph: memory that inputs share, or an input of the call."""
+    match role:
+        case Shared():
+            return name_of_kept(role)
+        case UserInput(index) | Parameter(index=index) | Buffer(index=index):
+            return f"args[{index}]"
+    raise AssertionError(role)
 
 
 def _emit_overlap(source: Source, program: Program) -> None:

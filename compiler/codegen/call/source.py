@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import torch
 
@@ -16,6 +17,7 @@ from compiler.ir.graph.roles import (
     Saved,
     Shared,
     Size,
+    Tangent,
     UserOutput,
 )
 from compiler.runtime.call import GradOff
@@ -65,7 +67,7 @@ def name_of(role: OutputRole) -> str:
         case Size(of) | Saved(of):
             return f"size_{of}" if isinstance(role, Size) else f"saved_{of}"
         case Gradient(of):
-            return f"grad_{of.index}"  # type: ignore[union-attr]
+            return f"grad_{of.index}"
     raise AssertionError(role)
 
 
@@ -75,10 +77,15 @@ def name_of_result(index: int) -> str:
 
 def name_of_argument(role: InputRole) -> str:
     """The variable that holds an input of backward."""
-    return name_of(role) if isinstance(role, Saved) else f"tangent_{name_of(role.of)}"  # type: ignore[union-attr, arg-type]
+    match role:
+        case Saved():
+            return name_of(role)
+        case Tangent(of):
+            return f"tangent_{name_of(of)}"
+    raise AssertionError(role)
 
 
-def is_tensor(node: object) -> bool:
+def is_tensor(node: object) -> TypeGuard[torch.fx.Node]:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 

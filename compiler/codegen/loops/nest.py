@@ -392,12 +392,12 @@ def apart_loops(store: Store, loops: Sequence[Loop]) -> frozenset[str]:
     left = [(step, loop) for step, loop in steps if step != Int(0)]
     span: Index = Int(1)
     while left:
-        fitting = [pair for pair in left if pair[0] is not None and _is_beyond(pair[0], span)]
+        fitting = [(step, loop) for step, loop in left if step is not None and _is_beyond(step, span)]
         if not fitting:
             return frozenset()
         step, loop = min(fitting, key=lambda pair: pair[0].value if isinstance(pair[0], Int) else 0)
         left.remove((step, loop))
-        span = step * loop.extent  # type: ignore[operator]
+        span = step * loop.extent
     names = {loop.var for loop in loops}
     return frozenset(loop.var for step, loop in steps if step != Int(0) and loop.var in names)
 

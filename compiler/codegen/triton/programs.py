@@ -757,7 +757,7 @@ class _Emitter:
         mask = self._mask(axes, place)
         edge = self._edge_at(place, Access(store.index, dtype)) if store.mode == "write" else None
         if edge is not None and edge.is_led:
-            index = f"{self._lead_base(place)} + {place.tile.lane}"  # type: ignore[union-attr]
+            index = self._led_lane(place)
         pointer = self._pointer(store.buffer, f"{index}{beside}{self._zeros(axes, place)}")
         if dtype is torch.bool:
             value = f"{value}.to(tl.uint8)"
@@ -781,6 +781,11 @@ class _Emitter:
     def _lead_base(self, place: Place) -> str:
         assert place.tile is not None
         return f"base_{place.tile.head}"
+
+    def _led_lane(self, place: Place) -> str:
+        """The place of a lane in memory, counted from where its row begins."""
+        assert place.tile is not None
+        return f"{self._lead_base(place)} + {place.tile.lane}"
 
     def _bounds(self, tile: Tile) -> tuple[str, str]:
         """The first lane of a row and the one behind its last."""
@@ -869,7 +874,7 @@ class _Emitter:
         threads, width = (size.value for size in launch if isinstance(size, Const))
         text, axes = self._index(position.index, place)
         whole = f"tl.broadcast_to({text}, {self._shape(axes, place)})" if axes else f"tl.full((), {text}, tl.int64)"
-        many = self._neighbours(position.index, place) if width % 4 == 0 else 1  # type: ignore[operator]
+        many = self._neighbours(position.index, place) if width % 4 == 0 else 1
         name = {1: "philox", 4: "philox_of_fours", 8: "philox_of_eights"}[many]
         return f"m.{name}({self._value(seed, place)}, {self._value(start, place)}, {whole}, {threads}, {width})"
 
@@ -901,7 +906,7 @@ class _Emitter:
         if edge is not None and mask:
             near, in_x = self._near(edge.width_of(self.dtypes[expr.buffer]), place), self._mask(axes - {"y"}, place)
             mask = f"{near} & {in_x}" if in_x else near
-            index = f"{self._lead_base(place)} + {place.tile.lane}" if edge.is_led else index  # type: ignore[union-attr]
+            index = self._led_lane(place) if edge.is_led else index
         text = f"tl.load({self._pointer(expr.buffer, index)}{f', mask={mask}, other=0' if mask else ''})"
         return f"{text} != 0" if self.dtypes[expr.buffer] is torch.bool else text
 

@@ -104,7 +104,7 @@ def _surroundings(options: Options) -> Iterator[str]:
     yield f"torch {torch.__version__} {torch.version.git_version}"
     yield f"python {sys.version}"
     yield from (machine_features(), _cxx(options.cxx), *FLAGS, *_gpus())
-    for name in options.__slots__:  # type: ignore[attr-defined]
+    for name in options.__slots__:
         if name not in UNTOLD:
             yield f"{name}={getattr(options, name)!r}"
 
@@ -128,8 +128,8 @@ def _ambient() -> Iterator[str]:
     for device in ("cpu", "cuda"):
         yield f"autocast {device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
     yield from (f"{library} {read().fp32_precision}" for library, read in LIBRARIES.items())
-    yield f"mkldnn {torch._C._get_mkldnn_enabled()} einsum {torch.backends.opt_einsum.enabled}"  # type: ignore[attr-defined]
-    yield f"einsum {torch.backends.opt_einsum.strategy} engine {torch.backends.quantized.engine}"  # type: ignore[attr-defined]
+    yield f"mkldnn {torch._C._get_mkldnn_enabled()} einsum {torch.backends.opt_einsum.enabled}"
+    yield f"einsum {torch.backends.opt_einsum.strategy} engine {torch.backends.quantized.engine}"
 
 
 LIBRARIES: dict[str, Callable[[], Any]] = {

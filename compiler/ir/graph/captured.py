@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -29,6 +30,12 @@ class Captured:
     def needs_gradient(self) -> bool:
         """Whether eager would have recorded a gradient for anything that the call returns or writes."""
         return bool(self.signature.differentiable)
+
+    @property
+    def differentiable_values(self) -> dict[OutputRole, torch.Tensor]:
+        """The values that gradients flow through, in the order of the outputs."""
+        roles = (role for role in self.signature.outputs if role in self.signature.differentiable)
+        return {role: cast(torch.Tensor, self.returned[role]) for role in roles}
 
     def finish(self) -> Program:
         """The program of the call alone, with no gradients."""

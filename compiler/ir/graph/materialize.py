@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -74,12 +74,12 @@ def _value(program: Program, values: dict[object, Value], result: Result) -> Val
         case Input(of):
             return values[of]
         case View(of, how):
-            node = values[of]
+            node = cast(fx.Node, values[of])
             for step in how:
-                node = _applied(program.module, node, step, values)  # type: ignore[arg-type]
+                node = _applied(program.module, node, step, values)
             return node
         case Constant(value):
-            return _constant(program.module, value) if isinstance(value, torch.Tensor) else value  # type: ignore[return-value]
+            return _constant(program.module, value) if isinstance(value, torch.Tensor) else cast(Value, value)
     raise Unsupported(f"a graph alone cannot return {result}")
 
 

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from compiler.errors import VerifyError
 from compiler.ir.graph.trace import is_view
 from compiler.ir.tensors.in_place import after, part, private, window
+from compiler.ir.typed_nodes import function_of
 
 FIELDS = ("dtype", "device", "layout", "shape", "strides", "offset", "conj", "neg")
 """What two values have in common if one may stand for the other."""
@@ -94,9 +95,9 @@ def derived(node: fx.Node) -> object:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda read: read.meta["val"])
     fakes = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
     if not fakes:
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return function_of(node)(*args, **kwargs)
     with fakes[0].fake_mode:
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return function_of(node)(*args, **kwargs)
 
 
 def lies_as(one: object, other: object) -> bool:

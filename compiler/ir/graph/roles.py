@@ -129,7 +129,7 @@ class Size:
 class Gradient:
     """The gradient of an input, which follows from the tangents of the outputs `through`; None where none is given."""
 
-    of: InputRole
+    of: CallInput | Shared
     through: frozenset[OutputRole] = frozenset()
 
 

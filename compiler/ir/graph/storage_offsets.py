@@ -37,7 +37,7 @@ READ_AT_ONCE_BYTES = 16
 
 READ_BY = (torch.Tensor.storage_offset, aten.sym_storage_offset, aten.sym_storage_offset.default)
 """Calls that give the offset as a number."""
-STORAGE_BY = (torch.Tensor.untyped_storage, torch.Tensor.storage, torch.Tensor._typed_storage)  # type: ignore[attr-defined]
+STORAGE_BY = (torch.Tensor.untyped_storage, torch.Tensor.storage, torch.Tensor._typed_storage)
 """Calls that give the storage itself."""
 
 

@@ -32,8 +32,10 @@ from torch.utils import _pytree as pytree
 from compiler.errors import Unsupported
 from compiler.ir.graph.storage_offsets import OffsetsRead
 from compiler.ir.graph.write_checks import Restrided, Watching
+from compiler.ir.tensors.mutating_operators import functional_elem
 from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
+from compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
 from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
 Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
@@ -110,7 +112,7 @@ class Trace:
     def as_non_leaf(self, leaf: torch.Tensor) -> torch.Tensor:
         """A tensor equal to `leaf`, in its layout, that autograd lets the program write in place."""
         with torch.enable_grad():
-            copy: torch.Tensor = _NonLeaf.apply(leaf)  # type: ignore[no-untyped-call]
+            copy: torch.Tensor = _NonLeaf.apply(leaf)
         return copy
 
     def take(self, argument: torch.Tensor) -> None:
@@ -244,8 +246,8 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        inner = torch._from_functional_tensor(leaf.elem)  # type: ignore[attr-defined]
-        return FunctionalTensor.to_functional(inner)  # type: ignore[no-any-return]
+        inner = torch._from_functional_tensor(functional_elem(leaf))
+        return FunctionalTensor.to_functional(inner)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:
@@ -282,7 +284,7 @@ def _has_made_up_size(node: fx.Node) -> bool:
     if given.get("output_size") is not None or given.get("num_classes", -1) != -1:
         return False
     if target is torch.ops.aten.index.Tensor:
-        masks = (each for each in node.args[1] if isinstance(each, fx.Node))  # type: ignore[union-attr]
+        masks = (each for each in nodes_argument(node, 1) if isinstance(each, fx.Node))
         if not any(mask.meta["val"].dtype in (torch.bool, torch.uint8) for mask in masks):
             return False
     values = [v for v in pytree.tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
@@ -296,7 +298,7 @@ def _is_plain(target: object) -> bool:
 
 def _drops_nothing(node: fx.Node) -> bool:
     """Whether a call of attention has no dropout, so that it draws nothing although its operator may."""
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for place, argument in enumerate(schema_of(node.target).arguments):
         if argument.name == "dropout_p":
             given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
             return bool(given == 0)
@@ -351,6 +353,6 @@ def producer(node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:
     """The call behind a chain of `getitem`, and the indices taken."""
     path: list[int] = []
     while node.op == "call_function" and node.target is operator.getitem:
-        node, index = node.args  # type: ignore[assignment]
-        path.append(index)  # type: ignore[arg-type]
+        path.append(int_argument(node, 1))
+        node = node_argument(node, 0)
     return node, tuple(reversed(path))

@@ -207,7 +207,7 @@ class Watching(FunctionalTensorMode):
         if not _is_bare_zero(value):
             return value
         func, layout = torch.ops.aten._efficientzerotensor.default, {"dtype": value.dtype, "device": value.device}
-        return super().__torch_dispatch__(func, (), (list(value.shape),), layout)  # type: ignore[no-any-return]
+        return super().__torch_dispatch__(func, (), (list(value.shape),), layout)
 
     def _check(self, call: Call) -> None:
         """Raises: Unsupported where the call would be recorded as another than eager's; eager's error where eager

@@ -23,8 +23,10 @@ class Interned(type):
     Cost: most values are there already, and found by their fields before anything is made.
     """
 
+    __match_args__: tuple[str, ...]
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
+        names: tuple[str, ...] = cls.__match_args__
         if kwargs or len(args) != len(names):
             made = super().__call__(*args, **kwargs)
             args = tuple(getattr(made, name) for name in names)
@@ -43,4 +45,4 @@ class Shared(metaclass=Interned):
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+        return type(self), tuple(getattr(self, name) for name in type(self).__match_args__)

@@ -115,8 +115,9 @@ class _Heap:
         """The blocks of what a step makes a view of, or a part of."""
         of = next(reads_of(step), "")
         blocks = self.blocks.get(of, ())
-        is_part = isinstance(step, CallAten) and step.target is operator.getitem and of in self.several
-        return (blocks[step.args[1]],) if is_part else blocks  # type: ignore[union-attr]
+        if isinstance(step, CallAten) and step.target is operator.getitem and of in self.several:
+            return (blocks[step.args[1]],)
+        return blocks
 
 
 def _has_memory_of_another(step: Step) -> bool:

@@ -19,6 +19,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 
@@ -39,7 +40,9 @@ from compiler.ir.loops.kernel import (
     Loop,
     Mode,
     Reduce,
+    ReduceOp,
     Scan,
+    ScanOp,
     Store,
     Tiles,
 )
@@ -269,11 +272,11 @@ class _Parser:
             return Check(first, rest[0], inside, self.dtype())
         if op == "scan":
             name, loop, last = split(inside)
-            return Scan(name, _parse_loop(loop), parse_index(last), first, self.dtype())  # type: ignore[arg-type]
+            return Scan(cast(ScanOp, name), _parse_loop(loop), parse_index(last), first, self.dtype())
         loops = tuple(_parse_loop(part) for part in split(inside))
         if op == "bind":
             return Bind(loops[0], first, rest[0], self.dtype())
-        return Reduce(op, loops, first, self.dtype())  # type: ignore[arg-type]
+        return Reduce(cast(ReduceOp, op), loops, first, self.dtype())
 
 
 def _parse_loop(text: str) -> Loop:

@@ -14,7 +14,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler.errors import Unsupported
 from compiler.ir.tensors.mutating_operators import inner_of
 from compiler.ir.tensors.strides import SYMBOLIC, hints, iterated, rows_of
+from compiler.ir.typed_nodes import int_argument, node_argument
 
 aten = torch.ops.aten
 
@@ -108,8 +109,10 @@ def _margins(x: torch.Tensor, places: torch.Tensor, reduction: int) -> tuple[tor
     return x.new_empty(x.shape[:1] if x.dim() == 2 and reduction == 0 else ()), torch.empty_like(places, dtype=x.dtype)
 
 
-def _elu_backward(gradient: torch.Tensor, *rest: object) -> torch.Tensor:
-    return _iterated(gradient, rest[-1])  # type: ignore[arg-type]
+def _elu_backward(
+    gradient: torch.Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, of: torch.Tensor
+) -> torch.Tensor:
+    return _iterated(gradient, of)
 
 
 def _angle(x: torch.Tensor) -> torch.Tensor:
@@ -133,7 +136,7 @@ def _looked_up(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch
 
 def _is_in_rows(args: Sequence[object]) -> bool:
     """Whether the indices of a lookup are integers in rows, or masks."""
-    indices = [index for index in args[1] if isinstance(index, torch.Tensor)]  # type: ignore[attr-defined]
+    indices = [index for index in cast(Sequence[object], args[1]) if isinstance(index, torch.Tensor)]
     masks = (torch.bool, torch.uint8)
     return all(index.dtype in masks or index.stride() == rows_of(index.shape) for index in indices)
 
@@ -451,7 +454,7 @@ def _is_fresh(node: fx.Node) -> bool:
 
 def _replace_part(node: fx.Node, value: torch.Tensor) -> None:
     """A part of a call's results is what the call itself says of it."""
-    call, index = node.args
-    parts = list(call.meta["val"])  # type: ignore[union-attr]
-    parts[index] = value  # type: ignore[index]
-    call.meta["val"] = tuple(parts)  # type: ignore[union-attr]
+    call = node_argument(node, 0)
+    parts = list(call.meta["val"])
+    parts[int_argument(node, 1)] = value
+    call.meta["val"] = tuple(parts)

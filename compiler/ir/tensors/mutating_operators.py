@@ -9,16 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler.errors import Unsupported
 from compiler.ir.tensors.in_place import shares_version, version
 from compiler.ir.tensors.strides import hint, hints, may_overlap
+from compiler.ir.typed_nodes import fake_value, nodes_keyword
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2
@@ -138,8 +140,13 @@ def _tensors(value: object) -> list[torch.Tensor]:
 def inner_of(value: torch.Tensor) -> torch.Tensor:
     """The recorded value of a tensor, every pending write applied: of a view, a view of the recorded base."""
     torch._sync(value)
-    inner: torch.Tensor = torch._from_functional_tensor(value.elem)  # type: ignore[attr-defined]
+    inner: torch.Tensor = torch._from_functional_tensor(functional_elem(value))
     return inner
+
+
+def functional_elem(value: torch.Tensor) -> torch.Tensor:
+    """The `elem` of a `FunctionalTensor`: what `torch._functionalize_...` asks for."""
+    return cast(FunctionalTensor, value).elem
 
 
 def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
@@ -172,9 +179,9 @@ def starts_of(call: fx.Node) -> tuple[int, ...]:
     It is nothing where all begin at its start. It is nothing too where one begins at a symbol, as then parts have no
     place of their own (`place_parts`).
     """
-    starts = [base.meta["val"].storage_offset() for base in call.kwargs.get("_all_bases", ())]  # type: ignore[union-attr]
-    is_known = all(isinstance(start, int) for start in starts)
-    return tuple(starts) if is_known and any(starts) else ()
+    starts = [fake_value(base).storage_offset() for base in nodes_keyword(call, "_all_bases")]
+    known = tuple(start for start in starts if isinstance(start, int))
+    return known if len(known) == len(starts) and any(known) else ()
 
 
 def written_where_they_lie(op: torch._ops.OpOverload, *, _starts: tuple[int, ...], **kwargs: Any) -> Any:

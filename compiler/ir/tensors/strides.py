@@ -129,8 +129,8 @@ def _step_over(steps: Sequence[tuple[Number, Number]]) -> bool:
         if not is_next and reach is not None and hint(step) <= hint(reach):
             return False
         follows = step * size
-        is_all_known = reach is not None and is_known(step) and is_known(size)
-        reach = hint(reach) + hint(step) * (hint(size) - 1) if is_all_known else None  # type: ignore[arg-type]
+        are_known = is_known(step) and is_known(size)
+        reach = hint(reach) + hint(step) * (hint(size) - 1) if reach is not None and are_known else None
     return True
 
 

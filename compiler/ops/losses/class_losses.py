@@ -30,7 +30,8 @@ def _terms(operation: Operation, at: tuple[Index, ...], dtype: torch.dtype) -> t
     one = constant(1, dtype)
     weight = one if operation["weight"] is None else _picked(operation, operation.tensor("weight"), (), position)
     loss = call("neg", call("mul", _picked(operation, x, at, position), weight))
-    return tuple(call("where", is_ignored, zero, term, dtype=dtype) for term in (loss, weight))  # type: ignore[return-value]
+    loss, weight = (call("where", is_ignored, zero, term, dtype=dtype) for term in (loss, weight))
+    return loss, weight
 
 
 def _classes(x: Tensor) -> int:

@@ -39,6 +39,7 @@ from compiler.ir.graph.replacement import replace_node
 from compiler.ir.graph.roles import Program, Tangent
 from compiler.ir.graph.trace import eliminate_dead_nodes
 from compiler.ir.tensors.strides import hints, is_known
+from compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments
 from compiler.ops.calls.attention import FLASH_DEPTHS
 from compiler.ops.calls.attention import attend as attend_operator
 from compiler.ops.calls.attention import attend_backward as attend_backward_operator
@@ -62,7 +63,7 @@ LONGEST = 24
 PLAIN = (aten.view.default, aten._unsafe_view.default, aten.clone.default, aten.expand.default)
 """What leaves the last two dimensions as they are."""
 TRANSPOSES = (aten.transpose.int, aten.permute.default)
-NUMBERS = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
+NUMBERS: dict[object, int] = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
 """What makes a tensor of one number, and where that stands among its arguments."""
 ZEROS = (aten.zeros.default, aten.zeros_like.default)
 SIZE = aten.sym_size.int
@@ -142,11 +143,11 @@ def _match(product: fx.Node) -> _Forward:
     while node.target is not aten._softmax.default:
         node = _through(node, chain)
     softmax = node
-    source, dim, half_to_float = softmax.args
+    _, dim, half_to_float = softmax.args
     if half_to_float or dim not in (-1, _value(softmax).dim() - 1):
         raise _Other
     chain.nodes.append(softmax)
-    node = source  # type: ignore[assignment]
+    node = node_argument(softmax, 0)
     while node.target is not aten.bmm.default:
         node = _before(node, chain)
     chain.terms.reverse()
@@ -239,15 +240,15 @@ def _leads_to_product(node: fx.Node) -> bool:
 
 
 def _filled(node: fx.Node) -> tuple[fx.Node, _Term]:
-    source, hidden, fill = node.args
-    return _with_fill(node, source, _Term(hidden, _dims(node), _number(fill)))  # type: ignore[arg-type]
+    source, hidden = node_argument(node, 0), node_argument(node, 1)
+    return _with_fill(node, source, _Term(hidden, _dims(node), _number(node.args[2])))
 
 
 def _chosen(node: fx.Node) -> tuple[fx.Node, _Term]:
-    condition, shown, other = node.args
+    condition, shown, other = node_arguments(node)
     if (fill := _number(other)) is not None:
-        return _with_fill(node, shown, _Term(condition, _dims(node), fill, hides=False))  # type: ignore[arg-type]
-    return _with_fill(node, other, _Term(condition, _dims(node), _number(shown)))  # type: ignore[arg-type]
+        return _with_fill(node, shown, _Term(condition, _dims(node), fill, hides=False))
+    return _with_fill(node, other, _Term(condition, _dims(node), _number(shown)))
 
 
 def _with_fill(node: fx.Node, source: Any, term: _Term) -> tuple[fx.Node, _Term]:
@@ -264,7 +265,7 @@ def _number(argument: object) -> float | None:
         return None
     if argument.target in ZEROS:
         return 0.0
-    place = NUMBERS.get(argument.target)  # type: ignore[call-overload]
+    place = NUMBERS.get(function_of(argument))
     if place is None or len(argument.args) <= place or not _value(argument).dtype.is_floating_point:
         return None
     return _number(argument.args[place])
@@ -416,8 +417,8 @@ def _is_transpose(one: Any, other: Any) -> bool:
 def _swaps_last(node: fx.Node) -> bool:
     dims = _value(node).dim()
     if node.target is aten.permute.default:
-        return [dim % dims for dim in node.args[1]] == [*range(dims - 2), dims - 1, dims - 2]  # type: ignore[union-attr, operator]
-    return {dim % dims for dim in node.args[1:]} == {dims - 1, dims - 2}  # type: ignore[operator]
+        return [dim % dims for dim in ints_argument(node, 1)] == [*range(dims - 2), dims - 1, dims - 2]
+    return {dim % dims for dim in node.args[1:]} == {dims - 1, dims - 2}
 
 
 # ---- the rewrite
@@ -492,7 +493,7 @@ class _Rewrite:
                 best = source
             if not _is_plain(source) or _dims(source.args[0]) not in (3, 4) or not self._may_read_before(source):
                 break
-            source = source.args[0]  # type: ignore[assignment]
+            source = node_argument(source, 0)
         return best or _viewed(node, (*found.lead, *_value(node).shape[1:]))
 
     def _may_read_before(self, node: fx.Node) -> bool:
@@ -501,7 +502,7 @@ class _Rewrite:
             return True
         root = node
         while root.op == "call_function" and root.target in (*PLAIN, *TRANSPOSES, operator.getitem, aten.split.Tensor):
-            root = root.args[0]  # type: ignore[assignment]
+            root = node_argument(root, 0)
         return root.op != "placeholder" and not any(_is_returned(name) for name in names_of(root))
 
     def _terms(self, found: _Forward) -> tuple[fx.Node | None, list[fx.Node]]:
@@ -539,7 +540,7 @@ class _Rewrite:
         users = [(node, user) for node in nodes for user in node.users if user.target is SIZE]
         if not users:
             return []
-        q, k = (node if found.lead is None else self._apart(found, node) for node in found.scores.args)  # type: ignore[arg-type]
+        q, k = (node if found.lead is None else self._apart(found, node) for node in node_arguments(found.scores))
         places = {size: [(node, dim)] for node in (k, q) for dim, size in enumerate(_text(_value(node).shape))}
         if found.lead is not None:
             places.setdefault(str(_value(found.scores).shape[0]), [(q, 0), (q, 1)])
@@ -561,7 +562,7 @@ def _is_returned(node: fx.Node) -> bool:
 def _transposed(node: fx.Node) -> fx.Node:
     """The matrices transposed: what they are the transposes of, if they are."""
     if node.target in TRANSPOSES and _swaps_last(node):
-        return node.args[0]  # type: ignore[return-value]
+        return node_argument(node, 0)
     copied: Any = node.args[0] if node.target is aten.clone.default else None
     if copied is not None and copied.target in TRANSPOSES and _swaps_last(copied):
         return called(aten.clone.default, copied.args[0], memory_format=torch.contiguous_format)

@@ -30,6 +30,7 @@ from compiler.ir.graph.calls import called
 from compiler.ir.graph.replacement import derive_anew
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import hints, is_known, order
+from compiler.ir.typed_nodes import fake_value, function_of, node_argument
 from compiler.ops import kind_of
 from compiler.ops.registry import Kind
 from compiler.passes.products.multiply_pixels import is_product
@@ -90,7 +91,7 @@ def _gains(node: fx.Node) -> bool:
 
 def _turns_weight(node: fx.Node) -> bool:
     """Whether the weight is wanted in the layout of the images."""
-    return bool(node.args[0].meta["val"].device.type == "cuda")  # type: ignore[union-attr]
+    return fake_value(node_argument(node, 0)).device.type == "cuda"
 
 
 class _Layouts:
@@ -131,7 +132,7 @@ class _Layouts:
         arguments = fx.node.map_arg((node.args, node.kwargs), lambda read: read.meta["val"])
         mode = next(value.fake_mode for value in _tensors(before))
         with mode:
-            after = node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
+            after = function_of(node)(*arguments[0], **arguments[1])
         if any(str(a.stride()) != str(b.stride()) for a, b in zip(_tensors(after), _tensors(before), strict=True)):
             self.original[node] = before
         node.meta["val"] = after

@@ -6,12 +6,14 @@ import torch
 from torch import fx
 
 from compiler.ir.tensors.strides import hint, is_known
+from compiler.ir.typed_nodes import node_arguments
 
 
 def operands_of_product(node: fx.Node) -> tuple[fx.Node | None, fx.Node, fx.Node]:
     """Bias, rows and columns of a call of `mm`, `addmm` or `bmm`."""
-    bias, x, w = node.args if node.target is torch.ops.aten.addmm.default else (None, *node.args)
-    return bias, x, w  # type: ignore[return-value]
+    operands = node_arguments(node)
+    bias = operands[0] if node.target is torch.ops.aten.addmm.default else None
+    return bias, operands[-2], operands[-1]
 
 
 def is_float32_on_cpu(node: fx.Node) -> bool:

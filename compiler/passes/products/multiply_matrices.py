@@ -52,7 +52,7 @@ def _is_taken(node: fx.Node) -> bool:
     if not is_float32_on_cpu(node):
         return False
     bias, *matrices = operands_of_product(node)
-    left, right = (matrix.meta["val"] for matrix in matrices)  # type: ignore[union-attr]
+    left, right = (matrix.meta["val"] for matrix in matrices)
     if not all(is_known(size) for value in (left, right) for size in (*value.shape, *value.stride())):
         return False
     if bias is not None and str(bias.meta["val"].stride(0)) != "1":

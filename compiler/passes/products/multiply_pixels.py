@@ -21,6 +21,7 @@ from compiler.ir.graph.calls import call_for
 from compiler.ir.graph.replacement import replace_node
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import is_by_channels, is_known
+from compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 
 aten = torch.ops.aten
 
@@ -37,9 +38,10 @@ def is_product(node: fx.Node) -> bool:
     """Whether a node convolves images with single pixels, each of the channels that it makes from all that it reads."""
     if node.target is not aten.convolution.default:
         return False
-    image, weight, _, _, padding, _, is_transposed, output_padding, groups = node.args
-    x, w = image.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
-    if x.dim() != 4 or is_transposed or groups != 1 or any((*padding, *output_padding)):  # type: ignore[misc]
+    x, w = fake_value(node_argument(node, 0)), fake_value(node_argument(node, 1))
+    padding, output_padding = ints_argument(node, 4), ints_argument(node, 7)
+    is_transposed, groups = node.args[6], node.args[8]
+    if x.dim() != 4 or is_transposed or groups != 1 or any((*padding, *output_padding)):
         return False
     return w.shape[2:] == (1, 1) and x.device.type == "cpu" and x.dtype is torch.float32
 
@@ -49,7 +51,7 @@ def _is_ready(node: fx.Node) -> bool:
 
     An image of one channel lies in both layouts, and eager may take it for the other one.
     """
-    image, weight = (read.meta["val"] for read in node.args[:2])  # type: ignore[union-attr]
+    image, weight = (fake_value(node_argument(node, place)) for place in (0, 1))
     if not all(map(is_known, (*image.shape, *weight.shape))) or 0 in (*image.shape, *weight.shape):
         return False
     if not (is_by_channels(image) and is_by_channels(node.meta["val"])):

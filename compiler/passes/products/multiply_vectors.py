@@ -19,6 +19,7 @@ from torch import fx
 
 from compiler.ir.graph.calls import call_for, put_in_place
 from compiler.ir.graph.roles import Program
+from compiler.ir.typed_nodes import fake_value, node_arguments
 
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 16
@@ -35,7 +36,7 @@ def multiply_vectors(program: Program) -> int:
 
 
 def _is_chosen(node: fx.Node) -> bool:
-    left, right = (read.meta["val"] for read in node.args)  # type: ignore[union-attr]
+    left, right = map(fake_value, node_arguments(node))
     sizes = (*left.shape, right.shape[2])
     if left.dtype not in (torch.float32, torch.float64) or left.device.type != "cpu":
         return False
@@ -46,8 +47,8 @@ def _is_chosen(node: fx.Node) -> bool:
 
 
 def _rewrite(node: fx.Node) -> None:
-    left, right = node.args
-    shape, columns = left.meta["val"].shape, right.meta["val"].shape[2]  # type: ignore[union-attr]
+    left, right = node_arguments(node)
+    shape, columns = fake_value(left).shape, fake_value(right).shape[2]
     with node.graph.inserting_before(node):
         if shape[2] == 1:
             made = call_for(node, aten.add.Tensor, call_for(node, aten.mul.Tensor, left, right), 0)

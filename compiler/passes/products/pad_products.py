@@ -23,6 +23,7 @@ from torch import fx
 
 from compiler.ir.graph.calls import call_for, put_in_place
 from compiler.ir.graph.roles import Program
+from compiler.ir.typed_nodes import fake_value, node_argument, node_arguments
 
 aten = torch.ops.aten
 DEVICE = "cuda"
@@ -46,8 +47,7 @@ def pad_products(program: Program) -> int:
 
 
 def _is_chosen(node: fx.Node) -> bool:
-    operands = node.args[-2:]
-    left, right = (read.meta["val"] for read in operands)  # type: ignore[union-attr]
+    left, right = map(fake_value, node_arguments(node)[-2:])
     sizes = (*left.shape, right.shape[1])
     if left.device.type != DEVICE or left.dtype not in (torch.float16, torch.bfloat16):
         return False
@@ -67,7 +67,7 @@ def _is_chosen(node: fx.Node) -> bool:
 def _has_plain_bias(node: fx.Node) -> bool:
     """Whether the bias is a row, which nothing scales."""
     value = node.meta["val"]
-    return node.args[0].meta["val"].shape == value.shape[1:] and not node.kwargs  # type: ignore[union-attr]
+    return fake_value(node_argument(node, 0)).shape == value.shape[1:] and not node.kwargs
 
 
 def _rewrite(node: fx.Node, padding: _Padding) -> None:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler.ir.graph.calls import call_for
 from compiler.ir.graph.replacement import replace_node
@@ -86,9 +87,9 @@ def _weight_gradient(node: fx.Node) -> fx.Node:
     return call_for(node, aten.sum.dim_IntList, product, [0, 5, 6])
 
 
-def _lying_as(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+def _lying_as(value: FakeTensor, expected: FakeTensor) -> torch.Tensor:
     """A value of the expected strides."""
     if value.stride() == expected.stride():
         return value
-    with value.fake_mode:  # type: ignore[attr-defined]
+    with value.fake_mode:
         return torch.empty_strided(value.shape, expected.stride(), dtype=value.dtype, device=value.device)

@@ -17,6 +17,7 @@ from torch import fx
 from compiler.ir.graph.calls import put_in_place
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import hint, hints, is_known
+from compiler.ir.typed_nodes import node_argument
 from compiler.passes.products.matching import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
@@ -27,7 +28,7 @@ LEAST_FLOPS = 1 << 24
 
 def use_onednn(program: Program) -> int:
     """Returns the number of products that changed hands."""
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:  # type: ignore[attr-defined]
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return 0
     products = [node for node in program.module.graph.nodes if node.target in (aten.mm.default, aten.addmm.default)]
     chosen = [node for node in products if _is_faster(node)]
@@ -61,7 +62,7 @@ def _replace(node: fx.Node) -> None:
 def _transposed(w: fx.Node) -> fx.Node:
     """The rows as oneDNN takes them: what `w` is the transpose of, or its transpose."""
     if w.target is aten.t.default:
-        return w.args[0]  # type: ignore[return-value]
+        return node_argument(w, 0)
     made = w.graph.call_function(aten.t.default, (w,))
     value = w.meta["val"]
     with value.fake_mode:

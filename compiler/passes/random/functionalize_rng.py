@@ -187,7 +187,7 @@ def functionalize_rng(program: Program) -> int:
     count, taken = 0, iter(range(2 * len(draws)))
     for node in draws:
         with graph.inserting_before(node):
-            made = RULES[node.target](_Draw(node, row, taken))  # type: ignore[index]
+            made = RULES[node.target](_Draw(node, row, taken))
         if made is not None and node.target is not aten.native_dropout.default:
             put_in_place(made, node)
         count += made is not None

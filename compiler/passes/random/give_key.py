@@ -26,7 +26,7 @@ class Reserve:
     device: torch.device
 
     def __call__(self) -> Tensor:
-        return reserve_numbers(list(self.calls), self.device)  # type: ignore[no-any-return]
+        return reserve_numbers(list(self.calls), self.device)
 
 
 def give_key(program: Program) -> tuple[Program, Reserve | None]:
@@ -43,4 +43,4 @@ def give_key(program: Program) -> tuple[Program, Reserve | None]:
     given.meta.update(draws[0].meta)
     graph.output(graph.graph_copy(program.module.graph, copies))
     signature = replace(program.signature, inputs=(*program.signature.inputs, Seed()))
-    return Program(module_of(program.module, graph), signature), Reserve(tuple(calls), device)  # type: ignore[arg-type]
+    return Program(module_of(program.module, graph), signature), Reserve(tuple(calls), device)

@@ -32,6 +32,7 @@ from compiler.ir.graph.replacement import replace_node
 from compiler.ir.graph.roles import Program
 from compiler.ir.graph.trace import is_random
 from compiler.ir.tensors.strides import has_symbols
+from compiler.ir.typed_nodes import fake_value, float_argument, int_argument, node_argument, schema_of
 from compiler.ops.calls.drawn_numbers import Launch, dropout_mask, launch_of, limit_of, reserve_numbers
 
 aten = torch.ops.aten
@@ -59,26 +60,24 @@ def split_dropout(program: Program) -> int:
 
 
 def _is_attention(node: fx.Node) -> bool:
-    return any(argument.name == "dropout_p" for argument in node.target._schema.arguments)  # type: ignore[union-attr]
+    return any(argument.name == "dropout_p" for argument in schema_of(node.target).arguments)
 
 
 def is_taken_apart(node: fx.Node) -> bool:
     """Whether all that the call says and all that reads it is known."""
-    x, share, train = node.args
-    value = x.meta["val"]  # type: ignore[union-attr]
-    if train is False or not 0 <= share < 1 or not value.is_floating_point():  # type: ignore[operator]
+    value, train = fake_value(node_argument(node, 0)), node.args[2]
+    if train is False or not 0 <= float_argument(node, 1) < 1 or not value.is_floating_point():
         return False
     is_known = all(isinstance(size, int) for size in (*value.shape, *value.stride()))
     return is_known and value.is_contiguous() and all(user.target is operator.getitem for user in node.users)
 
 
 def _is_splittable(node: fx.Node) -> bool:
-    return node.args[0].meta["val"].device.type == "cpu" and is_taken_apart(node)  # type: ignore[union-attr]
+    return fake_value(node_argument(node, 0)).device.type == "cpu" and is_taken_apart(node)
 
 
 def _split(node: fx.Node) -> None:
-    x, share, _ = node.args
-    keep = 1.0 - share  # type: ignore[operator]
+    x, keep = node_argument(node, 0), 1.0 - float_argument(node, 1)
     scale = torch.tensor(1.0 / keep, dtype=node.meta["val"][0].dtype).item()
     with node.graph.inserting_before(node):
         mask = call_for(node, aten.bernoulli.p, call_for(node, aten.empty_like.default, x, dtype=torch.bool), keep)
@@ -89,7 +88,7 @@ def _split(node: fx.Node) -> None:
 def replace_parts(node: fx.Node, value: fx.Node, mask: fx.Node) -> None:
     """Puts the result and the mask of a dropout in its place."""
     for part in list(node.users):
-        replace_node(part, (value, mask)[part.args[1]])  # type: ignore[index]
+        replace_node(part, (value, mask)[int_argument(part, 1)])
         node.graph.erase_node(part)
     node.graph.erase_node(node)
 
@@ -106,12 +105,11 @@ class _Dropout:
 
     @property
     def value(self) -> FakeTensor:
-        return self.node.args[0].meta["val"]  # type: ignore[no-any-return,union-attr]
+        return fake_value(node_argument(self.node, 0))
 
 
 def _drawn(node: fx.Node) -> _Dropout | None:
-    x, share, _ = node.args
-    value = x.meta["val"]  # type: ignore[union-attr]
+    value, share = fake_value(node_argument(node, 0)), node.args[1]
     if value.device.type != "cuda" or share == 0 or value.numel() == 0 or not is_taken_apart(node):
         return None
     launch = launch_of(value)
@@ -125,7 +123,7 @@ def _draw(dropouts: list[_Dropout]) -> int:
     keys = _reserve(dropouts)
     for position, dropout in enumerate(dropouts):
         node, value, launch = dropout.node, dropout.value, dropout.launch
-        keep = float(1.0 - node.args[1])  # type: ignore[operator,arg-type]
+        keep = float(1.0 - float_argument(node, 1))
         scale = 1.0 / (keep if value.dtype is torch.float64 else float(np.float32(keep)))
         with node.graph.inserting_before(node):
             key, limit = called(aten.select.int, keys, 0, position), limit_of(keep, value.dtype)

@@ -61,6 +61,7 @@ from compiler.ir.graph.roles import (
 from compiler.ir.graph.write_checks import LAUNCHES
 from compiler.ir.loops.kernel import Step
 from compiler.ir.loops.live_memory import Change, changes
+from compiler.ir.typed_nodes import schema_of
 from compiler.journal import count_apart, count_recorded, count_replayed, count_unrecorded
 from compiler.runtime.recording.pool_layout import LARGE_BYTES
 from compiler.runtime.recording.recording import (
@@ -482,7 +483,7 @@ def _sizes_of(args: Sequence[Any]) -> object:
 def settings() -> object:
     """What libraries look at when they are called: a recording goes on doing what was set when it was made. Dynamo
     compiles again where those of products change, and looks at none of cuDNN's."""
-    precision = torch._C._get_fp32_precision_getter  # type: ignore[attr-defined]
+    precision = torch._C._get_fp32_precision_getter
     cudnn = torch._C._get_cudnn_enabled(), torch._C._get_cudnn_deterministic(), torch._C._get_cudnn_benchmark()
     return precision("cuda", "conv"), precision("cuda", "matmul"), cudnn
 
@@ -645,10 +646,11 @@ def _against(target: Any) -> str:
 
 def _drops_in_attention(node: fx.Node) -> bool:
     """Whether a call is one of the library's attentions, or its gradient, with dropout in it."""
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    if "scaled_dot_product" not in node.target.name() or "dropout_p" not in names:  # type: ignore[union-attr]
+    schema = schema_of(node.target)
+    names = [argument.name for argument in schema.arguments]
+    if "scaled_dot_product" not in schema.name or "dropout_p" not in names:
         return False
-    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    given: dict[str, object] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return given.get("dropout_p", 0.0) != 0.0
 
 

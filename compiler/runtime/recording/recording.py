@@ -34,7 +34,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, UntypedStorage
-from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.graph.roles import GraphCall
@@ -43,8 +42,9 @@ from compiler.ir.tensors.devices import ALIGNED_BYTES
 from compiler.runtime.call import copy_each
 from compiler.runtime.recording import workspaces
 from compiler.runtime.recording.pool_layout import Block, Event, Freed, Returned, Segments, Taken, extension
+from compiler.torch_stubs import reinterpret_tensor as reinterpret
 
-use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+use_count: Callable[[int], int] = torch._C._storage_Use_Count
 references: Callable[[object], int] = sys.getrefcount
 
 
@@ -115,7 +115,7 @@ class CudaTape:
             _nothing_recorded(self.device, pool.stream)  # now the generator of random numbers knows that nobody records
             raise
         pool.taken_bytes += torch.cuda.memory_reserved(self.device) - before
-        return results  # type: ignore[no-any-return]
+        return results
 
     def _stop(self) -> None:
         """Tells the allocator that a recording is over, where CUDA has ended it before torch did.
@@ -692,6 +692,15 @@ def _lent_by(lender: Recording, args: Sequence[Any], positions: Collection[int])
     return {s: (helds[s], tuple(at)) for s, at in within.items() if helds[s].is_alone_in(args, at)}
 
 
+def _take_from(lender: Recording, borrowed: Borrowed, args: list[Any]) -> None:
+    """Has a recording lend what was borrowed of it."""
+    for held, positions in borrowed.values():
+        _lenders.pop(held.key, None)
+        _givers.pop(held.key, None)
+        held.lend(lender.tape, args, positions)
+        _givers[held.key] = lender
+
+
 def record(
     plain: GraphCall,
     args: list[Any],
@@ -723,11 +732,8 @@ def record(
     pointers = [args[position].data_ptr() for position in fixed]
     inputs, copied, lying = _brought(args, {*stays, *unread}, moved, pool)
     placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
-    for held, positions in borrowed.values():
-        _lenders.pop(held.key, None)
-        _givers.pop(held.key, None)
-        held.lend(lender.tape, args, positions)  # type: ignore[union-attr]
-        _givers[held.key] = lender  # type: ignore[assignment]
+    if lender is not None:
+        _take_from(lender, borrowed, args)
     placing.place(tape.record(plain, inputs, _events(changes, borrowed)))
     for index in gradients:
         result = placing.results[index]

@@ -110,6 +110,7 @@ def launch_names(device: int, runs: list[tuple[Launcher, int, Any]]) -> dict[str
 
 def defined(text: str, name: str, names: Mapping[str, object]) -> Launcher:
     """The function of that name in a text."""
-    module = dict(names)
+    module: dict[str, Any] = dict(names)
     exec(compile(text, f"<assay launch {hashlib.sha256(text.encode()).hexdigest()[:16]}>", "exec"), module)
-    return module[name]  # type: ignore[return-value]
+    launcher: Launcher = module[name]
+    return launcher

@@ -11,6 +11,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 from compiler.errors import BuildError
 from compiler.options import Options
@@ -43,7 +44,7 @@ def launch_cuda(library: str = DRIVER) -> Callable[..., None] | None:
         )
     except BuildError:
         return None
-    return launch  # type: ignore[return-value]
+    return cast(Callable[..., None], launch)
 
 
 def load_cuda(code: bytes, name: str, shared: int, device: int, library: str = DRIVER) -> int:

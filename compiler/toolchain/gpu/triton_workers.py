@@ -68,8 +68,9 @@ class Workers:
             with _lock:
                 return _answer(wanted)
         try:
-            send(worker.stdin, wanted)  # type: ignore[arg-type]
-            answer: Answer = receive(worker.stdout)  # type: ignore[arg-type]
+            to_worker, from_worker = _pipes(worker)
+            send(to_worker, wanted)
+            answer: Answer = receive(from_worker)
         except (EOFError, BrokenPipeError):
             worker.wait()
             return NotBuilt(f"the process that compiled it ended with {worker.returncode}")
@@ -89,7 +90,7 @@ class Workers:
     def _started(self) -> subprocess.Popen[bytes] | None:
         try:
             worker = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            receive(worker.stdout)  # type: ignore[arg-type]  # that it is there
+            receive(_pipes(worker)[1])  # that it is there
         except (OSError, EOFError):
             self.are_there = False
             return None
@@ -100,7 +101,7 @@ class Workers:
         ended = []
         while not self.idle.empty():
             worker = self.idle.get_nowait()
-            worker.stdin.close()  # type: ignore[union-attr]
+            _pipes(worker)[0].close()
             ended.append(worker)
         for worker in ended:
             try:
@@ -108,7 +109,7 @@ class Workers:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
-            worker.stdout.close()  # type: ignore[union-attr]
+            _pipes(worker)[1].close()
 
 
 def _answer(wanted: Wanted) -> Answer:
@@ -116,6 +117,12 @@ def _answer(wanted: Wanted) -> Answer:
         return build(wanted)
     except NotBuilt as error:
         return error
+
+
+def _pipes(worker: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    """What a worker reads, and what it writes."""
+    assert worker.stdin is not None and worker.stdout is not None
+    return worker.stdin, worker.stdout
 
 
 def send(stream: IO[bytes], value: object) -> None:

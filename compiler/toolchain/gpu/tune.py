@@ -12,6 +12,7 @@ import hashlib
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -83,7 +84,7 @@ def times_on_device(kernel: Kernel, launches: Sequence[Callable[..., None]]) -> 
             launch(*addresses)
         for _ in range(ROUNDS):
             for launch, taken in zip(launches, found, strict=True):
-                taken.append(seconds_of(lambda launch=launch: launch(*addresses), flushed))  # type: ignore[misc]
+                taken.append(seconds_of(partial(launch, *addresses), flushed))
     return [statistics.median(taken) for taken in found]
 
 
