@@ -144,10 +144,10 @@ class Scripts:
         return {path: convert(value) if convert else value for path, value in moved.items()}
 
     def _numbered(self, calls: Sequence[Call | None]) -> Sequence[Call | None]:
-        """The calls, each with the Python numbers that the case has for it."""
+        """The calls, each with the Python numbers that the case has for it, as far as the acts go."""
         if not self.case.numbers:
             return calls
-        pairs = zip(calls, self.case.numbers, strict=True)
+        pairs = zip(calls, self.case.numbers[: len(calls)], strict=True)
         return [call and dataclasses.replace(call, args=(*call.args, *numbers)) for call, numbers in pairs]
 
 

@@ -67,3 +67,18 @@ def test_runs_are_made_for_each_step_that_differs() -> None:
     result = run(lambda result, call: result * 1.1 if call in (2, 5) else result)
     steps = {each.path.partition(":")[0] for each in result.differences if each.field == "values"}
     assert steps == {"step 2", "step 5"}
+
+
+def test_runs_of_the_first_acts_have_the_numbers_of_these(nudged: Nudged) -> None:
+    """A program that is called with another Python number each time."""
+
+    def scaled() -> Made:
+        return (lambda x, n: x.sin() * n), (torch.randn(32),), {}
+
+    def wrap(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x, n: function(x, n) * (1.1 if n == 3.0 else 1.0)
+
+    case = Case("scaled", scaled, ("infer",), (), ("tiny",), numbers=((2.0,), (3.0,), (4.0,)))
+    result = run_case(case, "infer", Backend("changed", wrap), timed=False)
+    assert result.verdict == "diverged" and {each.path.partition(":")[0] for each in result.differences} == {"step 2"}
+    assert nudged and {count for _, count in nudged} == {2}
