@@ -20,6 +20,7 @@ from compiler.errors import AssayError
 from compiler.options import Options
 from compiler.toolchain.load import load_kernels
 from compiler.torch_compat import holders_of
+from compiler.torch_stubs import tensor_guards
 from harness.case import case
 from harness.judge.ledger import PATH
 from suites.tables.markdown import literal, table
@@ -68,11 +69,8 @@ def _rows() -> tuple[tuple[str, str, str], ...]:
             f"one field of `Options` in {place_of(Options)}",
             "an unknown option is an error that lists the fields",
         ),
-        (
-            "a difference of torch versions",
-            place_of(holders_of),
-            "the architecture test allows it there alone",
-        ),
+        ("a difference of torch versions", place_of(holders_of), "the architecture test allows it there alone"),
+        ("a name that torch's stubs leave out", place_of(tensor_guards), "mypy holds each use to the type there"),
         (
             "a case",
             f"a function under `@case` ({place_of(case)}), for example in {place_of(suites.semantics)}",

@@ -290,7 +290,7 @@ def _as_large(given: Arguments) -> Arguments:
 
 def _made(given: Arguments, types: Any, make: Callable[[Any], object]) -> Arguments:
     with _disable_current_modes():
-        return pytree.tree_map_only(types, make, given)  # type: ignore[no-any-return]
+        return pytree.tree_map_only(types, make, given)
 
 
 def _kind(value: torch.Tensor) -> dict[str, Any]:
