@@ -43,7 +43,7 @@ from harness.case import Case
 from harness.judge.compare import Comparison, compare, is_identical
 from harness.judge.eager_runs import EagerRuns, Run
 from harness.judge.oracle import Oracle, anchor
-from harness.judge.placed import PLACES, Placed
+from harness.judge.vector_tails import PLACES, Placed
 from harness.measure import CountedStep, alternate, quartiles
 from harness.observe import fell_back, leaks
 from harness.observe.observation import Observation, Raised, Script, observe, one_step, seed_all, set_mode

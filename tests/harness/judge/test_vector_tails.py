@@ -12,7 +12,7 @@ from torch import Tensor
 from harness.backends.registry import Backend, resolve
 from harness.case import case
 from harness.judge.oracle import Oracle
-from harness.judge.placed import PLACES, Placed
+from harness.judge.vector_tails import PLACES, Placed
 from harness.observe.scripts import Scripts
 from harness.protocol.acts import steps
 from harness.run import _Trial, made_call, run_case
