@@ -7,8 +7,8 @@ What follows from the comparison is one verdict, the first of these that applies
     unsupported          the backend declined the program, by Unsupported, or NotImplementedError while compiling
     crash                the backend raised where eager did not
     diverged             a field differs; `differences` names it
-    reference-unstable   eager differs from itself in a field, or at another place in a vector (harness/judge/placed.py)
-                         does what the backend did, or is far from its own float64 run; the rest is the same
+    reference-unstable   eager differs from itself in a field, or does at another place in a vector what the backend did
+                         (harness/judge/vector_tails.py), or is far from its own float64 run; the rest is the same
     no-oracle            a field cannot be judged: the backend draws its own random numbers, or nothing anchors eager's
     crash                the backend raised in a call that was timed
     fell-back            the values are right, but some of the program ran in eager for the backend's own reasons

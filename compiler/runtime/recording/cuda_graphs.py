@@ -69,6 +69,7 @@ from compiler.runtime.recording.recording import (
     Pool,
     Recording,
     Tape,
+    Treatment,
     free_bytes,
     is_lazy,
     is_recorded,
@@ -401,21 +402,17 @@ class Replayed:
             return None
         place.recordings += 1
         try:
-            recording = record(
-                self.plain,
-                args,
-                self.tape(pool),
-                pool,
+            treated = Treatment(
                 stays=stays,
-                keeps=self.keeps,
-                gradients=self.gradients,
-                copies=place.copies,
                 unread=self.unread,
                 moved=place.moved,
-                lender=lender,
+                keeps=self.keeps,
+                copies=place.copies,
+                gradients=self.gradients,
                 yields=not self.is_backward,  # to copy all gradients takes too long
                 changes=self.changes,
             )
+            recording = record(self.plain, args, self.tape(pool), pool, treated, lender)
         except RuntimeError as error:  # CUDA's own refusal, after which the program is as it was
             self._refuse(f"it cannot be recorded: {str(error).splitlines()[0]}")
             return None

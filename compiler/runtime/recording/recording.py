@@ -701,51 +701,65 @@ def _take_from(lender: Recording, borrowed: Borrowed, args: list[Any]) -> None:
         _givers[held.key] = lender
 
 
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What becomes of the inputs and results of a recording, each by its position.
+
+    Of the inputs, those that `stays` have to lie there again, those that are `unread` may lie anywhere, and those that
+    `moved` are copied. Others that lie in what another recording gave are expected there. Of the results, those that it
+    `keeps` are never copied out, as who reads them wants them where they lie; `copies` always are. `gradients` are
+    handed out as no views, whatever they are.
+
+    `yields`: results are copied out once one has been held too long. `changes` are those of its large blocks.
+    """
+
+    stays: Collection[int] = ()
+    unread: Collection[int] = ()
+    moved: Collection[int] = ()
+    keeps: Collection[int] = ()
+    copies: Collection[int] = ()
+    gradients: Collection[int] = ()
+    yields: bool = True
+    changes: Sequence[Change] = ()
+
+
+PLAIN = Treatment()
+"""Every input is copied, and results are handed out as they lie."""
+
+
 def record(
     plain: GraphCall,
     args: list[Any],
     tape: Tape,
     pool: Pool,
-    *,
-    stays: Collection[int] = (),
-    keeps: Collection[int] = (),
-    gradients: Collection[int] = (),
-    copies: Collection[int] = (),
-    unread: Collection[int] = (),
-    moved: Collection[int] = (),
+    treated: Treatment = PLAIN,
     lender: Recording | None = None,
-    yields: bool = True,
-    changes: Sequence[Change] = (),
 ) -> Recording:
-    """A recording for inputs like `args`, of which those at the positions `stays` have to lie there again. The results
-    at the positions `keeps` are never copied out, as who reads them wants them where they lie; those at `copies` are.
-    Those at the positions `gradients` are handed out as no views, whatever they are.
-    Inputs at the positions `unread` may lie anywhere, those that `moved` are copied; of the others those that lie in
-    what another recording gave are expected there.
+    """A recording for inputs like `args`.
+
     A `lender` of the same pool lends it what it saved; `args` are then tensors at the same places that own nothing.
-    `changes` are those of its large blocks.
 
     Raises: RuntimeError for what cannot be recorded.
     """
-    borrowed = {} if lender is None else _lent_by(lender, args, stays)
-    fixed = [position for position in sorted(stays) if isinstance(args[position], Tensor)]
+    borrowed = {} if lender is None else _lent_by(lender, args, treated.stays)
+    fixed = [position for position in sorted(treated.stays) if isinstance(args[position], Tensor)]
     pointers = [args[position].data_ptr() for position in fixed]
-    inputs, copied, lying = _brought(args, {*stays, *unread}, moved, pool)
-    placing = _Placing(inputs, keeps, {k for _, positions in borrowed.values() for k in positions})
+    inputs, copied, lying = _brought(args, {*treated.stays, *treated.unread}, treated.moved, pool)
+    placing = _Placing(inputs, treated.keeps, {k for _, positions in borrowed.values() for k in positions})
     if lender is not None:
         _take_from(lender, borrowed, args)
-    placing.place(tape.record(plain, inputs, _events(changes, borrowed)))
-    for index in gradients:
+    placing.place(tape.record(plain, inputs, _events(treated.changes, borrowed)))
+    for index in treated.gradients:
         result = placing.results[index]
         if type(result) is Held:
             result.is_whole = True
     for held in placing.held:  # now that no view of the recorded run is left
         held.count()
-    for index in copies:
+    for index in treated.copies:
         result = placing.results[index]
         if type(result) is Held:
             result.is_copied = result.may_copy
-    holding = Holding(placing.held, yields)
+    holding = Holding(placing.held, treated.yields)
     recording = Recording(tape, pool, fixed, pointers, copied, lying, placing.results, holding, borrowed)
     pool.add(recording)
     if lender is not None:
