@@ -56,7 +56,7 @@ def test_unfrozen_in_more_ways_than_are_kept_is_eagers(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("is_needed", [False, True])
 def test_versions_noted_for_a_torch_that_unpacks_all_or_none(is_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compiler.codegen.call.convention.BEFORE_2_13", True)
+    monkeypatch.setattr("compiler.codegen.call.forward_half.BEFORE_2_13", True)
     monkeypatch.setattr("compiler.runtime.partial_backward.unpacked", lambda saved: pytest.fail("versions are noted"))
     compiled = torch.compile(lambda x, w: (x.sin(), w.sin()), backend=assay, options={"warm": False})
     x, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)

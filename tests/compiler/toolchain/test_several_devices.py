@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.codegen.call import convention
+from compiler.codegen.call import prologue
 from compiler.codegen.host import emit, load
 from compiler.entry.dynamo import assay
 from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
@@ -217,6 +217,6 @@ def test_a_call_that_was_compiled_with_another_device_current_is_eagers(
     stand_in_devices(monkeypatch, now)
     model, x = nn.Linear(4, 4).requires_grad_(needs_gradient), torch.randn(2, 4)
     compiled = torch.compile(model, backend=assay, options={"warm": False})
-    for now[0], expected in ((0, []), (1, [convention.CURRENT]), (0, [convention.CURRENT])):
+    for now[0], expected in ((0, []), (1, [prologue.CURRENT]), (0, [prologue.CURRENT])):
         torch.testing.assert_close(compiled(x), model(x))
         assert reasons == expected

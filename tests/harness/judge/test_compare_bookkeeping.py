@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen.call import convention
+from compiler.codegen.call import epilogue
 from harness.backends.registry import Backend, resolve
 from harness.case import Case, Made
 from harness.case import case as declare
@@ -178,7 +178,7 @@ def test_bookkeeping_is_compared_only_where_it_is_asked(name: str) -> None:
 def test_fault_of_the_compiler_is_found_without_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = Fault(writes_twice, lambda function: function, frozenset({"version"}))
     assert ran(fault, resolve("assay-aot")).verdict == "same"
-    monkeypatch.setattr(convention, "bump_version", lambda tensor, by: None)
+    monkeypatch.setattr(epilogue, "bump_version", lambda tensor, by: None)
     assert {found.field for found in ran(fault, resolve("assay-aot")).differences} == {"version"}
 
 
