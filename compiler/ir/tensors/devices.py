@@ -8,9 +8,6 @@ import importlib.util
 import torch
 from torch import fx
 
-ALIGNED_BYTES = 16
-"""What a generated kernel for a GPU may read at once."""
-
 
 def asks_for_current(module: fx.GraphModule) -> bool:
     """Whether a graph, or one within it, makes or moves a tensor on the GPU that is the current one when it runs."""

@@ -38,7 +38,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler.ir.graph.roles import GraphCall
 from compiler.ir.loops.live_memory import Change
-from compiler.ir.tensors.devices import ALIGNED_BYTES
+from compiler.ir.tensors.alignment import ALIGNED_BYTES
 from compiler.runtime.call import copy_each
 from compiler.runtime.recording import workspaces
 from compiler.runtime.recording.pool_layout import Block, Event, Freed, Returned, Segments, Taken, extension

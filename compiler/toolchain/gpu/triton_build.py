@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from compiler.ir.tensors.devices import ALIGNED_BYTES
+from compiler.ir.tensors.alignment import ALIGNED_BYTES
 from compiler.options import as_llvm_leaves_it
 
 THREADS_OF_A_WARP = 32

@@ -30,7 +30,7 @@ from compiler.errors import BuildError
 from compiler.ir.loops.index import Int
 from compiler.ir.loops.kernel import Kernel
 from compiler.ir.loops.text import show
-from compiler.ir.tensors.devices import ALIGNED_BYTES
+from compiler.ir.tensors.alignment import ALIGNED_BYTES
 from compiler.journal import count_failed_build, count_tuned
 from compiler.options import Options
 from compiler.toolchain.gpu.compiled_kernels import (

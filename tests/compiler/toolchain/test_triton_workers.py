@@ -49,6 +49,12 @@ def workers() -> Iterator[Workers]:
     assert [worker.returncode for worker in idle] == [0] * len(idle)
 
 
+def test_workers_start_without_torch() -> None:
+    """It takes seconds to import and to end, in each of them."""
+    code = "import sys, compiler.toolchain.gpu.triton_workers; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
 def test_workers_answer_what_this_process_would_build(several: list[Wanted], workers: Workers) -> None:
     found = workers.build_all(several)
     assert workers.build_all([]) == [] and not workers.idle.empty() and found == [build(each) for each in several]
