@@ -183,7 +183,7 @@ def test_run_records_kernels_of_processes_of_their_own(tmp_path: Path) -> None:
     usual = [record for record in found if record.variant == USUAL]
     counts = f"{2 * len(usual)} kernels, {len(usual)} distinct"  # those of float64 too: the case is called in it
     assert again.exit_code == 0 and counts in again.output, again.output
-    assert {record.variant for record in found if record.end == COMPILED} == {USUAL, UNALIGNED}
+    assert {record.variant for record in found if record.end == COMPILED} >= {USUAL, UNALIGNED}
 
 
 def test_run_of_another_backend_records_no_kernels(tmp_path: Path) -> None:
