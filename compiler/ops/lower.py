@@ -297,8 +297,7 @@ class _Lowering:
         self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
-        args = _mapped(node.args, lambda argument: Ref(argument.name))
-        target, kwargs = node.target, dict(_mapped(node.kwargs, lambda argument: Ref(argument.name)))
+        target, args, kwargs = node.target, self._named(node.args), dict(self._named(node.kwargs))
         if target is MUTATING and (starts := starts_of(node)):
             target, kwargs["_starts"] = written_where_they_lie, starts
         self._bind_objects((target, node.args, node.kwargs))
@@ -423,9 +422,22 @@ class _Lowering:
             if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
                 return self._known_size(value)
             raise Declined(f"operand {argument}")
+        if isinstance(argument, torch.SymInt):
+            return self._known_size(argument)
         if isinstance(argument, list | tuple):
             return type(argument)(self._argument(item) for item in argument)
         return argument
+
+    def _named(self, arguments: Any) -> Any:
+        """Arguments of a call with nodes by their names, and sizes that a pass wrote down as what they are made of."""
+        named = _mapped(arguments, lambda argument: Ref(argument.name))
+        return pytree.tree_map_only(torch.SymInt, self._size_or_itself, named)
+
+    def _size_or_itself(self, value: torch.SymInt) -> Index | int | torch.SymInt:
+        try:
+            return self._known_size(value)
+        except Declined:
+            return value
 
     def _known_size(self, value: int | torch.SymInt) -> Index | int:
         index = index_of(value)

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import called
+from compiler.ir.graph.calls import called, written_sizes
 from compiler.ir.graph.replacement import derive_anew
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import hints, is_known, order
@@ -165,7 +165,8 @@ class _Layouts:
             raise _Unsuitable
         made = read if _steps(read.meta["val"]) == _steps(wanted) else self._in_order_of(read, wanted)
         if made.meta["val"].stride() != wanted.stride():
-            made = self._after(made, aten.as_strided.default, list(wanted.shape), list(wanted.stride()))
+            sizes = written_sizes(self.graph, [*wanted.shape, *wanted.stride()])
+            made = self._after(made, aten.as_strided.default, sizes[: wanted.dim()], sizes[wanted.dim() :])
         return made
 
     def _in_order_of(self, read: fx.Node, wanted: torch.Tensor) -> fx.Node:

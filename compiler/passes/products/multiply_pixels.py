@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for
+from compiler.ir.graph.calls import call_for, written_sizes
 from compiler.ir.graph.replacement import replace_node
 from compiler.ir.graph.roles import Program
 from compiler.ir.tensors.strides import is_by_channels, is_known
@@ -73,7 +73,8 @@ def _replace(node: fx.Node) -> None:
         made = call_for(node, aten.view.default, product, [*(_size(node, pixels, dim) for dim in range(3)), -1])
         made = call_for(node, aten.permute.default, made, [0, 3, 1, 2])
         if made.meta["val"].stride() != value.stride():
-            made = call_for(node, aten.as_strided.default, made, list(value.shape), list(value.stride()))
+            sizes = written_sizes(node.graph, [*value.shape, *value.stride()])
+            made = call_for(node, aten.as_strided.default, made, sizes[: value.dim()], sizes[value.dim() :])
     replace_node(node, made)
     node.graph.erase_node(node)
 

@@ -124,3 +124,19 @@ def test_multiply_pixels_compiled_as_eager(dynamic: bool) -> None:
         for ours, eager in zip(*gradients, strict=True):
             assert ours.stride() == eager.stride()
             torch.testing.assert_close(ours, eager, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("side", [1, 2])
+def test_multiply_pixels_of_one_pixel_in_a_batch_of_any_size(side: int) -> None:
+    """The result lies in eager's strides, which the pass writes down with the size of the batch."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 4, 1))
+    compiled = torch.compile(module, backend="assay", dynamic=True, options={"fallback": "error"})
+    for batch in (2, 4, 3):
+        x = torch.randn(batch, 8, 2 * side, 2 * side).contiguous(memory_format=torch.channels_last)
+        results = [call(x) for call in (compiled, module)]
+        assert results[0].stride() == results[1].stride()
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+        gradients = [torch.autograd.grad(y.square().sum(), [*module.parameters()]) for y in results]
+        for ours, eager in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, eager, rtol=1e-3, atol=1e-3)
