@@ -1,9 +1,11 @@
 """Calls that record gradients: their halves, and what backward is where it is asked for in another way.
 
-forward, backward          the two halves of the joint graph
-partial backwards          for when some results get no gradient; each is made when it is first needed
-recorded backward          operator by operator, for tangents that no kernel takes
-higher order               gradients of gradients, recorded when they are first asked for
+    forward, backward          the two halves of the joint graph
+    partial backwards          for when some results get no gradient; each is made when it is first needed
+    recorded backward          operator by operator, for tangents that no kernel takes
+    higher order               gradients of gradients, recorded when they are first asked for
+
+Only the text of the call is made at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What an emitted call runs instead of torch's own, where torch's does more than the call needs.
+"""What an emitted call runs beside its graphs: tests, writes and versions of inputs, and layouts.
+
+Some of it stands for a function of torch's own that does more than the call needs.
 
 Costs are of one x86-64 core at about 3 GHz.
 """

@@ -73,7 +73,7 @@ class Scripts:
         spoiled = {
             (act.numbers, act.sizes, act.in_other_dtype)
             for act, step in zip(self.acts, eager, strict=True)
-            if step.error is not None and act != self.acts[0] and _tells_of_its_kind(act, step.error.during)
+            if step.error is not None and step.error.during == "call" and act != self.acts[0]
         }
         acts = tuple(_mended(act, spoiled) for act in self.acts)
         return self if acts == self.acts or self.case.numbers else dataclasses.replace(self, acts=acts)
@@ -149,12 +149,6 @@ class Scripts:
             return calls
         pairs = zip(calls, self.case.numbers[: len(calls)], strict=True)
         return [call and dataclasses.replace(call, args=(*call.args, *numbers)) for call, numbers in pairs]
-
-
-def _tells_of_its_kind(act: Act, during: str) -> bool:
-    """Whether an error says that eager does not take such numbers: one of the call, or of a backward of other sizes or
-    of another dtype, unless its graph was gone."""
-    return during == "call" or (bool(act.sizes or act.in_other_dtype) and not act.is_spent)
 
 
 def _mended(act: Act, spoiled: Collection[Key]) -> Act:

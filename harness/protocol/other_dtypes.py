@@ -1,9 +1,12 @@
 """The other dtype in which a program may be called: float64 for one in float32, and float32 for any other.
 
 A caller converts the arguments and all that the program holds, as `module.double()` does, and later converts them back.
-A program is left in its own dtype where that would show nothing: eager does not take the other one; the program draws
-random numbers, of which there are others in each dtype; or it makes numbers of a narrower dtype on its way, as an RMS
-norm in float32 does, so that its own float64 run is too far from it to judge by.
+A program is left in its own dtype where the other one would show nothing:
+
+- Eager does not take the other dtype.
+- The program draws random numbers. Those of another dtype are others.
+- The program makes numbers of a narrower dtype on its way, as an RMS norm in float32 does. Its own float64 run is then
+  too far from it to judge by.
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ OTHER: Dtypes = {
 
 
 def other_dtypes(convert: Callable[[Tensor], Tensor] | None) -> Dtypes:
-    """What each dtype becomes in an act in the other one, in a run whose numbers `convert` makes of the program's own:
-    none, where it gives them another dtype, as a run in float64 has one for all acts."""
+    """What each dtype becomes in an act in the other one, in a run whose numbers `convert` makes of the program's own.
+
+    Nothing becomes of any where `convert` gives them another dtype: a run in float64 has one dtype for all acts.
+    """
     if convert is None:
         return OTHER
     kept = [dtype for dtype in OTHER if convert(torch.zeros(1, dtype=dtype)).dtype == dtype]

@@ -34,14 +34,6 @@ from compiler.runtime.higher_order import Roots
 from compiler.runtime.partial_backward import Part, PartialBackward
 
 
-def _is_elsewhere(backward: Program) -> bool:
-    """Whether a tangent is on a device whose backward has a thread of its own."""
-    return any(
-        isinstance(role, Tangent) and node.meta["val"].device.type != "cpu"
-        for node, role in zip(backward.placeholders, backward.signature.inputs, strict=True)
-    )
-
-
 def emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:
     visible = [role for role in forward.signature.outputs if not isinstance(role, Saved)]
     source.line(1, "@staticmethod")
@@ -90,6 +82,14 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
     gradients = _gradients(backward, handed_on)
     returned = ["None"] * bool(checked) + [gradients.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
+
+
+def _is_elsewhere(backward: Program) -> bool:
+    """Whether a tangent is on a device whose backward has a thread of its own."""
+    return any(
+        isinstance(role, Tangent) and node.meta["val"].device.type != "cpu"
+        for node, role in zip(backward.placeholders, backward.signature.inputs, strict=True)
+    )
 
 
 def _gradients(backward: Program, handed_on: Mapping[torch.fx.Node, str]) -> dict[InputRole, str]:

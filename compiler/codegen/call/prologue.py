@@ -32,23 +32,11 @@ from compiler.ir.tensors.overlap import is_alias, pairs_of
 from compiler.runtime.call import base_of, current_device, is_negative, laid_over, requires_grad, warn_from
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
-
-
 INFERENCE = "it writes an inference tensor outside of inference mode"
-
-
 CURRENT = "another GPU is the current one than when it was compiled"
-
-
 NEGATIVE_ZERO = "a Python float is -0.0 where its guard is that it is zero"
-
-
 BEYOND = "a Python integer is so large that arithmetic with it may leave 64 bits"
-
-
 ANOMALY = "anomaly mode is on, and names the line of each operation"
-
-
 PAIRS_INLINE = 4
 """Up to how many pairs of inputs a call asks itself whether they share a storage."""
 
@@ -88,13 +76,36 @@ def written_positions(signature: Signature) -> tuple[int, ...]:
 
 
 def emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
-    """The first lines of a call. What is written must overlap no other input: Dynamo does not guard that.
-
-    A gradient that is kept or watched of an input that autograd sees written is that of its new value, to which the
-    other results do not lead here. Inputs that the epilogue needs outlive the graph's own use of them.
-    """
+    """The first lines of a call. Inputs that the epilogue needs outlive the graph's own use of them."""
     signature = program.signature
     source.line(0, "def call(args):")
+    _emit_tests(source, program, needs)
+    shared = [role for role in signature.inputs if isinstance(role, Shared)]
+    for role in shared:
+        source.line(1, f"{name_of_kept(role)} = {_shared_text(source, role)}")
+    for index in sorted(_needed(signature)):
+        source.line(1, f"keep_{index} = args[{index}]")
+    if shared:
+        source.line(1, f"args = [{', '.join(map(_given, signature.inputs))}]")
+    for effect in signature.effects:
+        if isinstance(effect, Warned):
+            category = source.bind(effect.category.__name__, effect.category)
+            place = f"{effect.filename!r}, {effect.line}"
+            source.line(1, f"{source.bind('warn_from', warn_from)}({effect.message!r}, {category}, {place})")
+    for index, view in enumerate(signature.results):
+        if is_ahead(view):
+            emit_view(source, index, view, {})
+    if not any(map(is_behind, signature.results)):
+        emit_bumps(source, signature)
+
+
+def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
+    """Lines that leave the call to others: it was compiled for other inputs, or for another mode.
+
+    What is written must overlap no other input: Dynamo does not guard that. A gradient that is kept or watched of an
+    input that autograd sees written is that of its new value, to which the other results do not lead here.
+    """
+    signature = program.signature
     if needs.is_guarded:
         _emit_overlap(source, program)
     for effect in signature.effects if needs.is_guarded else ():
@@ -127,24 +138,6 @@ def emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
         watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
         source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
-    shared = [role for role in signature.inputs if isinstance(role, Shared)]
-    for role in shared:
-        source.line(1, f"{name_of_kept(role)} = {_shared_text(source, role)}")
-    for index in sorted(_needed(signature)):
-        source.line(1, f"keep_{index} = args[{index}]")
-    if shared:
-        inputs = map(_given, signature.inputs)
-        source.line(1, f"args = [{', '.join(inputs)}]")
-    for effect in signature.effects:
-        if isinstance(effect, Warned):
-            category = source.bind(effect.category.__name__, effect.category)
-            place = f"{effect.filename!r}, {effect.line}"
-            source.line(1, f"{source.bind('warn_from', warn_from)}({effect.message!r}, {category}, {place})")
-    for index, view in enumerate(signature.results):
-        if is_ahead(view):
-            emit_view(source, index, view, {})
-    if not any(map(is_behind, signature.results)):
-        emit_bumps(source, signature)
 
 
 def _given(role: InputRole) -> str:

@@ -13,7 +13,6 @@ from compiler.ir.graph.roles import Base, Constant, Input, Result, Same, Size, U
 
 aten = torch.ops.aten
 
-
 METHODS = {
     aten.as_strided.default: "as_strided",
     aten.detach.default: "detach",
@@ -33,12 +32,8 @@ METHODS = {
     aten.view.dtype: "view",
 }
 """Views that are a method of the tensor, with the operator's own arguments."""
-
-
 SPREAD = (aten.expand.default, aten.permute.default, aten.view.default)
 """Those whose sizes or dimensions cost half a microsecond less as arguments of their own than as a list."""
-
-
 MOST_INLINE = 4
 """Written inputs up to which each has a line that asks whether it is an inference tensor: beyond, they share one."""
 

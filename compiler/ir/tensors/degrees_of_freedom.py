@@ -1,6 +1,8 @@
 """What eager warns of where a variance has no degrees of freedom: fakes tell it once, and our kernels never.
 
-std(x of 1 element), var(x of 3, correction=5)     ->     "std(): degrees of freedom is <= 0. ..."
+    std(x of 1 element), var(x of 3, correction=5)     ->     "std(): degrees of freedom is <= 0. ..."
+
+So the recording warns where eager does, and each call repeats what its recording warned of.
 """
 
 from __future__ import annotations

@@ -249,8 +249,11 @@ def writes_lists(func: torch._ops.OpOverload) -> bool:
 
 
 def growth_of_lists(func: torch._ops.OpOverload, device: str, given: Arguments) -> int:
-    """By how much a call makes the version of each tensor that it writes grow: seen by making one on small tensors, or
-    on tensors of its sizes where the operator asks for such, as `split_with_sizes_copy` does."""
+    """By how much a call makes the version of each tensor that it writes grow.
+
+    A call on small tensors shows it. Operators that ask for tensors of their sizes, as `split_with_sizes_copy` does,
+    are called on such.
+    """
     if (func, device) not in _growths:
         try:
             _growths[func, device] = _growth(func, _small(given))
