@@ -64,7 +64,7 @@ class Part:
     """Whether it takes every GPU there is."""
 
 
-CATALOGUE = "suites/gpu/test_suites.py"
+CATALOGUE = "tests/suites/gpu/test_suites.py"
 """The catalogue of semantics, which takes as long as all other tests."""
 
 
@@ -74,7 +74,7 @@ def parts() -> Iterator[Part]:
     cores = os.cpu_count() or 1
     testers = min(cores, TESTERS * max(1, cores // CORES))
     side_by_side = ("-n", str(testers)) if find_spec("xdist") else ()
-    folders = ("suites/gpu", "tests", f"--ignore={CATALOGUE}")
+    folders = ("tests", f"--ignore={CATALOGUE}")
     yield Part("tests", "pytest", (*tests, *side_by_side, *folders), 560, writes_rows=False, needs_all=True)
     yield Part("catalogue", "pytest", (*tests, *side_by_side, CATALOGUE), 560, writes_rows=False, needs_all=True)
     overhead = ("--suite", "overhead", "--precision", "float32", "--rounds", "5", "tiny_function", "two_inputs")

@@ -40,7 +40,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answers]:
 def start(backend: str, folder: Path) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_INTERPRET": "1"} if backend == INTERPRETED else {}
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     with (folder / backend).open("w") as output, (folder / f"{backend}.log").open("w") as log:
         command = [sys.executable, "-X", "faulthandler", "-m", "suites.triton_slice", backend]
         paths = {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])}

@@ -1,6 +1,6 @@
 """Several GPUs in one process, and streams of the user's own.
 
-Needs two NVIDIA GPUs, but for streams: `pytest -m gpu suites/gpu/test_several_devices.py`.
+Needs two NVIDIA GPUs, but for streams: `pytest -m gpu tests/suites/gpu/test_several_devices.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from suites.libraries import row as rows
 from suites.libraries.row import MissingPackage, library
 
 CASES = discover(["libraries"])
-REQUIREMENTS = Path(__file__).parent / "requirements.txt"
+REQUIREMENTS = Path(__file__).parents[3] / "suites" / "libraries" / "requirements.txt"
 PINNED = ("transformers", "sentence_transformers")
 """Packages that the zoo's constraints pin."""
 OTHER_NAMES = {"torchcrf": "pytorch-crf", "open_clip": "open-clip-torch", "pyro": "pyro-ppl"}
