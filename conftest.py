@@ -24,7 +24,7 @@ import pytest
 import torch
 from torch._dynamo import list_backends, register_backend
 
-from compiler.entry.dynamo import assay
+from assay.compiler.entry.dynamo import assay
 
 os.environ.setdefault("ASSAY_WARM", "0")
 os.environ.setdefault("ASSAY_VERIFY", "1")

@@ -16,8 +16,8 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from compiler.errors import Unexpected, Unsupported, VerifyError
-from compiler.journal import count_eager
+from assay.compiler.errors import Unexpected, Unsupported, VerifyError
+from assay.compiler.journal import count_eager
 
 Run = Callable[..., Any]
 TANGENTS = (torch.preserve_format, torch.contiguous_format)

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler.ir.graph.decisions import Decision, Moment, Plan, Told
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Counts, Launch, Schedule
-from compiler.options import Options
+from assay.compiler.ir.graph.decisions import Decision, Moment, Plan, Told
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Counts, Launch, Schedule
+from assay.compiler.options import Options
 
 log = logging.getLogger("assay")
 _lock = threading.Lock()

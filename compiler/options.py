@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.errors import OptionError
+from assay.compiler.errors import OptionError
 
 TARGETS = ("cpp", "aten")
 NUMERICS = ("fast", "cast", "exact")

@@ -10,30 +10,30 @@ convention around both.
 
 from __future__ import annotations
 
-from compiler.assembly.compilers import Compilers
-from compiler.assembly.halves import graphs_of, halve
-from compiler.assembly.linking import link, load_call, specialized
-from compiler.assembly.targets import targets_of
-from compiler.autograd.joint import differentiate
-from compiler.autograd.partition import Split
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call
-from compiler.codegen.host import emit
-from compiler.codegen.source import source_of
-from compiler.ir.graph.captured import Captured
-from compiler.ir.graph.roles import GraphCall, Program
-from compiler.ir.loops.live_memory import live_bytes
-from compiler.ir.loops.text import show
-from compiler.journal import Journal
-from compiler.ops import lower
-from compiler.options import Options
-from compiler.passes.runner import optimize, written
-from compiler.schedule.fuse import fuse
-from compiler.schedule.memory import after_call
-from compiler.schedule.order import plan
-from compiler.schedule.products import Choose
-from compiler.toolchain.load import LoadKernels, load_kernels, measured_choice
-from compiler.toolchain.serialized_call import Host
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.assembly.halves import graphs_of, halve
+from assay.compiler.assembly.linking import link, load_call, specialized
+from assay.compiler.assembly.targets import targets_of
+from assay.compiler.autograd.joint import differentiate
+from assay.compiler.autograd.partition import Split
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call
+from assay.compiler.codegen.host import emit
+from assay.compiler.codegen.source import source_of
+from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.ir.loops.live_memory import live_bytes
+from assay.compiler.ir.loops.text import show
+from assay.compiler.journal import Journal
+from assay.compiler.ops import lower
+from assay.compiler.options import Options
+from assay.compiler.passes.runner import optimize, written
+from assay.compiler.schedule.fuse import fuse
+from assay.compiler.schedule.memory import after_call
+from assay.compiler.schedule.order import plan
+from assay.compiler.schedule.products import Choose
+from assay.compiler.toolchain.load import LoadKernels, load_kernels, measured_choice
+from assay.compiler.toolchain.serialized_call import Host
 
 
 def compile(call: Call, compilers: Compilers, journal: Journal) -> GraphCall:

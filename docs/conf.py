@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 from sphinx.application import Sphinx  # noqa: E402
 
-from suites.tables import followed_program, public_names  # noqa: E402
+from assay.suites.tables import followed_program, public_names  # noqa: E402
 
 project = "Assay"
 author = "The Assay authors"

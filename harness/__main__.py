@@ -1,4 +1,4 @@
-"""`python -m harness` and the command `assay`."""
+"""`python -m assay` and the command `assay`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from harness.cli.commands import commands
+from assay.harness.cli.commands import commands
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Finds cases by what a user types: a suite, a dotted name, or the path of a Python file.
 
-    zoo                      every case of the package `suites.zoo`, its modules included
-    suites.zoo, suites.zoo.text, my_package.cases      the same for any importable package or module
-    zoo.bert, suites.zoo.bert                           one case
+    zoo                      every case of the package `assay.suites.zoo`, its modules included
+    zoo.text, my_package.cases      the same for any importable package or module
+    zoo.bert                 one case
     path/to/cases.py         every case of a file; path/to/cases.py::name for one of them
 
 A found case is named after its suite (`zoo.bert`) or its file (`cases.name`). A case is an attribute of its module
@@ -23,8 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from harness.case import Case
+from assay.harness.case import Case
 
+SUITES = "assay.suites"
 NOT_CASES = ("test_", "bench_", "_")
 """Modules of a suite whose names begin so hold tests or measurements, and are not imported to look for cases."""
 
@@ -73,7 +74,7 @@ def _module_with(attribute: str, name: str) -> str | None:
 
 def suite_names() -> tuple[str, ...]:
     """The packages and modules under `suites`."""
-    suites = importlib.util.find_spec("suites")
+    suites = importlib.util.find_spec(SUITES)
     places = suites.submodule_search_locations if suites is not None else None
     return tuple(sorted(found.name for found in pkgutil.iter_modules(places or ())))
 
@@ -92,7 +93,7 @@ def _cases_of(name: str) -> tuple[Case, ...]:
 
 def _unknown(name: str) -> str:
     known = suite_names()
-    near = difflib.get_close_matches(name.removeprefix("suites.").split(".")[0], known, 1)
+    near = difflib.get_close_matches(name.removeprefix(f"{SUITES}.").split(".")[0], known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return (
         f"{name!r} is not a suite, not an importable module and not a Python file{hint}. "
@@ -102,7 +103,7 @@ def _unknown(name: str) -> str:
 
 def _some(cases: tuple[Case, ...], name: str) -> tuple[Case, ...]:
     if not cases:
-        raise DiscoverError(f"{name!r} holds no cases; a case is a function under the decorator harness.case.case")
+        raise DiscoverError(f"{name!r} holds no cases; a case is a function under the decorator assay.case")
     return cases
 
 
@@ -123,7 +124,7 @@ def _module_named(name: str) -> ModuleType | None:
 
     Raises: DiscoverError if it exists and its import fails.
     """
-    for dotted in (f"suites.{name}", name):
+    for dotted in (f"{SUITES}.{name}", name):
         if _exists(dotted):
             return _imported(dotted)
     return None
@@ -147,7 +148,7 @@ def _imported(dotted: str) -> ModuleType:
 
 
 def _cases_of_module(module: ModuleType) -> tuple[Case, ...]:
-    suite = module.__name__.removeprefix("suites.").split(".")[0]
+    suite = module.__name__.removeprefix(f"{SUITES}.").split(".")[0]
     cases: dict[int, Case] = {}
     for part in _with_submodules(module):
         for case in _declared_in(part):

@@ -15,8 +15,8 @@ What follows from the comparison is one verdict, the first of these that applies
                          (harness/observe/fell_back.py)
     same
 
-`timeout`, and `crash` by a signal, come from `harness.processes.isolate`. Eager that raises is no obstacle: a backend
-that raises the same class is `same`.
+`timeout`, and `crash` by a signal, come from `assay.harness.processes.isolate`. Eager that raises is no obstacle: a
+backend that raises the same class is `same`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
-from harness.backends import registry as backends
-from harness.backends import resources
-from harness.backends.registry import Backend
-from harness.calls.clone import Call, CloneError, copy_call
-from harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
-from harness.calls.tree import walk_call
-from harness.case import Case
-from harness.judge.compare import Comparison, compare, is_identical
-from harness.judge.eager_runs import EagerRuns, Run
-from harness.judge.oracle import Oracle, anchor
-from harness.judge.vector_tails import PLACES, Placed
-from harness.measure import CountedStep, alternate, quartiles
-from harness.observe import fell_back, leaks
-from harness.observe.observation import Observation, Raised, Script, observe, one_step, seed_all, set_mode
-from harness.observe.scripts import Scripts, acts_for, bytes_of_state
-from harness.outcome import Difference, Result
-from harness.protocol.acts import FEW, Protocol
+from assay.harness.backends import registry as backends
+from assay.harness.backends import resources
+from assay.harness.backends.registry import Backend
+from assay.harness.calls.clone import Call, CloneError, copy_call
+from assay.harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
+from assay.harness.calls.tree import walk_call
+from assay.harness.case import Case
+from assay.harness.judge.compare import Comparison, compare, is_identical
+from assay.harness.judge.eager_runs import EagerRuns, Run
+from assay.harness.judge.oracle import Oracle, anchor
+from assay.harness.judge.vector_tails import PLACES, Placed
+from assay.harness.measure import CountedStep, alternate, quartiles
+from assay.harness.observe import fell_back, leaks
+from assay.harness.observe.observation import Observation, Raised, Script, observe, one_step, seed_all, set_mode
+from assay.harness.observe.scripts import Scripts, acts_for, bytes_of_state
+from assay.harness.outcome import Difference, Result
+from assay.harness.protocol.acts import FEW, Protocol
 
 BOTH_RAISE = "both raise"
 """How the detail of a row begins where eager raises too."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from compiler.ir.loops.failures import FAILURES, failures_of
-from compiler.ir.loops.index import Index, evaluate, symbols
-from compiler.ir.loops.kernel import (
+from assay.compiler.ir.loops.failures import FAILURES, failures_of
+from assay.compiler.ir.loops.index import Index, evaluate, symbols
+from assay.compiler.ir.loops.kernel import (
     AsValue,
     Bind,
     Buffer,
@@ -33,7 +33,7 @@ from compiler.ir.loops.kernel import (
     Scan,
     Store,
 )
-from compiler.ir.loops.rewrite import free_variables, is_scattered
+from assay.compiler.ir.loops.rewrite import free_variables, is_scattered
 
 NUMPY: dict[torch.dtype, Any] = {
     torch.float32: np.float32,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.roles import Gradient, Program, Tangent
+from assay.compiler.ir.graph.roles import Gradient, Program, Tangent
 
 Costs = Callable[[fx.Node], tuple[int, int]]
 """What it costs to keep a value, and to compute it again from what it reads."""

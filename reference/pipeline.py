@@ -14,8 +14,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference.effects import Effects, effects
-from reference.evaluate import evaluate
+from assay.reference.effects import Effects, effects
+from assay.reference.evaluate import evaluate
 
 Flat = Callable[..., Sequence[Any]]
 

@@ -1,4 +1,4 @@
-"""Floats that change from call to call, in operators of each dtype: `python -m suites.changing_floats`.
+"""Floats that change from call to call, in operators of each dtype: `python -m assay.suites.changing_floats`.
 
     compiled(x, 2.0), compiled(x, inf), compiled(x, 1e300), compiled(x, -0.0), ...  as eager, value or class of error
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from suites.changing import main
+from assay.suites.changing import main
 
 Function = Callable[[Tensor, float], Tensor]
 Observed = str | Tensor

@@ -1,4 +1,4 @@
-"""Integers that change from call to call, in every place that takes one: `python -m suites.changing_integers`.
+"""Integers that change from call to call, in every place that takes one: `python -m assay.suites.changing_integers`.
 
     compiled(x, 2), compiled(x, 3), compiled(x, -1), compiled(x, -7), ...      each as eager, value or class of error
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from suites.changing import main
+from assay.suites.changing import main
 
 Function = Callable[[Tensor, int], Tensor]
 Observed = str | tuple[Tensor, Tensor | None]

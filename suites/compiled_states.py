@@ -1,7 +1,7 @@
 """The digest of every state that the compiler makes, case by case: it proves that a change changes nothing.
 
-    python -m suites.compiled_states --json before.json zoo semantics
-    python -m suites.compiled_states --against before.json zoo semantics      exit code 1 where anything differs
+    python -m assay.suites.compiled_states --json before.json zoo semantics
+    python -m assay.suites.compiled_states --against before.json zoo semantics      exit code 1 where anything differs
 
 A state is a file of `ASSAY_DUMP`: the graph after each pass, the schedule, each generated source, the call. Lines that
 name modules of the compiler count without these names. Beside the states a record has the counts of nodes and kernels.
@@ -22,15 +22,15 @@ from typing import Any
 
 import torch
 
-from compiler import journal
-from compiler.entry.dynamo import assay
-from harness.case import Case
-from harness.discover import discover
-from harness.observe.observation import one_step, seed_all, set_mode
-from harness.run import made_call
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.observe.observation import one_step, seed_all, set_mode
+from assay.harness.run import made_call
 
 Record = dict[str, Any]
-NAMES = re.compile(r"\bcompiler[\w./]*")
+NAMES = re.compile(r"\b(?:assay\.)?compiler[\w./]*")
 CHECKOUT = str(Path(__file__).parents[1])
 COUNTS = ("compiles", "nodes", "nodes_generated", "kernels", "eager_graphs", "fallbacks")
 
@@ -95,7 +95,9 @@ def differences(before: Mapping[str, Record], after: Mapping[str, Record]) -> It
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Records, and compares. Returns 1 where anything differs."""
-    parser = argparse.ArgumentParser(prog="python -m suites.compiled_states", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m assay.suites.compiled_states", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("suites", nargs="+")
     parser.add_argument("--json", type=Path, help="write the record here")
     parser.add_argument("--against", type=Path, help="an earlier record of the same rows")

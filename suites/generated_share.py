@@ -1,7 +1,7 @@
 """How much of torch's operator database is generated: a working list, and a quick check of values and gradients.
 
-    python -m suites.generated_share                             counts over float32 samples, most frequent calls first
-    python -m suites.generated_share --check --dtypes float32,bfloat16 --only 'nn.functional.*loss'
+    python -m assay.suites.generated_share                       counts over float32 samples, most frequent calls first
+    python -m assay.suites.generated_share --check --dtypes float32,bfloat16 --only 'nn.functional.*loss'
 
 All samples of an operator and dtype are one program, so an operator costs one compile. A sample that cannot be
 recorded with the others is dropped and named.
@@ -26,16 +26,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from compiler.assembly.compilers import Compilers
-from compiler.autograd.partition import Split, default_split
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.graph.roles import GraphCall, Program, UserInput
-from compiler.ir.loops.kernel import Counts
-from compiler.journal import Journal
-from compiler.ops import lower
-from compiler.options import Options
-from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import build, compile
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.partition import Split, default_split
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.ir.graph.roles import GraphCall, Program, UserInput
+from assay.compiler.ir.loops.kernel import Counts
+from assay.compiler.journal import Journal
+from assay.compiler.ops import lower
+from assay.compiler.options import Options
+from assay.compiler.passes.write_in_place import write_in_place
+from assay.compiler.pipeline import build, compile
 
 if "expecttest" not in sys.modules:  # torch's test modules take a base class from it that nothing here runs
     sys.modules["expecttest"] = types.ModuleType("expecttest")

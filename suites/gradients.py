@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.batches.gradients import Checks
-from harness.batches.sample import Batch, Sample
-from harness.observe.observation import seed_all
-from suites.ops.database import op_db, sets_seed
-from suites.ops.operators import dtype_name, name_of, some
+from assay.harness.batches.gradients import Checks
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops.database import op_db, sets_seed
+from assay.suites.ops.operators import dtype_name, name_of, some
 
 MOST = {torch.float64: 12, torch.complex128: 4}
 """How many samples of a dtype."""

@@ -1,8 +1,8 @@
 """How far the inline math of generated kernels is from the truth, and how fast it is beside eager.
 
-    python -m suites.math_accuracy                          sampled: bit patterns of all numbers, and the middle
-    python -m suites.math_accuracy --every 1                every one of the 2^32 float32 numbers for functions of one
-    python -m suites.math_accuracy --write docs/math.md     the same, as the table between the marks of a file
+    python -m assay.suites.math_accuracy                       sampled: bit patterns of all numbers, and the middle
+    python -m assay.suites.math_accuracy --every 1             every one of 2^32 float32 numbers for functions of one
+    python -m assay.suites.math_accuracy --write docs/math.md  the same, as the table between the marks of a file
 
 Float32 is measured against libm in float64, float64 against libm in 80 bits. Errors are in units of the last place of
 the exact value (of the least normal number below it). Speed is of one thread on 32,768 numbers, in alternating rounds.
@@ -21,12 +21,12 @@ from pathlib import Path
 
 import torch
 
-from compiler.codegen.cpp.prelude import prelude
-from compiler.ir.loops.index import Int, Symbol
-from compiler.ir.loops.kernel import Buffer, Call, Kernel, Load, Loop, Store
-from compiler.options import Options
-from compiler.toolchain.build import FLAGS, find_compiler
-from compiler.toolchain.load import load_kernels
+from assay.compiler.codegen.cpp.prelude import prelude
+from assay.compiler.ir.loops.index import Int, Symbol
+from assay.compiler.ir.loops.kernel import Buffer, Call, Kernel, Load, Loop, Store
+from assay.compiler.options import Options
+from assay.compiler.toolchain.build import FLAGS, find_compiler
+from assay.compiler.toolchain.load import load_kernels
 
 START, END = "<!-- measured -->", "<!-- /measured -->"
 

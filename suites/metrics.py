@@ -1,8 +1,8 @@
 """Counts what makes a house readable: files a folder, lengths of functions, cycles of folders, long sentences.
 
-    python -m suites.metrics                                   prints the counts of this checkout
-    python -m suites.metrics --root DIR --json FILE            counts another checkout, and keeps the counts
-    python -m suites.metrics --against FILE                    prints both, and exits with 1 if a count got worse
+    python -m assay.suites.metrics                                   prints the counts of this checkout
+    python -m assay.suites.metrics --root DIR --json FILE            counts another checkout, and keeps the counts
+    python -m assay.suites.metrics --against FILE                    prints both, and exits with 1 if a count got worse
 
 Every count is better when it is smaller.
 """
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("compiler", "reference", "harness", "suites")
 TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", *PACKAGES, "tests")
 MOST_WORDS = 30
@@ -108,8 +108,9 @@ def arrows_of(root: Path) -> dict[str, set[str]]:
 
 def _imported_rooms(path: Path) -> Iterator[str]:
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "compiler":
-            yield from (_room(f"{node.module}.{alias.name}") for alias in node.names)
+        module = (node.module or "").removeprefix("assay.") if isinstance(node, ast.ImportFrom) else ""
+        if isinstance(node, ast.ImportFrom) and module.split(".")[0] == "compiler":
+            yield from (_room(f"{module}.{alias.name}") for alias in node.names)
 
 
 def _room(name: str) -> str:
@@ -180,7 +181,7 @@ def commit_of(root: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Counts, and compares. Returns 1 where a count got worse."""
-    parser = argparse.ArgumentParser(prog="python -m suites.metrics", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.metrics", description=__doc__.partition("\n")[0])
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to count")
     parser.add_argument("--commit", help="what to call it; by default git is asked")
     parser.add_argument("--json", type=Path, help="write the counts here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made, case
+from assay.harness.case import Made, case
 
 
 @case(tags=("overhead",))

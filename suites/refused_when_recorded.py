@@ -1,4 +1,4 @@
-"""Refused dtypes held against recordings alone: `python -m suites.refused_when_recorded --mode train`.
+"""Refused dtypes held against recordings alone: `python -m assay.suites.refused_when_recorded --mode train`.
 
 The samples of `suites/ops/refused.py`, without Dynamo and with every operator in ATen: 8,623 batches take ten minutes
 where `assay run ops --filter refused` takes hours. It prints what a recording accepts and eager refuses, what eager
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.backends.direct import without_dynamo
-from harness.batches.sample import Batch, Sample
-from harness.calls.errors import is_refusal, is_same_error
-from harness.observe.observation import seed_all
-from suites.ops import refused
+from assay.harness.backends.direct import without_dynamo
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.calls.errors import is_refusal, is_same_error
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops import refused
 
 BACKEND = "assay,target=aten,fallback=error"
 RIGHT = ("both run", "both raise", "given back")

@@ -1,4 +1,4 @@
-"""Kernels built with sanitizers, run over the suites: `python -m suites.sanitized`, `tox -e sanitize`.
+"""Kernels built with sanitizers, run over the suites: `python -m assay.suites.sanitized`, `tox -e sanitize`.
 
     address       a kernel reads or writes beside a tensor's memory, or in memory that was freed
     undefined     shifts by too much, divisions by zero, misaligned addresses, values that no bool has
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.toolchain.build import Compiler, find_compiler
+from assay.compiler.toolchain.build import Compiler, find_compiler
 
 SANITIZERS = "address,undefined"
 LIBRARIES = ("libasan.so", "libubsan.so")
@@ -100,7 +100,7 @@ def main() -> int:
 def _ran(sanitizer: Sanitizer, name: str, also: list[str]) -> bool:
     """Whether a run ended by itself without a report. What its verdicts are is for `assay run` alone to say."""
     with tempfile.TemporaryDirectory(prefix="assay-reports-") as folder:
-        status = sanitizer.run([sys.executable, "-m", "harness", "run", *RUNS[name], *also], Path(folder))
+        status = sanitizer.run([sys.executable, "-m", "assay", "run", *RUNS[name], *also], Path(folder))
         found = list(reports_in(Path(folder)))
     print(f"{name}: {len(found)} reports, exit status {status}\n{summary(found)}", flush=True)
     return not found and status in (0, 1)

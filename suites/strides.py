@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.batches.sample import Batch, Sample
-from harness.observe.observation import seed_all
-from suites.ops.database import op_db
-from suites.ops.layouts import ALL_LAYOUTS, is_plain, laid_out
-from suites.ops.operators import FIRST, PLAIN, called, differentiated, dtype_name, name_of, some
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops.database import op_db
+from assay.suites.ops.layouts import ALL_LAYOUTS, is_plain, laid_out
+from assay.suites.ops.operators import FIRST, PLAIN, called, differentiated, dtype_name, name_of, some
 
 SAMPLES, ELEMENTS = 8, 2000
 """Of the database how many samples of an operator, of at most how many elements."""

@@ -2,7 +2,7 @@
 
 Run in a process of its own, as Triton either interprets, with TRITON_INTERPRET=1, or compiles, from its import on:
 
-    python -m suites.triton_slice BACKEND
+    python -m assay.suites.triton_slice BACKEND
 
 It says a line of JSON a program: `{"program": "zoo.vit infer", "failures": [row, ...], "kernels": [record, ...]}` with
 the rows that do not pass, and what kernels were recorded. Of the kernels that are compiled one in VARIANTS_OF is in all
@@ -22,20 +22,20 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from harness.backends import resources
-from harness.backends.registry import FOR_GPU
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_report import judged
-from harness.batches.batch_run import Shard, Unit, plan
-from harness.batches.sample import Sample, key_of
-from harness.case import MODES, SHAPES, Case
-from harness.discover import discover
-from harness.judge import ledger
-from harness.outcome import Result
-from harness.run import run_case
-from harness.search.hunt_worker import tried
-from suites import ops
-from suites.programs import draw
+from assay.harness.backends import resources
+from assay.harness.backends.registry import FOR_GPU
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_report import judged
+from assay.harness.batches.batch_run import Shard, Unit, plan
+from assay.harness.batches.sample import Sample, key_of
+from assay.harness.case import MODES, SHAPES, Case
+from assay.harness.discover import discover
+from assay.harness.judge import ledger
+from assay.harness.outcome import Result
+from assay.harness.run import run_case
+from assay.harness.search.hunt_worker import tried
+from assay.suites import ops
+from assay.suites.programs import draw
 
 EVERY = {"semantics": 32, "ops": 1200, "zoo": 29}
 """One program of a suite in so many."""
@@ -112,7 +112,7 @@ def main(backend: str) -> None:
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if backend == FOR_GPU:
-        importlib.import_module("harness.backends.for_gpu").compile_variants_of(VARIANTS_OF)
+        importlib.import_module("assay.harness.backends.for_gpu").compile_variants_of(VARIANTS_OF)
     known = ledger.read()
     for name, program in programs().items():
         say(output, {"program": name, **told(program, backend, known)})

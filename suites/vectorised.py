@@ -1,4 +1,4 @@
-"""Which functions of functions g++ makes no vector code of: `python -m suites.vectorised [OUTER ...]`.
+"""Which functions of functions g++ makes no vector code of: `python -m assay.suites.vectorised [OUTER ...]`.
 
     for each pair of one-operand functions and dtype:  y[i] = outer(inner(x[i]))  ->  does g++ report a vectorised loop?
 
@@ -19,13 +19,13 @@ from pathlib import Path
 
 import torch
 
-from compiler.codegen.cpp.expressions import FLOAT
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.cpp.prelude import prelude_of
-from compiler.codegen.loops.operators import COSTLY
-from compiler.ir.loops.index import Int, Symbol
-from compiler.ir.loops.kernel import Buffer, Call, Cast, Expr, Kernel, Load, Loop, Store
-from compiler.toolchain.build import FLAGS, find_compiler
+from assay.compiler.codegen.cpp.expressions import FLOAT
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.cpp.prelude import prelude_of
+from assay.compiler.codegen.loops.operators import COSTLY
+from assay.compiler.ir.loops.index import Int, Symbol
+from assay.compiler.ir.loops.kernel import Buffer, Call, Cast, Expr, Kernel, Load, Loop, Store
+from assay.compiler.toolchain.build import FLAGS, find_compiler
 
 SIZE = 1 << 17
 CHEAP = ("abs", "neg", "sqrt", "rsqrt", "floor", "round", "sign", "reciprocal")

@@ -10,9 +10,9 @@ import sys
 
 import torch
 
-from compiler.codegen.triton.tile_sizes import SPACE
-from compiler.options import Options
-from harness.backends.interpreted import interpret
+from assay.compiler.codegen.triton.tile_sizes import SPACE
+from assay.compiler.options import Options
+from assay.harness.backends.interpreted import interpret
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
 

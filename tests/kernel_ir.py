@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol, as_index
-from compiler.ir.loops.kernel import Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
-from compiler.options import Options
-from compiler.toolchain.load import load_kernels
+from assay.compiler.ir.loops.index import Index, Int, Symbol, as_index
+from assay.compiler.ir.loops.kernel import Buffer, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
+from assay.compiler.options import Options
+from assay.compiler.toolchain.load import load_kernels
 
 F32 = torch.float32
 i, j, k, r, s, n = (Symbol(name) for name in "ijkrsn")

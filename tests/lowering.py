@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.codegen.host import emit, load
-from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.loops.kernel import Schedule
-from compiler.ir.loops.text import parse, show
-from compiler.ir.loops.verify import verify_schedule
-from compiler.ops import lower
-from compiler.ops.lower import ON_CPU
-from compiler.schedule.fuse import fuse
-from compiler.schedule.order import plan
-from compiler.schedule.products import Choose
-from reference.loops import as_function
+from assay.compiler.codegen.host import emit, load
+from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.loops.kernel import Schedule
+from assay.compiler.ir.loops.text import parse, show
+from assay.compiler.ir.loops.verify import verify_schedule
+from assay.compiler.ops import lower
+from assay.compiler.ops.lower import ON_CPU
+from assay.compiler.schedule.fuse import fuse
+from assay.compiler.schedule.order import plan
+from assay.compiler.schedule.products import Choose
+from assay.reference.loops import as_function
 
 
 def traced(function: Callable[..., Any], *args: Any, mode: str = "fake") -> Program:

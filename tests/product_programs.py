@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler.codegen.host import emit, load
-from compiler.codegen.triton.tile_sizes import PRODUCTS
-from compiler.ir.loops.kernel import AsValue, Schedule, Tiles
-from compiler.options import Options
-from compiler.schedule.products import Region
+from assay.compiler.codegen.host import emit, load
+from assay.compiler.codegen.triton.tile_sizes import PRODUCTS
+from assay.compiler.ir.loops.kernel import AsValue, Schedule, Tiles
+from assay.compiler.options import Options
+from assay.compiler.schedule.products import Region
 from tests import kernel_ir as ir
 from tests.kernel_ir import i, j, k
 from tests.lowering import planned, traced
@@ -188,7 +188,7 @@ def runs() -> dict[str, tuple[Case, torch.dtype, Tiles, bool]]:
 
 
 def main(cache: str, output: str) -> None:
-    from harness.backends.interpreted import (
+    from assay.harness.backends.interpreted import (
         interpret,  # it needs the interpreter, which the tests of compiled kernels have not
     )
 

@@ -67,17 +67,22 @@ def imports(source: Source, within: ast.AST | None = None) -> Iterator[Import]:
     for node in ast.walk(within or source.tree):
         if isinstance(node, ast.Import):
             for name in node.names:
-                yield Import(name.name, *_binding(name), node.lineno)
+                yield Import(_own(name.name), *_binding(name), node.lineno)
         elif isinstance(node, ast.ImportFrom):
             module = _absolute(source, node)
             for name in node.names:
-                target = f"{module}.{name.name}" if name.name != "*" else module
+                target = _own(f"{module}.{name.name}" if name.name != "*" else module)
                 yield Import(target, name.asname or name.name, target, node.lineno)
+
+
+def _own(name: str) -> str:
+    """A module of ours by its place in the checkout: `compiler.options` for `assay.compiler.options`."""
+    return name.removeprefix("assay.")
 
 
 def _binding(name: ast.alias) -> tuple[str, str]:
     first = name.name.partition(".")[0]
-    return (name.asname, name.name) if name.asname else (first, first)
+    return (name.asname, _own(name.name)) if name.asname else (first, first)
 
 
 def _absolute(source: Source, node: ast.ImportFrom) -> str:

@@ -15,10 +15,19 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch._C._dynamo.guards import _reinterpret_tensor as reinterpret  # type: ignore[attr-defined]
 
-from compiler.ir.graph.roles import Gradient, GraphCall, InputRole, Parameter, Saved, Tangent, UserInput, UserOutput
-from compiler.runtime.recording.cuda_graphs import Replayed
-from compiler.runtime.recording.pool_layout import Event
-from compiler.runtime.recording.recording import Pool, is_lazy
+from assay.compiler.ir.graph.roles import (
+    Gradient,
+    GraphCall,
+    InputRole,
+    Parameter,
+    Saved,
+    Tangent,
+    UserInput,
+    UserOutput,
+)
+from assay.compiler.runtime.recording.cuda_graphs import Replayed
+from assay.compiler.runtime.recording.pool_layout import Event
+from assay.compiler.runtime.recording.recording import Pool, is_lazy
 
 WEIGHT = Parameter(0, "weight")
 Place = tuple[int, int]

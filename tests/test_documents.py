@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.commands import commands
-from suites import metrics
-from suites.tables import followed_program, places, public_names
-from suites.tables.parts import TABLE, TABLES, documents, filled
+from assay.harness.cli.commands import commands
+from assay.suites import metrics
+from assay.suites.tables import followed_program, places, public_names
+from assay.suites.tables.parts import TABLE, TABLES, documents, filled
 from tests.sources import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -25,9 +25,9 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 )
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 NAMED_PATH = re.compile(r"`((?:compiler|reference|harness|suites|tests|docs)/[\w./]*)`")
-DOTTED = re.compile(r"`((?:compiler|reference|harness|suites)(?:\.\w+)+)(?:\(\))?`")
+DOTTED = re.compile(r"`((?:assay|compiler|reference|harness|suites)(?:\.\w+)+)(?:\(\))?`")
 PYTHON = re.compile(r"```python\n(.*?)```", re.S)
-MODULE = re.compile(r"(?:python|nproc-per-node \d) -m ((?:suites|harness)[\w.]*)")
+MODULE = re.compile(r"(?:python|nproc-per-node \d) -m ((?:assay|suites|harness)[\w.]*)")
 TOX = re.compile(r"tox -e (\w+)")
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.S)
 MOST_LINES = 120
@@ -43,7 +43,7 @@ EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=name_of)
 @pytest.mark.parametrize("page", documents(), ids=name_of)
 def test_generated_parts_are_current(page: Path) -> None:
     text = page.read_text()
-    assert filled(text) == text, "python -m suites.tables writes them"
+    assert filled(text) == text, "python -m assay.suites.tables writes them"
 
 
 def test_every_generated_part_has_a_page() -> None:
@@ -94,12 +94,14 @@ def is_there(name: str) -> bool:
 
 
 def test_a_wrong_name_is_found() -> None:
-    assert DOTTED.findall("`compiler.journal.totals()` of `compiler.nothing`") == [
-        "compiler.journal.totals",
+    assert DOTTED.findall("`assay.compiler.journal.totals()` of `compiler.nothing`") == [
+        "assay.compiler.journal.totals",
         "compiler.nothing",
     ]
     assert (
-        is_there("compiler.journal.totals") and not is_there("compiler.nothing") and not is_there("compiler.fx.nothing")
+        is_there("assay.compiler.journal.totals")
+        and not is_there("compiler.nothing")
+        and not is_there("compiler.fx.nothing")
     )
 
 

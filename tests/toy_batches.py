@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from compiler.errors import Unsupported
-from harness.batches.sample import Batch, Sample
+from assay.compiler.errors import Unsupported
+from assay.harness.batches.sample import Batch, Sample
 
 
 def plus(x: Tensor) -> Tensor:

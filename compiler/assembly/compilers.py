@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from compiler.autograd.partition import Split, default_split
-from compiler.capture.decompositions.table import DECOMPOSITIONS
-from compiler.ir.graph.roles import GraphCall, Program
-from compiler.passes import PASSES, Pass
-from compiler.toolchain.serialized_call import Linked
-from compiler.torch_compat import Decompositions
+from assay.compiler.autograd.partition import Split, default_split
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS
+from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.passes import PASSES, Pass
+from assay.compiler.toolchain.serialized_call import Linked
+from assay.compiler.torch_compat import Decompositions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,29 +16,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from compiler.assembly.compilers import Compilers
-from compiler.assembly.linking import ambient_needs, link_differentiable
-from compiler.autograd.higher_order import as_recorded, gradients_again
-from compiler.autograd.missing_tangents import copied, unwritten, without
-from compiler.autograd.partition import Split
-from compiler.autograd.saved_hooks import GraphHooks, packed
-from compiler.capture.ambient import Ambient, transforms_left
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call
-from compiler.codegen.call.backward_half import partial_backward
-from compiler.codegen.call.forward_half import roots_of
-from compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
-from compiler.ir.graph.captured import Captured
-from compiler.ir.graph.derivative_path import Path
-from compiler.ir.graph.roles import GraphCall, Program, Tangent
-from compiler.ir.tensors.strides import has_symbols
-from compiler.journal import Journal
-from compiler.passes import DRAWN, FUNCTIONAL, MERGED
-from compiler.passes.runner import check, optimize, written
-from compiler.runtime.call import check_versions
-from compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
-from compiler.runtime.partial_backward import PartialBackward
-from compiler.toolchain.serialized_call import Linked
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.assembly.linking import ambient_needs, link_differentiable
+from assay.compiler.autograd.higher_order import as_recorded, gradients_again
+from assay.compiler.autograd.missing_tangents import copied, unwritten, without
+from assay.compiler.autograd.partition import Split
+from assay.compiler.autograd.saved_hooks import GraphHooks, packed
+from assay.compiler.capture.ambient import Ambient, transforms_left
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call
+from assay.compiler.codegen.call.backward_half import partial_backward
+from assay.compiler.codegen.call.forward_half import roots_of
+from assay.compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
+from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.derivative_path import Path
+from assay.compiler.ir.graph.roles import GraphCall, Program, Tangent
+from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.journal import Journal
+from assay.compiler.passes import DRAWN, FUNCTIONAL, MERGED
+from assay.compiler.passes.runner import check, optimize, written
+from assay.compiler.runtime.call import check_versions
+from assay.compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
+from assay.compiler.runtime.partial_backward import PartialBackward
+from assay.compiler.toolchain.serialized_call import Linked
 
 Divide: TypeAlias = Callable[[Captured, Compilers, Journal], Split]
 """`pipeline.divide`."""

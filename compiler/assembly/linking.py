@@ -9,21 +9,21 @@ from typing import TypeAlias
 
 import torch
 
-from compiler.assembly.compilers import Compilers
-from compiler.autograd.partition import Split
-from compiler.capture.ambient import Ambient
-from compiler.capture.inputs import Call
-from compiler.codegen.call.convention import emit_call, emit_differentiable_call
-from compiler.codegen.call.prologue import AmbientNeeds, written_positions
-from compiler.codegen.host import load
-from compiler.ir.graph.roles import Gradient, GraphCall, Inference, Program, Signature
-from compiler.ir.tensors.overlap import overlap_test
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.runtime.higher_order import HigherOrder
-from compiler.runtime.partial_backward import PartialBackward
-from compiler.runtime.specialize import Specialized
-from compiler.toolchain.serialized_call import Linked
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.partition import Split
+from assay.compiler.capture.ambient import Ambient
+from assay.compiler.capture.inputs import Call
+from assay.compiler.codegen.call.convention import emit_call, emit_differentiable_call
+from assay.compiler.codegen.call.prologue import AmbientNeeds, written_positions
+from assay.compiler.codegen.host import load
+from assay.compiler.ir.graph.roles import Gradient, GraphCall, Inference, Program, Signature
+from assay.compiler.ir.tensors.overlap import overlap_test
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.runtime.higher_order import HigherOrder
+from assay.compiler.runtime.partial_backward import PartialBackward
+from assay.compiler.runtime.specialize import Specialized
+from assay.compiler.toolchain.serialized_call import Linked
 
 Compile: TypeAlias = Callable[[Call, Compilers, Journal], GraphCall]
 """`pipeline.compile`."""

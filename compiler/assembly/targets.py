@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from compiler.codegen.triton.programs import takes
-from compiler.ir.tensors.devices import has_triton
-from compiler.journal import say_once
-from compiler.ops.lower import ON_CPU, Target
-from compiler.options import Options
-from compiler.toolchain.build import find_compiler
+from assay.compiler.codegen.triton.programs import takes
+from assay.compiler.ir.tensors.devices import has_triton
+from assay.compiler.journal import say_once
+from assay.compiler.ops.lower import ON_CPU, Target
+from assay.compiler.options import Options
+from assay.compiler.toolchain.build import find_compiler
 
 
 def targets_of(options: Options) -> Mapping[str, Target]:

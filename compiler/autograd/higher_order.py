@@ -19,15 +19,15 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from compiler.autograd.joint import autocast_off, by_itself, record_tangent
-from compiler.autograd.random_replay import draw_again, state_name
-from compiler.errors import Unsupported
-from compiler.ir.graph.captured import Captured
-from compiler.ir.graph.derivative_path import Again, Path
-from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.graph.trace import is_random, module_of
-from compiler.ir.tensors.strides import SYMBOLIC, number_at
-from compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
+from assay.compiler.autograd.joint import autocast_off, by_itself, record_tangent
+from assay.compiler.autograd.random_replay import draw_again, state_name
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.derivative_path import Again, Path
+from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.graph.trace import is_random, module_of
+from assay.compiler.ir.tensors.strides import SYMBOLIC, number_at
+from assay.compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 
 aten = torch.ops.aten
 

@@ -18,13 +18,13 @@ from torch.autograd.graph import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.autograd.partition import viewed
-from compiler.errors import Unexpected, Unsupported
-from compiler.ir.graph.captured import Captured, as_node
-from compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
-from compiler.ir.graph.trace import HELD, Trace
-from compiler.ir.tensors.strides import has_symbols
-from compiler.torch_compat import holders_of
+from assay.compiler.autograd.partition import viewed
+from assay.compiler.errors import Unexpected, Unsupported
+from assay.compiler.ir.graph.captured import Captured, as_node
+from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
+from assay.compiler.ir.graph.trace import HELD, Trace
+from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.torch_compat import holders_of
 
 
 def differentiate(captured: Captured) -> Program:

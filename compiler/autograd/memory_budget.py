@@ -20,12 +20,12 @@ from itertools import accumulate
 
 from torch import fx
 
-from compiler.autograd.partition import Split, demands, halves, late, viewed
-from compiler.autograd.recompute_cost import bytes_of, is_fused, is_measurable, work
-from compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
-from compiler.ir.graph.decisions import Reason
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import gives_memory_on, producer
+from assay.compiler.autograd.partition import Split, demands, halves, late, viewed
+from assay.compiler.autograd.recompute_cost import bytes_of, is_fused, is_measurable, work
+from assay.compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
+from assay.compiler.ir.graph.decisions import Reason
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import gives_memory_on, producer
 
 REGION = "_region_activation_memory_budget"
 """What torch marks the calls of a region with that has a budget."""

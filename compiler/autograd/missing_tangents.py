@@ -17,12 +17,12 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler.ir.graph.calls import called
-from compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
-from compiler.ir.graph.roles import Program, Tangent
-from compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
-from compiler.ir.tensors.strides import SYMBOLIC
-from compiler.ir.typed_nodes import nodes_argument
+from assay.compiler.ir.graph.calls import called
+from assay.compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
+from assay.compiler.ir.graph.roles import Program, Tangent
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
+from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.typed_nodes import nodes_argument
 
 aten = torch.ops.aten
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from compiler.autograd.partition import Split, viewed
-from compiler.autograd.recompute_cost import bytes_of, is_measurable
-from compiler.ir.graph.roles import Program, Saved
-from compiler.ops.calls.transfers import offload, reload
+from assay.compiler.autograd.partition import Split, viewed
+from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.ops.calls.transfers import offload, reload
 
 LEAST_BYTES = 1 << 20
 """Below this a copy costs more in latency than it frees."""

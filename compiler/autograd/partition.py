@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.autograd.random_replay import draw_again, is_replayable, keep_states
-from compiler.autograd.recompute_cost import bytes_of, is_measurable
-from compiler.errors import VerifyError
-from compiler.ir.graph.decisions import Decision, Reason, Why
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Gradient, InputRole, Mutation, OutputRole, Program, Saved, Signature, Tangent
-from compiler.ir.graph.trace import (
+from assay.compiler.autograd.random_replay import draw_again, is_replayable, keep_states
+from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.graph.decisions import Decision, Reason, Why
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Gradient, InputRole, Mutation, OutputRole, Program, Saved, Signature, Tangent
+from assay.compiler.ir.graph.trace import (
     HELD,
     READS_STASHED,
     RECOMPUTED,
@@ -33,7 +33,7 @@ from compiler.ir.graph.trace import (
     module_of,
     producer,
 )
-from compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.strides import has_symbols
 
 COPY = "is_copy_for_backward"
 """Marks copies that are there for backward alone."""

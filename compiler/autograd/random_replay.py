@@ -16,10 +16,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from compiler.autograd.recompute_cost import bytes_of, is_measurable
-from compiler.ir.graph.roles import Program, Saved
-from compiler.ir.graph.trace import module_of
-from compiler.ops.calls.generators import exchange_generator_state, generator_state
+from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.ir.graph.trace import module_of
+from assay.compiler.ops.calls.generators import exchange_generator_state, generator_state
 
 LEAST_BYTES = 1 << 14
 """Below this, numbers are kept: the state of a generator is 5 KB itself."""

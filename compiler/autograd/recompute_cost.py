@@ -17,12 +17,12 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from compiler.ir.graph.trace import producer
-from compiler.ir.tensors.strides import hints, is_known
-from compiler.ops import kind_of
-from compiler.ops.calls.drawn_numbers import dropout_mask, random_words
-from compiler.ops.lower import record_of
-from compiler.ops.registry import Kind
+from assay.compiler.ir.graph.trace import producer
+from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ops import kind_of
+from assay.compiler.ops.calls.drawn_numbers import dropout_mask, random_words
+from assay.compiler.ops.lower import record_of
+from assay.compiler.ops.registry import Kind
 
 TRAFFIC = 60
 """A byte written or read."""

@@ -21,15 +21,15 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
-from compiler.autograd.partition import Split, demands, is_free, split, viewed
-from compiler.autograd.random_replay import is_replayable
-from compiler.autograd.recompute_cost import again, is_fused, is_measurable, keep, work
-from compiler.autograd.result_copies import add_copies
-from compiler.ir.graph.decisions import Reason, Why
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import gives_memory_on, has_effect, is_random, producer
-from compiler.ops.lower import is_allocation
+from assay.compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
+from assay.compiler.autograd.partition import Split, demands, is_free, split, viewed
+from assay.compiler.autograd.random_replay import is_replayable
+from assay.compiler.autograd.recompute_cost import again, is_fused, is_measurable, keep, work
+from assay.compiler.autograd.result_copies import add_copies
+from assay.compiler.ir.graph.decisions import Reason, Why
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import gives_memory_on, has_effect, is_random, producer
+from assay.compiler.ops.lower import is_allocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-from compiler.autograd.partition import COPY, demands, exchange_names, viewed
-from compiler.autograd.recompute_cost import is_fused, is_measurable
-from compiler.ir.graph.calls import call_for
-from compiler.ir.graph.roles import Gradient, Program
-from compiler.ir.graph.trace import gives_memory_on
+from assay.compiler.autograd.partition import COPY, demands, exchange_names, viewed
+from assay.compiler.autograd.recompute_cost import is_fused, is_measurable
+from assay.compiler.ir.graph.calls import call_for
+from assay.compiler.ir.graph.roles import Gradient, Program
+from assay.compiler.ir.graph.trace import gives_memory_on
 
 
 def add_copies(joint: Program) -> int:

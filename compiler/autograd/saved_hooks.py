@@ -23,15 +23,15 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from compiler.autograd.partition import Split, viewed
-from compiler.errors import HookError
-from compiler.ir.graph.packed_values import Packed
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
-from compiler.ir.graph.trace import Trace, module_of
-from compiler.ir.tensors.strides import SYMBOLIC, hint
-from compiler.ir.typed_nodes import fake_value
-from compiler.torch_compat import Decompositions
+from assay.compiler.autograd.partition import Split, viewed
+from assay.compiler.errors import HookError
+from assay.compiler.ir.graph.packed_values import Packed
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
+from assay.compiler.ir.graph.trace import Trace, module_of
+from assay.compiler.ir.tensors.strides import SYMBOLIC, hint
+from assay.compiler.ir.typed_nodes import fake_value
+from assay.compiler.torch_compat import Decompositions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
-from compiler.capture.decompositions.view_steps import one_view
-from compiler.errors import Unsupported
-from compiler.ir.graph.roles import (
+from assay.compiler.capture.decompositions.view_steps import one_view
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.roles import (
     Base,
     CallInput,
     Constant,
@@ -34,11 +34,11 @@ from compiler.ir.graph.roles import (
     View,
     ViewStep,
 )
-from compiler.ir.graph.trace import Trace, is_view, producer
-from compiler.ir.tensors.in_place import shares_version
-from compiler.ir.tensors.mutating_operators import functional_elem
-from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
-from compiler.ir.typed_nodes import node_argument, operator_of
+from assay.compiler.ir.graph.trace import Trace, is_view, producer
+from assay.compiler.ir.tensors.in_place import shares_version
+from assay.compiler.ir.tensors.mutating_operators import functional_elem
+from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
+from assay.compiler.ir.typed_nodes import node_argument, operator_of
 
 Returned = torch.Tensor | Symbolic | fx.Node
 

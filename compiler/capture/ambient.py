@@ -10,7 +10,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
-from compiler.errors import Unsupported
+from assay.compiler.errors import Unsupported
 
 
 def in_forward_mode() -> bool:

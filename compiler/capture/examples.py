@@ -14,12 +14,12 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from compiler.capture.inputs import fake_mode_of, has_same_bits
-from compiler.errors import Unsupported
-from compiler.ir.graph.roles import Begins, Program, Signature, UserInput, UserOutput
-from compiler.ir.graph.storage_offsets import begins, divisor_of
-from compiler.ir.graph.trace import is_view
-from compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.capture.inputs import fake_mode_of, has_same_bits
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.roles import Begins, Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.graph.storage_offsets import begins, divisor_of
+from assay.compiler.ir.graph.trace import is_view
+from assay.compiler.ir.tensors.strides import SYMBOLIC
 
 
 def program_of(gm: fx.GraphModule, examples: Sequence[object]) -> Program:

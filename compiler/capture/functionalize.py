@@ -17,18 +17,18 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
-from compiler.capture.ambient import in_forward_mode, preserved
-from compiler.capture.decompositions.checked_by_eager import refusing_as_eager
-from compiler.capture.decompositions.kept_whole import interpolation_whole
-from compiler.capture.inputs import Call, CallLeaf
-from compiler.capture.replayed_warnings import warned
-from compiler.capture.unrecorded_writes import WrittenOut
-from compiler.capture.user_code.rewritten_calls import UserCalls
-from compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
-from compiler.errors import Unexpected, Unsupported
-from compiler.ir.graph.captured import Captured
-from compiler.ir.graph.roles import (
+from assay.compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
+from assay.compiler.capture.ambient import in_forward_mode, preserved
+from assay.compiler.capture.decompositions.checked_by_eager import refusing_as_eager
+from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
+from assay.compiler.capture.inputs import Call, CallLeaf
+from assay.compiler.capture.replayed_warnings import warned
+from assay.compiler.capture.unrecorded_writes import WrittenOut
+from assay.compiler.capture.user_code.rewritten_calls import UserCalls
+from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
+from assay.compiler.errors import Unexpected, Unsupported
+from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.roles import (
     Begins,
     Bump,
     CallInput,
@@ -45,13 +45,13 @@ from compiler.ir.graph.roles import (
     UserOutput,
     View,
 )
-from compiler.ir.graph.storage_offsets import begins
-from compiler.ir.graph.trace import Trace
-from compiler.ir.tensors.in_place import version
-from compiler.ir.tensors.mutating_operators import functional_elem
-from compiler.ir.tensors.strides import extent, overlaps_itself
-from compiler.ir.typed_nodes import node_argument
-from compiler.torch_compat import Decompositions
+from assay.compiler.ir.graph.storage_offsets import begins
+from assay.compiler.ir.graph.trace import Trace
+from assay.compiler.ir.tensors.in_place import version
+from assay.compiler.ir.tensors.mutating_operators import functional_elem
+from assay.compiler.ir.tensors.strides import extent, overlaps_itself
+from assay.compiler.ir.typed_nodes import node_argument
+from assay.compiler.torch_compat import Decompositions
 
 ONLY_DATA_TELLS = (
     DataDependentOutputException,

@@ -13,10 +13,10 @@ from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from compiler.errors import InputMismatch, Unsupported
-from compiler.ir.graph.roles import CallInput
-from compiler.ir.tensors.overlap import is_leaf, overlaps
-from compiler.ir.tensors.strides import extent, has_symbols, number_at
+from assay.compiler.errors import InputMismatch, Unsupported
+from assay.compiler.ir.graph.roles import CallInput
+from assay.compiler.ir.tensors.overlap import is_leaf, overlaps
+from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
 
 Leaf = torch.Tensor | torch.SymInt | int
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from torch import fx
 
-from compiler.errors import Unsupported
+from assay.compiler.errors import Unsupported
 
 Spread = Callable[[Sequence[object]], list[object]]
 

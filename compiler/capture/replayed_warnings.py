@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch.fx import traceback
 
-from compiler import FOLDER
-from compiler.ir.graph.roles import Warned
+from assay.compiler import FOLDER
+from assay.compiler.ir.graph.roles import Warned
 
 TORCH = Path(torch.__file__).parent
 BETWEEN = (f"{TORCH}{os.sep}", f"{FOLDER}{os.sep}", warnings.__file__)

@@ -12,8 +12,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from compiler.errors import Unsupported
-from compiler.ir.tensors.in_place import version
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.in_place import version
 
 
 class WrittenOut(TorchFunctionMode):

@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 
-from compiler.errors import Unexpected
-from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands, symbols
-from compiler.ir.loops.kernel import (
+from assay.compiler.errors import Unexpected
+from assay.compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands, symbols
+from assay.compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
     Expect,
@@ -54,20 +54,20 @@ from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu, _reinterpre
 ON_CUDA = """from torch._C import _cuda_getDevice as device_now
 from torch._C._dynamo.guards import _empty_strided_cuda as empty_cuda
 """
-EMPTY_LARGE = "from compiler.toolchain.allocator import empty_large\n"
+EMPTY_LARGE = "from assay.compiler.toolchain.allocator import empty_large\n"
 OWN = "torch.ops.assay."
 REPLACED = {
-    "torch.ops.aten.bernoulli.p": "compiler.kernels.dropout",
-    "torch.ops.aten.native_dropout.default": "compiler.kernels.dropout",
-    OWN + "attend.default": "compiler.kernels.attend",
-    OWN + "attend_backward.default": "compiler.kernels.attend",
-    OWN + "flash_attention.default": "compiler.kernels.flash_attention",
-    OWN + "multiply.default": "compiler.kernels.products",
-    OWN + "multiply_batch.default": "compiler.kernels.products",
-    OWN + "offload.default": "compiler.runtime.transfers",
-    OWN + "reload.default": "compiler.runtime.transfers",
-    OWN + "generator_state.default": "compiler.runtime.generators",
-    OWN + "exchange_generator_state.default": "compiler.runtime.generators",
+    "torch.ops.aten.bernoulli.p": "assay.compiler.kernels.dropout",
+    "torch.ops.aten.native_dropout.default": "assay.compiler.kernels.dropout",
+    OWN + "attend.default": "assay.compiler.kernels.attend",
+    OWN + "attend_backward.default": "assay.compiler.kernels.attend",
+    OWN + "flash_attention.default": "assay.compiler.kernels.flash_attention",
+    OWN + "multiply.default": "assay.compiler.kernels.products",
+    OWN + "multiply_batch.default": "assay.compiler.kernels.products",
+    OWN + "offload.default": "assay.compiler.runtime.transfers",
+    OWN + "reload.default": "assay.compiler.runtime.transfers",
+    OWN + "generator_state.default": "assay.compiler.runtime.generators",
+    OWN + "exchange_generator_state.default": "assay.compiler.runtime.generators",
 }
 """Operators that the runtime has a function for, of the same name and meaning, and the module that it is in."""
 LARGE_BYTES = 1 << 25

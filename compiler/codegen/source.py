@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.triton.programs import emit_programs
-from compiler.ir.loops.kernel import Kernel
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.ir.loops.kernel import Kernel
 
 
 def source_of(kernel: Kernel) -> str:

@@ -19,17 +19,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
-from compiler.assembly.compilers import Compilers
-from compiler.assembly.linking import specialized
-from compiler.autograd.partition import Split, default_split
-from compiler.capture.ambient import Ambient, in_forward_mode
-from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
-from compiler.capture.module_state import call_with_state
-from compiler.entry.recompile import Recompiled
-from compiler.entry.straight_call import MISS, StraightCall, straight_call
-from compiler.errors import ExportError, Unsupported
-from compiler.fallback import give_back
-from compiler.ir.graph.roles import (
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.assembly.linking import specialized
+from assay.compiler.autograd.partition import Split, default_split
+from assay.compiler.capture.ambient import Ambient, in_forward_mode
+from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.entry.recompile import Recompiled
+from assay.compiler.entry.straight_call import MISS, StraightCall, straight_call
+from assay.compiler.errors import ExportError, Unsupported
+from assay.compiler.fallback import give_back
+from assay.compiler.ir.graph.roles import (
     Buffer,
     CallInput,
     Gradient,
@@ -42,13 +42,13 @@ from compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
-from compiler.ir.graph.trace import with_text
-from compiler.ir.tensors.overlap import is_leaf
-from compiler.journal import Journal, count_eager
-from compiler.options import Options
-from compiler.pipeline import compile
-from compiler.runtime.call import in_batch
-from compiler.torch_compat import Decompositions
+from assay.compiler.ir.graph.trace import with_text
+from assay.compiler.ir.tensors.overlap import is_leaf
+from assay.compiler.journal import Journal, count_eager
+from assay.compiler.options import Options
+from assay.compiler.pipeline import compile
+from assay.compiler.runtime.call import in_batch
+from assay.compiler.torch_compat import Decompositions
 
 STRAIGHT_CALLS = 4
 """How many straight calls one function tries before it searches."""

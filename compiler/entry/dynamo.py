@@ -13,17 +13,17 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from compiler.assembly.compilers import Compilers
-from compiler.assembly.linking import specialized
-from compiler.assembly.targets import target_of
-from compiler.autograd.memory_budget import budget_split
-from compiler.autograd.offload import offloaded
-from compiler.autograd.partition import Split, default_split
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.autograd.saved_hooks import GraphHooks
-from compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
-from compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
-from compiler.capture.inputs import (
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.assembly.linking import specialized
+from assay.compiler.assembly.targets import target_of
+from assay.compiler.autograd.memory_budget import budget_split
+from assay.compiler.autograd.offload import offloaded
+from assay.compiler.autograd.partition import Split, default_split
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.saved_hooks import GraphHooks
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
+from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
+from assay.compiler.capture.inputs import (
     Call,
     CallLeaf,
     check_inputs,
@@ -32,28 +32,28 @@ from compiler.capture.inputs import (
     held,
     why_not_read,
 )
-from compiler.capture.list_arguments import has_lists, without_lists
-from compiler.capture.user_code.attention_masks import ATTENTION, has_true_mask, laid_out, with_mask
-from compiler.capture.user_code.checkpoints import is_plain, run_region
-from compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
-from compiler.entry.recompile import Recompiled
-from compiler.entry.warm import starts as warm
-from compiler.errors import Unsupported
-from compiler.fallback import GivenBack, give_back, nodes_of
-from compiler.ir.graph.roles import Buffer, CallInput, GraphCall, Parameter, Program, UserInput
-from compiler.ir.graph.trace import with_text
-from compiler.ir.tensors.devices import current_if_asked
-from compiler.journal import Journal, count_eager
-from compiler.options import Options
-from compiler.passes import CHOICES, FUNCTIONAL, PASSES
-from compiler.passes.random.give_key import give_key
-from compiler.passes.write_in_place import write_in_place
-from compiler.pipeline import build, compile
-from compiler.runtime.recording.cuda_graphs import Recordable, give_up_recordings
-from compiler.toolchain import load
-from compiler.toolchain.load import LoadKernels, load_kernels
-from compiler.toolchain.serialized_call import Linked
-from compiler.torch_compat import Decompositions, is_flag_guarded
+from assay.compiler.capture.list_arguments import has_lists, without_lists
+from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true_mask, laid_out, with_mask
+from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
+from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
+from assay.compiler.entry.recompile import Recompiled
+from assay.compiler.entry.warm import starts as warm
+from assay.compiler.errors import Unsupported
+from assay.compiler.fallback import GivenBack, give_back, nodes_of
+from assay.compiler.ir.graph.roles import Buffer, CallInput, GraphCall, Parameter, Program, UserInput
+from assay.compiler.ir.graph.trace import with_text
+from assay.compiler.ir.tensors.devices import current_if_asked
+from assay.compiler.journal import Journal, count_eager
+from assay.compiler.options import Options
+from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
+from assay.compiler.passes.random.give_key import give_key
+from assay.compiler.passes.write_in_place import write_in_place
+from assay.compiler.pipeline import build, compile
+from assay.compiler.runtime.recording.cuda_graphs import Recordable, give_up_recordings
+from assay.compiler.toolchain import load
+from assay.compiler.toolchain.load import LoadKernels, load_kernels
+from assay.compiler.toolchain.serialized_call import Linked
+from assay.compiler.torch_compat import Decompositions, is_flag_guarded
 
 Compiled = Callable[..., Any]
 

@@ -24,15 +24,15 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
 
-from compiler import FOLDER
-from compiler.autograd.joint import differentiate
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
-from compiler.capture.module_state import call_with_state
-from compiler.errors import ExportError, Unsupported
-from compiler.ir.graph.captured import Captured
-from compiler.ir.graph.materialize import materialize, set_returned
-from compiler.ir.graph.roles import (
+from assay.compiler import FOLDER
+from assay.compiler.autograd.joint import differentiate
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.errors import ExportError, Unsupported
+from assay.compiler.ir.graph.captured import Captured
+from assay.compiler.ir.graph.materialize import materialize, set_returned
+from assay.compiler.ir.graph.roles import (
     Buffer,
     CallInput,
     Gradient,
@@ -46,10 +46,10 @@ from compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
-from compiler.ir.tensors.mutating_operators import functional_elem
-from compiler.ir.tensors.overlap import overlaps
-from compiler.ir.typed_nodes import node_argument
-from compiler.torch_compat import Decompositions
+from assay.compiler.ir.tensors.mutating_operators import functional_elem
+from assay.compiler.ir.tensors.overlap import overlaps
+from assay.compiler.ir.typed_nodes import node_argument
+from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 

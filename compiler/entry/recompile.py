@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import torch
 from torch._C._dynamo.guards import GlobalStateGuard
 
-from compiler.capture.ambient import Ambient
-from compiler.capture.inputs import CallLeaf, check_inputs, has_same_bits, has_same_history, why_not_read
-from compiler.ir.graph.roles import GraphCall
-from compiler.runtime.specialize import Specialized
+from assay.compiler.capture.ambient import Ambient
+from assay.compiler.capture.inputs import CallLeaf, check_inputs, has_same_bits, has_same_history, why_not_read
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.runtime.specialize import Specialized
 
 
 @dataclass(frozen=True, slots=True)

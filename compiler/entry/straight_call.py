@@ -26,7 +26,7 @@ import torch
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch.utils import _pytree as pytree
 
-from compiler.torch_stubs import tensor_guards
+from assay.compiler.torch_stubs import tensor_guards
 
 MISS = object()
 """What a straight call returns for arguments that are not its own."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compiler.kernels.flash_attention import DEPTHS, flash_attention
+from assay.compiler.kernels.flash_attention import DEPTHS, flash_attention
 
 aten = torch.ops.aten
 _forward = torch._C._VariableFunctions._scaled_dot_product_flash_attention_for_cpu

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from compiler.errors import BuildError
-from compiler.options import Options
-from compiler.toolchain import build as _build
-from compiler.toolchain.cache import fetch, key_of
+from assay.compiler.errors import BuildError
+from assay.compiler.options import Options
+from assay.compiler.toolchain import build as _build
+from assay.compiler.toolchain.cache import fetch, key_of
 
 LEAST = 1 << 12
 """Elements below which reading and writing the generator's state (5 KB, about 6 us) costs more than it saves."""

@@ -18,9 +18,9 @@ import struct
 import torch
 from torch import Tensor
 
-from compiler.kernels.tiles import PANEL, ROWS, Tiled, has_wide_vectors
-from compiler.toolchain.launch import Function
-from compiler.torch_stubs import empty_strided_cpu as _empty
+from assay.compiler.kernels.tiles import PANEL, ROWS, Tiled, has_wide_vectors
+from assay.compiler.toolchain.launch import Function
+from assay.compiler.torch_stubs import empty_strided_cpu as _empty
 
 DEPTHS = frozenset(range(16, 129, 16)) if has_wide_vectors() else frozenset[int]()
 """Elements of a head: whole vectors, and few enough that a block of queries stays in the first cache."""

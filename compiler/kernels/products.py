@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compiler.kernels.tiles import PANEL, SUMMED, Tiled
-from compiler.toolchain.launch import Function
-from compiler.torch_stubs import empty_strided_cpu as _empty
+from assay.compiler.kernels.tiles import PANEL, SUMMED, Tiled
+from assay.compiler.toolchain.launch import Function
+from assay.compiler.torch_stubs import empty_strided_cpu as _empty
 
 DEEP, TURNED = 3 * SUMMED, 240
 """How much of the depth a packed panel has at most, and how many rows of a transposed operand are turned together."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from compiler.errors import BuildError
-from compiler.options import Options
-from compiler.toolchain.launch import Function, load_text
+from assay.compiler.errors import BuildError
+from assay.compiler.options import Options
+from assay.compiler.toolchain.launch import Function, load_text
 
 ROWS, PANEL, SUMMED = 48, 64, 384
 """Rows of a block, columns that lie together, and products that are added up in one chain: a block of a library's."""

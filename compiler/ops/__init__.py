@@ -3,15 +3,15 @@
 A record is made when its module is imported, so all of them are imported here.
 """
 
-from compiler.ops import library as library
-from compiler.ops.calls import attention, contraction, drawn_numbers, generators, products, random, transfers
-from compiler.ops.complex import functions, numbers, reductions
-from compiler.ops.indexing import creation, indexing, lookup, resampling, scatter, unfolding, views, windows
-from compiler.ops.losses import class_losses, losses
-from compiler.ops.lower import kind_of, lower
-from compiler.ops.pointwise import activations, pointwise, special
-from compiler.ops.reductions import reduction, scans, searching, softmax_and_norms, sorting
-from compiler.ops.registry import OPERATORS, Kind, Op, record
+from assay.compiler.ops import library as library
+from assay.compiler.ops.calls import attention, contraction, drawn_numbers, generators, products, random, transfers
+from assay.compiler.ops.complex import functions, numbers, reductions
+from assay.compiler.ops.indexing import creation, indexing, lookup, resampling, scatter, unfolding, views, windows
+from assay.compiler.ops.losses import class_losses, losses
+from assay.compiler.ops.lower import kind_of, lower
+from assay.compiler.ops.pointwise import activations, pointwise, special
+from assay.compiler.ops.reductions import reduction, scans, searching, softmax_and_norms, sorting
+from assay.compiler.ops.registry import OPERATORS, Kind, Op, record
 
 RECORDED = (
     (attention, contraction, drawn_numbers, generators, library, products, random, transfers),

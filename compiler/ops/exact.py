@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 import torch
 
-from compiler.ir.loops.kernel import Call, Cast, Const, Expr, Reduce, Scan
-from compiler.ir.loops.rewrite import NARROW, call, map_children, nodes
-from compiler.ops.registry import Declined, Result, Scatter, View
+from assay.compiler.ir.loops.kernel import Call, Cast, Const, Expr, Reduce, Scan
+from assay.compiler.ir.loops.rewrite import NARROW, call, map_children, nodes
+from assay.compiler.ops.registry import Declined, Result, Scatter, View
 
 Output: TypeAlias = Expr | View | Scatter | None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.ops.registry import Kind, record
+from assay.compiler.ops.registry import Kind, record
 
 
 def left(*targets: str) -> None:

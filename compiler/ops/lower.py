@@ -17,21 +17,21 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from compiler.ir.graph.roles import Program, Saved
-from compiler.ir.graph.trace import RECOMPUTED, UNTAGGED, is_effectful, producer
-from compiler.ir.loops.index import ZERO, Index, Symbol, as_index, symbols
-from compiler.ir.loops.kernel import CallAten, Counts, Expr, Mode, Read, Ref, Source
-from compiler.ir.loops.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
-from compiler.ir.loops.rewrite import constant, convert, nodes
-from compiler.ir.tensors.in_place import IS_PLACED, after, part, private, window
-from compiler.ir.tensors.mutating_operators import MUTATING, starts_of, written_where_they_lie
-from compiler.ir.tensors.strides import is_known
-from compiler.ir.tensors.value_checks import IS_CHECK
-from compiler.ops.complex.numbers import rule_of
-from compiler.ops.exact import exact
-from compiler.ops.indexing.creation import FILLING
-from compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
-from compiler.ops.sizes import hints_of, index_of, parts_of, shape_of, symbol_name
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.ir.graph.trace import RECOMPUTED, UNTAGGED, is_effectful, producer
+from assay.compiler.ir.loops.index import ZERO, Index, Symbol, as_index, symbols
+from assay.compiler.ir.loops.kernel import CallAten, Counts, Expr, Mode, Read, Ref, Source
+from assay.compiler.ir.loops.lowered import Called, Definition, Generated, Lowered, Scattered, Sized, Tensor, Viewed
+from assay.compiler.ir.loops.rewrite import constant, convert, nodes
+from assay.compiler.ir.tensors.in_place import IS_PLACED, after, part, private, window
+from assay.compiler.ir.tensors.mutating_operators import MUTATING, starts_of, written_where_they_lie
+from assay.compiler.ir.tensors.strides import is_known
+from assay.compiler.ir.tensors.value_checks import IS_CHECK
+from assay.compiler.ops.complex.numbers import rule_of
+from assay.compiler.ops.exact import exact
+from assay.compiler.ops.indexing.creation import FILLING
+from assay.compiler.ops.registry import OPERATORS, Declined, Kind, Op, Operation, Result, Rule, Scatter, View
+from assay.compiler.ops.sizes import hints_of, index_of, parts_of, shape_of, symbol_name
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

@@ -15,10 +15,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int
-from compiler.ir.loops.kernel import AsValue, CallAten, Element, Expr, Mode
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import constant, convert
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int
+from assay.compiler.ir.loops.kernel import AsValue, CallAten, Element, Expr, Mode
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import constant, convert
 
 
 class Kind(Enum):

@@ -8,9 +8,9 @@ from typing import Any
 import sympy
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol, floordiv, maximum, minimum, mod, product, total
-from compiler.ir.loops.kernel import Part
-from compiler.ops.registry import Declined
+from assay.compiler.ir.loops.index import Index, Int, Symbol, floordiv, maximum, minimum, mod, product, total
+from assay.compiler.ir.loops.kernel import Part
+from assay.compiler.ops.registry import Declined
 
 WHOLE = (Part.whole,)
 NEGATIVE = (Part.complement,)

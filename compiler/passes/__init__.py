@@ -9,26 +9,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.ir.graph.roles import Program
-from compiler.passes.attention.attend import attend
-from compiler.passes.attention.use_flash_attention import use_flash_attention
-from compiler.passes.cast_before_views import cast_before_views
-from compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
-from compiler.passes.eliminate_dead_code import eliminate_dead_code
-from compiler.passes.fill_literals import fill_literals
-from compiler.passes.fold_constants import fold_constants
-from compiler.passes.products.add_biases import add_biases
-from compiler.passes.products.convolve_channels_last import convolve_channels_last
-from compiler.passes.products.multiply_matrices import multiply_matrices
-from compiler.passes.products.multiply_pixels import multiply_pixels
-from compiler.passes.products.multiply_vectors import multiply_vectors
-from compiler.passes.products.pad_products import pad_products
-from compiler.passes.products.sum_depthwise import sum_depthwise
-from compiler.passes.products.use_onednn import use_onednn
-from compiler.passes.random.functionalize_rng import functionalize_rng
-from compiler.passes.random.split_dropout import split_dropout
-from compiler.passes.remove_no_ops import remove_no_ops
-from compiler.passes.split_log_softmax import split_log_softmax
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.passes.attention.attend import attend
+from assay.compiler.passes.attention.use_flash_attention import use_flash_attention
+from assay.compiler.passes.cast_before_views import cast_before_views
+from assay.compiler.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from assay.compiler.passes.eliminate_dead_code import eliminate_dead_code
+from assay.compiler.passes.fill_literals import fill_literals
+from assay.compiler.passes.fold_constants import fold_constants
+from assay.compiler.passes.products.add_biases import add_biases
+from assay.compiler.passes.products.convolve_channels_last import convolve_channels_last
+from assay.compiler.passes.products.multiply_matrices import multiply_matrices
+from assay.compiler.passes.products.multiply_pixels import multiply_pixels
+from assay.compiler.passes.products.multiply_vectors import multiply_vectors
+from assay.compiler.passes.products.pad_products import pad_products
+from assay.compiler.passes.products.sum_depthwise import sum_depthwise
+from assay.compiler.passes.products.use_onednn import use_onednn
+from assay.compiler.passes.random.functionalize_rng import functionalize_rng
+from assay.compiler.passes.random.split_dropout import split_dropout
+from assay.compiler.passes.remove_no_ops import remove_no_ops
+from assay.compiler.passes.split_log_softmax import split_log_softmax
 
 
 @dataclass(frozen=True, slots=True)

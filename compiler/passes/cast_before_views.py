@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for, put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import rows_of
-from compiler.ir.typed_nodes import function_of
+from assay.compiler.ir.graph.calls import call_for, put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import rows_of
+from assay.compiler.ir.typed_nodes import function_of
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default)

@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterator
 import torch
 from torch import fx
 
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import has_effect, producer
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import has_effect, producer
 
 
 def eliminate_common_subexpressions(program: Program) -> int:

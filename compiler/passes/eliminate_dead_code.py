@@ -7,8 +7,8 @@ Random calls stay even when unread: eager would have advanced the generator (law
 
 from __future__ import annotations
 
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import eliminate_dead_nodes
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes
 
 
 def eliminate_dead_code(program: Program) -> int:

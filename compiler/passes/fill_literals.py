@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import eliminate_dead_nodes
+from assay.compiler.ir.graph.calls import put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes
 
 aten = torch.ops.aten
 

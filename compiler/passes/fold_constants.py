@@ -22,15 +22,15 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import eliminate_dead_nodes, has_effect, is_view, producer
-from compiler.ir.loops.rewrite import TRANSCENDENTAL
-from compiler.ir.tensors.in_place import IS_FOLDED
-from compiler.ir.typed_nodes import function_of, node_argument
-from compiler.ops.lower import record_of
-from compiler.ops.registry import Kind
-from compiler.passes.readers import is_dense, may_share
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes, has_effect, is_view, producer
+from assay.compiler.ir.loops.rewrite import TRANSCENDENTAL
+from assay.compiler.ir.tensors.in_place import IS_FOLDED
+from assay.compiler.ir.typed_nodes import function_of, node_argument
+from assay.compiler.ops.lower import record_of
+from assay.compiler.ops.registry import Kind
+from assay.compiler.passes.readers import is_dense, may_share
 
 aten = torch.ops.aten
 MOST_BYTES = 1 << 20

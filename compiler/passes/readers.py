@@ -8,9 +8,9 @@ from contextlib import nullcontext
 import torch
 from torch import fx
 
-from compiler.ir.tensors.in_place import after, part, private, window
-from compiler.ir.typed_nodes import function_of
-from compiler.ops.registry import OPERATORS, Kind
+from assay.compiler.ir.tensors.in_place import after, part, private, window
+from assay.compiler.ir.typed_nodes import function_of
+from assay.compiler.ops.registry import OPERATORS, Kind
 
 FRESH = (Kind.pointwise, Kind.reduction, Kind.scan, Kind.indexing, Kind.contraction, Kind.creation)
 """Operators of these kinds give memory of their own, if their schema says nothing else."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program
 
 aten = torch.ops.aten
 IDENTITIES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.ir.graph.replacement import verify_views
-from compiler.ir.graph.roles import Program
-from compiler.journal import Journal
-from compiler.passes import Pass
+from assay.compiler.ir.graph.replacement import verify_views
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.journal import Journal
+from assay.compiler.passes import Pass
 
 
 def optimize(program: Program, passes: Sequence[Pass], journal: Journal, name: str) -> Program:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for, put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import hint, is_known, rows_of
-from compiler.ir.typed_nodes import fake_value, node_argument
+from assay.compiler.ir.graph.calls import call_for, put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import hint, is_known, rows_of
+from assay.compiler.ir.typed_nodes import fake_value, node_argument
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

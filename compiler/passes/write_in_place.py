@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import (
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import (
     Bump,
     CallInput,
     Effect,
@@ -35,11 +35,11 @@ from compiler.ir.graph.roles import (
     View,
     Written,
 )
-from compiler.ir.graph.trace import eliminate_dead_nodes
-from compiler.ir.tensors.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
-from compiler.ir.tensors.mutating_operators import HIDDEN
-from compiler.ir.typed_nodes import int_argument, int_keyword, schema_of
-from compiler.passes.readers import (
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes
+from assay.compiler.ir.tensors.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
+from assay.compiler.ir.tensors.mutating_operators import HIDDEN
+from assay.compiler.ir.typed_nodes import int_argument, int_keyword, schema_of
+from assay.compiler.passes.readers import (
     chain_of,
     eliminate_unused,
     has_same_layout,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from compiler.torch_stubs import tensor_guards
+from assay.compiler.torch_stubs import tensor_guards
 
 Size = int | None
 

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from compiler.ir.graph.derivative_path import Path
-from compiler.ir.graph.roles import GraphCall
-from compiler.runtime.backward_inputs import is_plain
-from compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
-from compiler.torch_stubs import empty_strided_cpu
+from assay.compiler.ir.graph.derivative_path import Path
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.runtime.backward_inputs import is_plain
+from assay.compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
+from assay.compiler.torch_stubs import empty_strided_cpu
 
 Sizes = tuple[int, ...]
 MOST_ORDERS = 256

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from compiler.ir.graph.roles import GraphCall
-from compiler.runtime.backward_inputs import BackwardInputs
-from compiler.runtime.leaf_hooks import spare_unreached
-from compiler.torch_compat import unchecked, unpacked
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.runtime.backward_inputs import BackwardInputs
+from assay.compiler.runtime.leaf_hooks import spare_unreached
+from assay.compiler.torch_compat import unchecked, unpacked
 
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""

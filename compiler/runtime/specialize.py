@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable, Sequence
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler.errors import Unsupported
-from compiler.fallback import GivenBack, give_back
-from compiler.ir.graph.roles import GraphCall
-from compiler.ir.tensors.overlap import layout_key
+from assay.compiler.errors import Unsupported
+from assay.compiler.fallback import GivenBack, give_back
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.tensors.overlap import layout_key
 
 LIMIT = 8
 """How many specialisations one compiled function keeps. Calls beyond them run in eager."""

@@ -13,10 +13,10 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.ir.loops.independent_stores import with_buffers
-from compiler.ir.loops.index import ONE, Int
-from compiler.ir.loops.kernel import Check, Kernel, Launch, Reduce, Scan
-from compiler.ir.loops.rewrite import is_scattered, nodes
+from assay.compiler.ir.loops.independent_stores import with_buffers
+from assay.compiler.ir.loops.index import ONE, Int
+from assay.compiler.ir.loops.kernel import Check, Kernel, Launch, Reduce, Scan
+from assay.compiler.ir.loops.rewrite import is_scattered, nodes
 
 DEVICE = "cuda"
 MOST_BYTES = 1 << 25

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from compiler.ir.loops.index import Index, Int, evaluate, symbols
-from compiler.ir.loops.kernel import Bind, Call, Check, Element, Expr, Scan
-from compiler.ir.loops.rewrite import TRANSCENDENTAL, children, free_variables
+from assay.compiler.ir.loops.index import Index, Int, evaluate, symbols
+from assay.compiler.ir.loops.kernel import Bind, Call, Check, Element, Expr, Scan
+from assay.compiler.ir.loops.rewrite import TRANSCENDENTAL, children, free_variables
 
 GATHER = 6
 """What a load at a position that is data costs more than one in order: a miss of the cache now and then, no vectors."""

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.ir.loops.independent_stores import buffers_of, components
-from compiler.ir.loops.index import Index, Int, coefficient
-from compiler.ir.loops.kernel import Kernel, Load, Loop, Reduce
-from compiler.ir.loops.rewrite import nodes
+from assay.compiler.ir.loops.independent_stores import buffers_of, components
+from assay.compiler.ir.loops.index import Index, Int, coefficient
+from assay.compiler.ir.loops.kernel import Kernel, Load, Loop, Reduce
+from assay.compiler.ir.loops.rewrite import nodes
 
 
 @dataclass(frozen=True, slots=True)

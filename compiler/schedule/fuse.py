@@ -23,9 +23,9 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol, substitute, symbols
-from compiler.ir.loops.kernel import Call, Check, Element, Expr, Reduce, Ref, Scan, references
-from compiler.ir.loops.lowered import (
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol, substitute, symbols
+from assay.compiler.ir.loops.kernel import Call, Check, Element, Expr, Reduce, Ref, Scan, references
+from assay.compiler.ir.loops.lowered import (
     Called,
     Generated,
     Lowered,
@@ -36,7 +36,7 @@ from compiler.ir.loops.lowered import (
     numbers_of,
     ranges_of,
 )
-from compiler.ir.loops.rewrite import (
+from assay.compiler.ir.loops.rewrite import (
     DISCONTINUOUS,
     NARROW,
     Expansion,
@@ -47,7 +47,7 @@ from compiler.ir.loops.rewrite import (
     nodes,
     on_lane,
 )
-from compiler.schedule.cost import Cost, weight
+from assay.compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = {"cpu": 48, "cuda": 64}
 """Nodes in an expression that is still inlined. Bilinear interpolation on a GPU has 61."""

@@ -10,8 +10,8 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.errors import VerifyError
-from compiler.ir.loops.index import (
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.index import (
     ONE,
     ZERO,
     Index,
@@ -24,9 +24,9 @@ from compiler.ir.loops.index import (
     symbols,
     total,
 )
-from compiler.ir.loops.kernel import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
-from compiler.ir.loops.lowered import Tensor
-from compiler.ir.loops.rewrite import (
+from assay.compiler.ir.loops.kernel import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Reduce, Scan, Store
+from assay.compiler.ir.loops.lowered import Tensor
+from assay.compiler.ir.loops.rewrite import (
     Substitution,
     call,
     children,
@@ -40,7 +40,7 @@ from compiler.ir.loops.rewrite import (
     renamed_at_root,
     without_detour,
 )
-from compiler.schedule.fuse import LANE, Fused, Group, Scattering, place_of
+from assay.compiler.schedule.fuse import LANE, Fused, Group, Scattering, place_of
 
 
 @dataclass(frozen=True, slots=True)

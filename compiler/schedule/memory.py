@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from torch.fx import Node
 
-from compiler.ir.graph.roles import Mutation, Program
-from compiler.ir.loops.failures import failures_of
-from compiler.ir.loops.kernel import Allocate, CallAten, Free, Launch, Reuse, Step
-from compiler.ir.loops.live_memory import given_by, reads_of
-from compiler.schedule.dependence import may_overwrite
+from assay.compiler.ir.graph.roles import Mutation, Program
+from assay.compiler.ir.loops.failures import failures_of
+from assay.compiler.ir.loops.kernel import Allocate, CallAten, Free, Launch, Reuse, Step
+from assay.compiler.ir.loops.live_memory import given_by, reads_of
+from assay.compiler.schedule.dependence import may_overwrite
 
 Layout: TypeAlias = tuple[object, ...]
 """Size, stride, dtype and device."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from compiler.errors import VerifyError
-from compiler.ir.loops.index import ZERO, Index, Int, Symbol, product, symbols
-from compiler.ir.loops.kernel import (
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.index import ZERO, Index, Int, Symbol, product, symbols
+from assay.compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
     Expect,
@@ -29,15 +29,15 @@ from compiler.ir.loops.kernel import (
     Step,
     references,
 )
-from compiler.ir.loops.lowered import Called, Definition, Generated, Sized, Tensor, Viewed
-from compiler.ir.loops.rewrite import nodes
-from compiler.ir.tensors.in_place import after, private
-from compiler.schedule.batched_launches import is_small, most_sets, shared_by, together
-from compiler.schedule.fuse import Fused, Group
-from compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
-from compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
-from compiler.schedule.products import Choose, with_products
-from compiler.schedule.row_and_column_sums import pairs_of
+from assay.compiler.ir.loops.lowered import Called, Definition, Generated, Sized, Tensor, Viewed
+from assay.compiler.ir.loops.rewrite import nodes
+from assay.compiler.ir.tensors.in_place import after, private
+from assay.compiler.schedule.batched_launches import is_small, most_sets, shared_by, together
+from assay.compiler.schedule.fuse import Fused, Group
+from assay.compiler.schedule.layout import Bound, lay_out, lay_out_both, lay_out_scattering
+from assay.compiler.schedule.memory import Layout, overwrite_inputs, release, reuse
+from assay.compiler.schedule.products import Choose, with_products
+from assay.compiler.schedule.row_and_column_sums import pairs_of
 
 NEAR = 32
 """Definitions between one and the next, on average, that may come at one time, as the steps of an optimizer are."""

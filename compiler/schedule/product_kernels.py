@@ -13,8 +13,20 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int, Ranges, Symbol, coefficient, floordiv, mod, substitute, total
-from compiler.ir.loops.kernel import (
+from assay.compiler.ir.loops.index import (
+    ONE,
+    ZERO,
+    Index,
+    Int,
+    Ranges,
+    Symbol,
+    coefficient,
+    floordiv,
+    mod,
+    substitute,
+    total,
+)
+from assay.compiler.ir.loops.kernel import (
     AsValue,
     Bind,
     Call,
@@ -29,9 +41,9 @@ from compiler.ir.loops.kernel import (
     Scan,
     Store,
 )
-from compiler.ir.loops.lowered import Tensor
-from compiler.ir.loops.rewrite import DISCONTINUOUS, call, constant, convert, map_children, map_indices, nodes
-from compiler.schedule.layout import Bound, canonical
+from assay.compiler.ir.loops.lowered import Tensor
+from assay.compiler.ir.loops.rewrite import DISCONTINUOUS, call, constant, convert, map_children, map_indices, nodes
+from assay.compiler.schedule.layout import Bound, canonical
 
 BATCH, ROW, COLUMN, TERM = (Symbol(name) for name in ("z", "m", "n", "k"))
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.ir.loops.index import Index, Int
-from compiler.ir.loops.kernel import (
+from assay.compiler.ir.loops.index import Index, Int
+from assay.compiler.ir.loops.kernel import (
     Allocate,
     CallAten,
     Counts,
@@ -36,12 +36,12 @@ from compiler.ir.loops.kernel import (
     Tiles,
     references,
 )
-from compiler.ir.loops.live_memory import given_by, reads_of
-from compiler.ir.loops.lowered import Tensor
-from compiler.ir.loops.rewrite import NARROW
-from compiler.schedule.layout import Bound
-from compiler.schedule.memory import release
-from compiler.schedule.product_kernels import Operand, Parts, Writer, is_pointwise, numbers, walk_of, written_by
+from assay.compiler.ir.loops.live_memory import given_by, reads_of
+from assay.compiler.ir.loops.lowered import Tensor
+from assay.compiler.ir.loops.rewrite import NARROW
+from assay.compiler.schedule.layout import Bound
+from assay.compiler.schedule.memory import release
+from assay.compiler.schedule.product_kernels import Operand, Parts, Writer, is_pointwise, numbers, walk_of, written_by
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler.ir.loops.index import Int, coefficient
-from compiler.ir.loops.kernel import Bind, Check, Kernel, Load, Reduce, Scan
-from compiler.ir.loops.rewrite import nodes
-from compiler.schedule.fuse import Group
-from compiler.schedule.layout import Bound
+from assay.compiler.ir.loops.index import Int, coefficient
+from assay.compiler.ir.loops.kernel import Bind, Check, Kernel, Load, Reduce, Scan
+from assay.compiler.ir.loops.rewrite import nodes
+from assay.compiler.schedule.fuse import Group
+from assay.compiler.schedule.layout import Bound
 
 LEAST_ROWS = 256
 LEAST_COLUMNS = 32

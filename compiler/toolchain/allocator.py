@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import torch
 
-from compiler.options import keeps_memory
-from compiler.torch_stubs import empty_strided_cpu
+from assay.compiler.options import keeps_memory
+from assay.compiler.torch_stubs import empty_strided_cpu
 
 PAGE = mmap.PAGESIZE
 HUGE_PAGE_ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.errors import BuildError
-from compiler.options import sanitizers, unsanitized
+from assay.compiler.errors import BuildError
+from assay.compiler.options import sanitizers, unsanitized
 
 
 def sanitizing(names: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from compiler.errors import CacheError
+from assay.compiler.errors import CacheError
 
 DIGEST_BYTES = 32
 

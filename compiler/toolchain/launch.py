@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compiler.codegen.cpp.expressions import memory_type
-from compiler.codegen.cpp.kernel import emit_kernel, origin_lines
-from compiler.codegen.cpp.prelude import prelude_of
-from compiler.errors import BuildError
-from compiler.ir.loops.failures import FAILURES, failures_of
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Kernel
-from compiler.options import Options, keeps_memory
-from compiler.toolchain import build as _build
-from compiler.toolchain.allocator import keep_freed_memory
-from compiler.toolchain.cache import fetch, find, key_of
+from assay.compiler.codegen.cpp.expressions import memory_type
+from assay.compiler.codegen.cpp.kernel import emit_kernel, origin_lines
+from assay.compiler.codegen.cpp.prelude import prelude_of
+from assay.compiler.errors import BuildError
+from assay.compiler.ir.loops.failures import FAILURES, failures_of
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.options import Options, keeps_memory
+from assay.compiler.toolchain import build as _build
+from assay.compiler.toolchain.allocator import keep_freed_memory
+from assay.compiler.toolchain.cache import fetch, find, key_of
 
 KERNELS_PER_UNIT = 3
 """A unit costs 0.02 s beside its kernels and linking them 0.02 s; a kernel takes 0.02 to 0.1 s. More units than

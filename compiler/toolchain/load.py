@@ -6,15 +6,15 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compiler.ir.loops.kernel import Kernel, Tiles
-from compiler.ir.loops.text import parse
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.schedule.products import Choose, Region
-from compiler.toolchain import launch
-from compiler.toolchain.gpu import compiled_kernels
-from compiler.toolchain.gpu.compiled_kernels import Launched, Launcher
-from compiler.toolchain.launch import Loaded, load_cpp
+from assay.compiler.ir.loops.kernel import Kernel, Tiles
+from assay.compiler.ir.loops.text import parse
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.schedule.products import Choose, Region
+from assay.compiler.toolchain import launch
+from assay.compiler.toolchain.gpu import compiled_kernels
+from assay.compiler.toolchain.gpu.compiled_kernels import Launched, Launcher
+from assay.compiler.toolchain.launch import Loaded, load_cpp
 
 LoadKernels = Callable[[Sequence[Kernel], Options], Mapping[str, Callable[..., None]]]
 """Kernels as callables by their names."""
@@ -29,7 +29,7 @@ def load_kernels(kernels: Sequence[Kernel], options: Options) -> Loaded:
     on_gpu = [kernel for kernel in kernels if kernel.device.type == "cuda"]
     if not on_gpu:
         return load_cpp(kernels, options)
-    from compiler.toolchain.gpu.triton_launch import load_triton  # an optional toolchain
+    from assay.compiler.toolchain.gpu.triton_launch import load_triton  # an optional toolchain
 
     rest = [kernel for kernel in kernels if kernel.device.type != "cuda"]
     return load_cpp(rest, options).beside(load_triton(on_gpu, options))
@@ -46,7 +46,7 @@ def choose_products(regions: Sequence[Region], options: Options, journal: Journa
     """By which tiles of ours each product is computed, as measuring tells; None where the library computes it."""
     if not any(region.kernel.device.type == "cuda" for region in regions):
         return [None] * len(regions)
-    from compiler.toolchain.gpu.tune_products import choose  # an optional toolchain
+    from assay.compiler.toolchain.gpu.tune_products import choose  # an optional toolchain
 
     return choose(regions, options, journal, load_kernels)
 
@@ -69,7 +69,7 @@ class _Otherwise:
 
     def __call__(self, *values: int) -> None:
         if self.compiled is None:
-            from compiler.toolchain.gpu.triton_launch import Variants  # an optional toolchain
+            from assay.compiler.toolchain.gpu.triton_launch import Variants  # an optional toolchain
 
             self.compiled = Variants(parse(self.text), self.directory).launch
         self.compiled(*values)

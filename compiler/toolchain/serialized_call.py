@@ -21,23 +21,24 @@ from typing import Any
 
 import torch
 
-from compiler.codegen.host import code_of, load
-from compiler.errors import Unkeyed
-from compiler.ir.graph.roles import GraphCall
-from compiler.ir.graph.target_names import BUILT_IN, target_text
-from compiler.ir.loops.kernel import Counts, Step
-from compiler.options import Options
-from compiler.runtime.backward_inputs import BackwardInputs
-from compiler.runtime.higher_order import HigherOrder, Roots
-from compiler.runtime.partial_backward import Part, PartialBackward
-from compiler.runtime.recording.cuda_graphs import Recordable, replayed
-from compiler.toolchain.launch import Loaded
-from compiler.toolchain.load import load_again
+from assay import compiler
+from assay.compiler.codegen.host import code_of, load
+from assay.compiler.errors import Unkeyed
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.graph.target_names import BUILT_IN, target_text
+from assay.compiler.ir.loops.kernel import Counts, Step
+from assay.compiler.options import Options
+from assay.compiler.runtime.backward_inputs import BackwardInputs
+from assay.compiler.runtime.higher_order import HigherOrder, Roots
+from assay.compiler.runtime.partial_backward import Part, PartialBackward
+from assay.compiler.runtime.recording.cuda_graphs import Recordable, replayed
+from assay.compiler.toolchain.launch import Loaded
+from assay.compiler.toolchain.load import load_again
 
 MOST_BYTES = 1 << 20
 """The largest constant tensor that is kept."""
-TRUSTED = ("torch", "compiler", "builtins", "collections", "operator", "_operator", "math")
-"""The packages whose names a kept call may hold."""
+TRUSTED = ("torch", "builtins", "collections", "operator", "_operator", "math")
+"""The packages whose names a kept call may hold, beside those of the compiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,22 +224,26 @@ class _Pickler(pickle.Pickler):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0] not in TRUSTED:
+        if not _is_trusted_module(module):
             raise pickle.UnpicklingError(f"{module}.{name} is not looked up")
         return super().find_class(module, name)
 
 
 def _module(name: str) -> ModuleType:
-    if name.partition(".")[0] not in TRUSTED:
+    if not _is_trusted_module(name):
         raise pickle.UnpicklingError(f"the module {name} is not looked up")
     return importlib.import_module(name)
+
+
+def _is_trusted_module(name: str) -> bool:
+    return name.partition(".")[0] in TRUSTED or f"{name}.".startswith(f"{compiler.__name__}.")
 
 
 def _is_trusted(value: object) -> bool:
     """Whether the value, or its class, is one of those that a name says all of."""
     is_named = isinstance(value, type | FunctionType | BuiltinFunctionType)
     module = getattr(value if is_named else type(value), "__module__", None) or "builtins"
-    return module.partition(".")[0] in TRUSTED and not isinstance(value, torch.SymInt | torch.Generator)
+    return _is_trusted_module(module) and not isinstance(value, torch.SymInt | torch.Generator)
 
 
 def _place_of(function: BuiltinFunctionType) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
-from harness.backends.registry import Backend, graph_compiler, promises_bits
+from assay.harness.backends.registry import Backend, graph_compiler, promises_bits
 
 Compiler = Callable[..., Callable[..., Any]]
 

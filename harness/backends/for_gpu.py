@@ -26,21 +26,21 @@ from typing import Any
 import triton
 from torch import fx
 
-from compiler.codegen.triton import math as triton_math
-from compiler.codegen.triton.programs import emit_programs
-from compiler.codegen.triton.tiles import Program
-from compiler.entry.dynamo import compile_graph
-from compiler.errors import BuildError, Unsupported
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Kernel
-from compiler.ir.loops.text import show
-from compiler.options import Options
-from compiler.toolchain.cache import DIGEST_BYTES, fetch, key_of
-from compiler.toolchain.gpu import triton_build
-from compiler.toolchain.gpu.triton_launch import WIDE, compiled, module_of, signature_of, text_of
-from compiler.toolchain.launch import Loaded, load_cpp
-from harness.backends import resources
-from harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
+from assay.compiler.codegen.triton import math as triton_math
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.codegen.triton.tiles import Program
+from assay.compiler.entry.dynamo import compile_graph
+from assay.compiler.errors import BuildError, Unsupported
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.ir.loops.text import show
+from assay.compiler.options import Options
+from assay.compiler.toolchain.cache import DIGEST_BYTES, fetch, key_of
+from assay.compiler.toolchain.gpu import triton_build
+from assay.compiler.toolchain.gpu.triton_launch import WIDE, compiled, module_of, signature_of, text_of
+from assay.compiler.toolchain.launch import Loaded, load_cpp
+from assay.harness.backends import resources
+from assay.harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
 
 KIND = "resources"
 """The kind of a file in the cache."""

@@ -16,16 +16,16 @@ import triton.language as tl
 from torch import fx
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from compiler.codegen.triton.programs import emit_programs
-from compiler.codegen.triton.tile_sizes import USUAL, Change
-from compiler.entry.dynamo import compile_graph
-from compiler.errors import Unsupported
-from compiler.ir.loops.index import evaluate
-from compiler.ir.loops.kernel import Kernel
-from compiler.options import Options
-from compiler.toolchain.gpu.triton_launch import module_of
-from compiler.toolchain.launch import load_cpp
-from reference.loops import tensor_at
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.codegen.triton.tile_sizes import USUAL, Change
+from assay.compiler.entry.dynamo import compile_graph
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.loops.index import evaluate
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.options import Options
+from assay.compiler.toolchain.gpu.triton_launch import module_of
+from assay.compiler.toolchain.launch import load_cpp
+from assay.reference.loops import tensor_at
 
 
 def assay_triton(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from harness.case import Case, Made
+from assay.harness.case import Case, Made
 
 PRECISIONS = ("float32", "bfloat16")
 

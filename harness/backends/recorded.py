@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from compiler.entry.dynamo import compile_fx
-from compiler.errors import Unsupported
-from compiler.fallback import give_back, nodes_of
-from compiler.ir.graph.roles import GraphCall
-from compiler.ir.tensors.strides import hints, is_known
-from compiler.journal import count_eager
-from compiler.options import Options
+from assay.compiler.entry.dynamo import compile_fx
+from assay.compiler.errors import Unsupported
+from assay.compiler.fallback import give_back, nodes_of
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.journal import count_eager
+from assay.compiler.options import Options
 
 
 def assay_recorded(

@@ -35,16 +35,16 @@ import torch
 import torch._dynamo
 from torch import fx, nn
 
-from harness.observe.fell_back import watched, watching
+from assay.harness.observe.fell_back import watched, watching
 
 FOR_GPU = "assay-sm90"
 OWN = {
-    "assay": "compiler.entry.dynamo:assay",
-    "assay-loops": "harness.backends.stages:assay_loops",
-    "assay-recorded": "harness.backends.recorded:assay_recorded",
-    "assay-triton": "harness.backends.interpreted:assay_triton",
-    FOR_GPU: "harness.backends.for_gpu:assay_sm90",
-    "assay_reference": "reference.pipeline:assay_reference",
+    "assay": "assay.compiler.entry.dynamo:assay",
+    "assay-loops": "assay.harness.backends.stages:assay_loops",
+    "assay-recorded": "assay.harness.backends.recorded:assay_recorded",
+    "assay-triton": "assay.harness.backends.interpreted:assay_triton",
+    FOR_GPU: "assay.harness.backends.for_gpu:assay_sm90",
+    "assay_reference": "assay.reference.pipeline:assay_reference",
 }
 """Our own backends, found from a checkout too, where no entry point is installed."""
 
@@ -181,8 +181,8 @@ def is_given_shapes(name: str) -> bool:
 
 def _ahead_of_time(function: Callable[..., Any], settings: dict[str, Any]) -> Callable[..., Any]:
     """The callable through `aot_function`, or `aot_module` for a module; the reference runs its graphs."""
-    compile_ahead = _attribute(WITHOUT_DYNAMO, f"compiler.entry.aot:aot_{_kind(function)}")
-    as_recorded = _attribute(WITHOUT_DYNAMO, "harness.backends.stages:as_recorded")
+    compile_ahead = _attribute(WITHOUT_DYNAMO, f"assay.compiler.entry.aot:aot_{_kind(function)}")
+    as_recorded = _attribute(WITHOUT_DYNAMO, "assay.harness.backends.stages:as_recorded")
     return compile_ahead(function, as_recorded, fallback="limits", **settings)  # type: ignore[no-any-return]
 
 
@@ -210,7 +210,7 @@ def statistics(backend: str) -> Statistics:
     seen = watched(backend)
     if backend.split(",")[0] not in JOURNALLED:
         return Statistics(eager=dict(seen.eager), raised=dict(seen.raised), given=seen.nodes)
-    totals = importlib.import_module("compiler.journal").totals()
+    totals = importlib.import_module("assay.compiler.journal").totals()
     eager = dict(totals["eager"])
     nodes = totals["nodes"] + sum(eager.values())
     begun = {name: totals[name] for name in BEGUN}

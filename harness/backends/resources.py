@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.toolchain.gpu.triton_build import KEPT_OVER_A_CALL, THREADS_OF_A_WARP
+from assay.compiler.toolchain.gpu.triton_build import KEPT_OVER_A_CALL, THREADS_OF_A_WARP
 
 FILE = "ASSAY_KERNELS"
 COMPILED, NO_TEXT, FAILED = "compiled", "no text", "failed"

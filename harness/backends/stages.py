@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import fx
 
-from compiler.entry.dynamo import compile_graph
-from compiler.ir.loops.kernel import Kernel
-from compiler.options import Options
-from reference.evaluate import evaluate
-from reference.loops import as_function
+from assay.compiler.entry.dynamo import compile_graph
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.options import Options
+from assay.reference.evaluate import evaluate
+from assay.reference.loops import as_function
 
 
 def assay_loops(

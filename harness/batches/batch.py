@@ -27,17 +27,17 @@ from typing import Any
 
 import torch
 
-from compiler import journal
-from harness import outcome
-from harness.backends import registry as backends
-from harness.backends.direct import without_dynamo
-from harness.backends.registry import Backend
-from harness.batches.sample import Batch, Sample
-from harness.case import Case, Made
-from harness.outcome import Result
-from harness.protocol.acts import steps
-from harness.run import BOTH_RAISE, run_case
-from harness.search.generated import kind_of
+from assay.compiler import journal
+from assay.harness import outcome
+from assay.harness.backends import registry as backends
+from assay.harness.backends.direct import without_dynamo
+from assay.harness.backends.registry import Backend
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.case import Case, Made
+from assay.harness.outcome import Result
+from assay.harness.protocol.acts import steps
+from assay.harness.run import BOTH_RAISE, run_case
+from assay.harness.search.generated import kind_of
 
 TOGETHER = 24
 """How many samples share a compile."""

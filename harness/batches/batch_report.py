@@ -22,15 +22,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.batches import batch_summary
-from harness.batches.batch import AS_MUCH
-from harness.batches.batch_run import Ended, Settings, Shard, Store, Unit, run_units
-from harness.judge import ledger
-from harness.judge.ledger import Judgement, Known
-from harness.outcome import Result
-from harness.report import documents as report
-from harness.report import progress
-from harness.report.documents import Row
+from assay.harness.batches import batch_summary
+from assay.harness.batches.batch import AS_MUCH
+from assay.harness.batches.batch_run import Ended, Settings, Shard, Store, Unit, run_units
+from assay.harness.judge import ledger
+from assay.harness.judge.ledger import Judgement, Known
+from assay.harness.outcome import Result
+from assay.harness.report import documents as report
+from assay.harness.report import progress
+from assay.harness.report.documents import Row
 
 EVERY = 200
 """A line of progress each so many units."""

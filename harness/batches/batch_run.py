@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.batches.batch import TOGETHER, Tally
-from harness.batches.sample import Batch, key_of
-from harness.outcome import Result
-from harness.processes.child import Child, Lost, last_words, sharing
+from assay.harness.batches.batch import TOGETHER, Tally
+from assay.harness.batches.sample import Batch, key_of
+from assay.harness.outcome import Result
+from assay.harness.processes.child import Child, Lost, last_words, sharing
 
 UNITS = 400
 """How many units one child runs: kernels that it loaded are never unloaded."""
@@ -200,7 +200,7 @@ class _Worker:
     def __post_init__(self) -> None:
         given = {name: getattr(self.settings, name) for name in ("module", "suite", "seed", "device")}
         self.child = Child(
-            "harness.batches.batch_worker", json.dumps(given), environment=sharing(), speaks=True, listens=True
+            "assay.harness.batches.batch_worker", json.dumps(given), environment=sharing(), speaks=True, listens=True
         )
 
     def asked(self, request: dict[str, Any]) -> Event:

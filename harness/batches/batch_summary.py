@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.batches.batch_run import Settings, Shard, StoreError, Unit
-from harness.report import documents as report
-from harness.report.documents import Row
+from assay.harness.batches.batch_run import Settings, Shard, StoreError, Unit
+from assay.harness.report import documents as report
+from assay.harness.report.documents import Row
 
 SUMS = ("units", "ended", "samples", "same", "given_back", "compiles", "nodes", "nodes_generated", "seconds")
 KINDS = ("commits", "explained", "unexplained")

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch._dynamo import guards
 
-from harness.batches.batch import How, run_batch
-from harness.batches.sample import Batch, key_of
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.sample import Batch, key_of
 
 Say = Callable[[dict[str, Any]], None]
 

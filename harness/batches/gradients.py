@@ -29,13 +29,13 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 from torch.utils import _pytree as pytree
 
-from harness.backends import registry as backends
-from harness.backends.registry import Backend
-from harness.calls.clone import Call, CloneError, copy_call
-from harness.case import Case
-from harness.observe.observation import Raised
-from harness.outcome import Difference, Result
-from harness.run import CaseError, compiled_by, first_lines, made_call, verdict_of_error
+from assay.harness.backends import registry as backends
+from assay.harness.backends.registry import Backend
+from assay.harness.calls.clone import Call, CloneError, copy_call
+from assay.harness.case import Case
+from assay.harness.observe.observation import Raised
+from assay.harness.outcome import Difference, Result
+from assay.harness.run import CaseError, compiled_by, first_lines, made_call, verdict_of_error
 
 FIELDS = ("gradient", "second gradient")
 """What a failing check of each order is called among the differences."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.backends.registry import Backend
-from harness.case import SHAPES, Case
-from harness.outcome import Result
+from assay.harness.backends.registry import Backend
+from assay.harness.case import SHAPES, Case
+from assay.harness.outcome import Result
 
 FRONTS = ("graph", "torch.compile")
 """Who hands a batch to the backend: nobody, the calls being one graph as they stand; or Dynamo."""

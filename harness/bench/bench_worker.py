@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: `python -m harness.bench.bench_worker REQUEST ANSWER`.
+"""One measurement in a process of its own: `python -m assay.harness.bench.bench_worker REQUEST ANSWER`.
 
 REQUEST is a JSON file with the fields of `Request`; ANSWER receives one JSON line as soon as each mode is measured,
 so that a crash loses only what was under way.
@@ -21,14 +21,14 @@ from typing import Any
 
 import torch
 
-from harness import measure
-from harness.backends.precision import at_precision
-from harness.backends.registry import ahead_of_time, resolve
-from harness.bench.steps import Wrap, make_step
-from harness.case import Case
-from harness.discover import discover
-from harness.outcome import Result
-from harness.run import made_call, run_case
+from assay.harness import measure
+from assay.harness.backends.precision import at_precision
+from assay.harness.backends.registry import ahead_of_time, resolve
+from assay.harness.bench.steps import Wrap, make_step
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.outcome import Result
+from assay.harness.run import made_call, run_case
 
 EAGER = "eager"
 """As what is timed against, the program without `torch.compile`; not Dynamo's backend of that name."""
@@ -142,7 +142,7 @@ def stepped(request: Request, case: Case, mode: str, wrap: Wrap) -> measure.Step
 def wraps_of(backend: str, against: str) -> tuple[Wrap, Wrap]:
     """Ours and the other; against `aot_function` it is ours too that stands in the backend's place."""
     if against == AHEAD:
-        return ahead_of_time("compiler.entry.aot"), ahead_of_time("torch._functorch.aot_autograd")
+        return ahead_of_time("assay.compiler.entry.aot"), ahead_of_time("torch._functorch.aot_autograd")
     return resolve(backend).wrap, resolve(rival(against)).wrap
 
 

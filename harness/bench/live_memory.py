@@ -15,11 +15,11 @@ from typing import Any
 from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
-from compiler.ir.graph.decisions import Decision, Plan, Told
-from compiler.journal import listening
-from harness.backends.registry import resolve
-from harness.bench.steps import make_step
-from harness.case import Case
+from assay.compiler.ir.graph.decisions import Decision, Plan, Told
+from assay.compiler.journal import listening
+from assay.harness.backends.registry import resolve
+from assay.harness.bench.steps import make_step
+from assay.harness.case import Case
 
 FORWARD = "assay: forward"
 BESIDE_SHARE, BESIDE_BYTES = 0.02, 2 << 20

@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness.bench.models import Subject
-from harness.processes import worker
-from harness.report.documents import SCHEMA, finite, milliseconds, percent
+from assay.harness.bench.models import Subject
+from assay.harness.processes import worker
+from assay.harness.report.documents import SCHEMA, finite, milliseconds, percent
 
 BUDGETS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.2, 0.0)
 NOTHING = milliseconds(None)
@@ -68,7 +68,7 @@ def run_dial(
 
         def asked(kind: str, of: list[float | None]) -> worker.Answer:
             request = request_of(subject, kind, backend, seed) | {"budgets": of, "rounds": rounds}
-            return worker.ask("harness.bench.memory_worker", request, timeout_s, extra)
+            return worker.ask("assay.harness.bench.memory_worker", request, timeout_s, extra)
 
         timed = asked("times", [None, *budgets])
         if timed.failure is not None:
@@ -82,7 +82,7 @@ def run_dial(
 
 
 def request_of(subject: Subject, kind: str, backend: str, seed: int) -> dict[str, Any]:
-    """What `harness.bench.memory_worker` is asked."""
+    """What `assay.harness.bench.memory_worker` is asked."""
     case = subject.case
     return {"kind": kind, "origin": case.origin, "case": case.name, "size": subject.size, "seed": seed,
             "backend": backend, "budgets": (), "rounds": 0}  # fmt: skip

@@ -16,12 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from compiler.ir.graph.decisions import Reason
-from harness.bench import memory_dial
-from harness.bench.live_memory import Curve, Memory, Value
-from harness.bench.memory_dial import Dial
-from harness.report.documents import SCHEMA, finite, megabytes, microseconds, render_page
-from harness.report.progress import table
+from assay.compiler.ir.graph.decisions import Reason
+from assay.harness.bench import memory_dial
+from assay.harness.bench.live_memory import Curve, Memory, Value
+from assay.harness.bench.memory_dial import Dial
+from assay.harness.report.documents import SCHEMA, finite, megabytes, microseconds, render_page
+from assay.harness.report.progress import table
 
 COLUMNS, ROWS = 96, 10
 EIGHTHS = " ▁▂▃▄▅▆▇█"

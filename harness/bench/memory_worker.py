@@ -1,4 +1,4 @@
-"""One case and its memory, in a process of its own: `python -m harness.bench.memory_worker REQUEST ANSWER`.
+"""One case and its memory, in a process of its own: `python -m assay.harness.bench.memory_worker REQUEST ANSWER`.
 
 times    one line a budget: {"budget", "ms", "gradient_error"}, in alternating rounds
 peak     {"budget", "peak_bytes"}; asked for alone: what others have left in the process's heap would count
@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.backends.registry import resolve
-from harness.bench import live_memory
-from harness.bench.steps import Wrap, training_step
-from harness.case import Case
-from harness.discover import discover
-from harness.measure import peak_bytes
-from harness.observe.observation import set_mode
-from harness.run import made_call
+from assay.harness.backends.registry import resolve
+from assay.harness.bench import live_memory
+from assay.harness.bench.steps import Wrap, training_step
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.measure import peak_bytes
+from assay.harness.observe.observation import set_mode
+from assay.harness.run import made_call
 
 Step = Callable[[], list[Tensor | None]]
 LEAST_SCALE = 1e-4

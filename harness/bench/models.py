@@ -19,13 +19,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harness.bench.bench_worker import AHEAD, EAGER, Request, rival
-from harness.case import Case
-from harness.measure import geometric_mean, memory_ratio, ratio
-from harness.outcome import is_noise
-from harness.processes import worker
-from harness.report import progress
-from harness.report.documents import SCHEMA, finite, milliseconds, percent, seconds, times
+from assay.harness.bench.bench_worker import AHEAD, EAGER, Request, rival
+from assay.harness.case import Case
+from assay.harness.measure import geometric_mean, memory_ratio, ratio
+from assay.harness.outcome import is_noise
+from assay.harness.processes import worker
+from assay.harness.report import progress
+from assay.harness.report.documents import SCHEMA, finite, milliseconds, percent, seconds, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def ask(request: Request, timeout_s: float) -> Answer:
     environment: AbstractContextManager[dict[str, str]] = worker.cold_environment() if is_cold else nullcontext({})
     with environment as extra:
         heap = {"ASSAY_KEEP_MEMORY": os.environ.get("ASSAY_KEEP_MEMORY", "0")} if is_cold else {}
-        said = worker.ask("harness.bench.bench_worker", dataclasses.asdict(request), timeout_s, {**extra, **heap})
+        said = worker.ask("assay.harness.bench.bench_worker", dataclasses.asdict(request), timeout_s, {**extra, **heap})
     return Answer({answer["mode"]: answer for answer in said.lines}, said.failure)
 
 

@@ -23,14 +23,14 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from harness.bench.bench_worker import EAGER
-from harness.judge import ledger
-from harness.outcome import Difference, Result
-from harness.processes import worker
-from harness.report import progress
-from harness.report.documents import SCHEMA, UNKNOWN, finite
+from assay.harness.bench.bench_worker import EAGER
+from assay.harness.judge import ledger
+from assay.harness.outcome import Difference, Result
+from assay.harness.processes import worker
+from assay.harness.report import progress
+from assay.harness.report.documents import SCHEMA, UNKNOWN, finite
 
-PROGRAMS = "suites.benchmarks.operators"
+PROGRAMS = "assay.suites.benchmarks.operators"
 MOST = 1.2
 """The largest share of eager's time that passes."""
 LEAST_US = 20.0
@@ -170,7 +170,10 @@ def measured(group: Sequence[Program], plan: Plan) -> Iterator[Row]:
     while len(done) < len(cells):
         request = Request(names, plan.backend, plan.against, plan.rounds, plan.seed, tuple(done))
         answer = worker.ask(
-            "harness.bench.operators_worker", dataclasses.asdict(request), plan.timeout_s, {"OMP_NUM_THREADS": "1"}
+            "assay.harness.bench.operators_worker",
+            dataclasses.asdict(request),
+            plan.timeout_s,
+            {"OMP_NUM_THREADS": "1"},
         )
         for line in answer.lines:
             yield row_of(line)

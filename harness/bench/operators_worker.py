@@ -1,4 +1,4 @@
-"""A few programs of `operators.py` in their own process: `python -m harness.bench.operators_worker REQUEST ANSWER`.
+"""A few programs of `operators.py` in a process: `python -m assay.harness.bench.operators_worker REQUEST ANSWER`.
 
 Each row is one JSON line, written as soon as it is measured.
 """
@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from harness import measure
-from harness.backends.registry import graph_compiler
-from harness.bench.bench_worker import EAGER, said
-from harness.bench.operators import MOST, Made, Program, Request, Row, programs
-from harness.observe.observation import seed_all
+from assay.harness import measure
+from assay.harness.backends.registry import graph_compiler
+from assay.harness.bench.bench_worker import EAGER, said
+from assay.harness.bench.operators import MOST, Made, Program, Request, Row, programs
+from assay.harness.observe.observation import seed_all
 
 SAMPLE_S = 0.004
 """The least that one sample lasts: there are thousands of rows."""

@@ -1,4 +1,4 @@
-"""Cuts of a program's joint graphs for `partitioning.py`: `python -m harness.bench.partition_worker REQUEST ANSWER`.
+"""Cuts of joint graphs for `partitioning.py`: `python -m assay.harness.bench.partition_worker REQUEST ANSWER`.
 
 The answer is one line a size, a `Row` without its program.
 """
@@ -15,19 +15,19 @@ from typing import Any
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.assembly.compilers import Compilers
-from compiler.assembly.halves import halve
-from compiler.autograd.partition import Split
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.graph.roles import GraphCall, Program, Saved, UserInput
-from compiler.ir.graph.trace import RECOMPUTED
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.passes import CHOICES, PASSES
-from compiler.pipeline import divide
-from harness.bench.partitioning import programs
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.assembly.halves import halve
+from assay.compiler.autograd.partition import Split
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.ir.graph.roles import GraphCall, Program, Saved, UserInput
+from assay.compiler.ir.graph.trace import RECOMPUTED
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.passes import CHOICES, PASSES
+from assay.compiler.pipeline import divide
+from assay.harness.bench.partitioning import programs
 
 CUTS = 3
 

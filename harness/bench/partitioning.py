@@ -20,12 +20,12 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
-from harness.bench.scaling import MOST, exponent_of
-from harness.processes import worker
-from harness.report import progress
-from harness.report.documents import SCHEMA, finite
+from assay.harness.bench.scaling import MOST, exponent_of
+from assay.harness.processes import worker
+from assay.harness.report import progress
+from assay.harness.report.documents import SCHEMA, finite
 
-PROGRAMS = "suites.benchmarks.partition"
+PROGRAMS = "assay.suites.benchmarks.partition"
 AT = 10_000
 """The number of joint nodes at which a cut may take `MOST_S`."""
 MOST_S = 1.0
@@ -123,7 +123,9 @@ def run_partitioning(console: Console, text: str, timeout_s: float, shrink: int 
 def measured(program: Growing, timeout_s: float, shrink: int = 1) -> tuple[Row, ...]:
     """The rows of one program, in a process of its own; those that did not end say so."""
     sizes = [size // shrink for size in program.sizes]
-    answer = worker.ask("harness.bench.partition_worker", {"program": program.name, "sizes": sizes}, timeout_s, {})
+    answer = worker.ask(
+        "assay.harness.bench.partition_worker", {"program": program.name, "sizes": sizes}, timeout_s, {}
+    )
     error = ": ".join(answer.failure or ())
     missing = (Row(program.name, size, error=error or "no answer") for size in sizes[len(answer.lines) :])
     return (*(Row(program.name, **line) for line in answer.lines), *missing)

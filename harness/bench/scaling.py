@@ -23,12 +23,12 @@ from rich.console import Console
 from rich.text import Text
 from torch import fx
 
-from harness.backends.registry import is_given_shapes
-from harness.processes import worker
-from harness.report import progress
-from harness.report.documents import SCHEMA, finite, seconds
+from assay.harness.backends.registry import is_given_shapes
+from assay.harness.processes import worker
+from assay.harness.report import progress
+from assay.harness.report.documents import SCHEMA, finite, seconds
 
-PROGRAMS = "suites.benchmarks.scaling"
+PROGRAMS = "assay.suites.benchmarks.scaling"
 MOST = 1.2
 """The largest exponent that still counts as linear."""
 DYNAMIC = ",dynamic"
@@ -203,7 +203,7 @@ def _grow(shown: progress.Progress, program: Growing, mode: str, backend: str, p
 def measured(request: Request, timeout_s: float) -> Row:
     """One compile in a process of its own."""
     with worker.cold_environment() as extra:
-        answer = worker.ask("harness.bench.scaling_worker", dataclasses.asdict(request), timeout_s, extra)
+        answer = worker.ask("assay.harness.bench.scaling_worker", dataclasses.asdict(request), timeout_s, extra)
     said = answer.lines[0] if answer.lines else {}
     return _row(request, said, "" if said else ": ".join(answer.failure or ("crash", "no answer")))
 

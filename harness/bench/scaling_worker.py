@@ -1,4 +1,4 @@
-"""One compile for `scaling.py`, in a process of its own: `python -m harness.bench.scaling_worker REQUEST ANSWER`.
+"""One compile for `scaling.py`, in a process of its own: `python -m assay.harness.bench.scaling_worker REQUEST ANSWER`.
 
 The answer is one line {"nodes", "compile_s", "cpu_s", "stages", "error"}. A tiny program goes first and
 pays for imports.
@@ -19,10 +19,10 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from compiler import journal
-from harness.backends.registry import graph_compiler
-from harness.bench.scaling import Growing, Inputs, Request, programs
-from harness.measure import cpu_s
+from assay.compiler import journal
+from assay.harness.backends.registry import graph_compiler
+from assay.harness.bench.scaling import Growing, Inputs, Request, programs
+from assay.harness.measure import cpu_s
 
 TINY = 8
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.calls.clone import Call
-from harness.case import Case
-from harness.measure import Step
-from harness.observe.observation import set_mode
-from harness.run import made_call
+from assay.harness.calls.clone import Call
+from assay.harness.case import Case
+from assay.harness.measure import Step
+from assay.harness.observe.observation import set_mode
+from assay.harness.run import made_call
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 

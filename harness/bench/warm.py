@@ -21,13 +21,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harness.bench.bench_worker import Request
-from harness.bench.models import Settings, Subject, cold_requests
-from harness.measure import geometric_mean, ratio
-from harness.processes import worker
-from harness.processes.worker import warm_environment
-from harness.report import progress
-from harness.report.documents import SCHEMA, finite, seconds, times
+from assay.harness.bench.bench_worker import Request
+from assay.harness.bench.models import Settings, Subject, cold_requests
+from assay.harness.measure import geometric_mean, ratio
+from assay.harness.processes import worker
+from assay.harness.processes.worker import warm_environment
+from assay.harness.report import progress
+from assay.harness.report.documents import SCHEMA, finite, seconds, times
 
 PROCESSES = 3
 """How many fresh processes start with a filled cache."""
@@ -118,7 +118,7 @@ def start(request: Request, timeout_s: float, processes: int) -> Started:
 
 def _first_call(request: Request, timeout_s: float, environment: Mapping[str, str]) -> tuple[float | None, str]:
     request = dataclasses.replace(request, kind="warm")
-    answer = worker.ask("harness.bench.bench_worker", dataclasses.asdict(request), timeout_s, environment)
+    answer = worker.ask("assay.harness.bench.bench_worker", dataclasses.asdict(request), timeout_s, environment)
     if not answer.lines:
         return None, ": ".join(answer.failure or ("crash", "no answer"))
     said = answer.lines[0]

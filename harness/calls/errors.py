@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from torch._dynamo import exc
 
-from compiler.errors import Unsupported
+from assay.compiler.errors import Unsupported
 
 GOT = re.compile(r"\bgot (\w+)\(")
 ORIGINAL = re.compile(r"^(\w+(?:Error|Exception|Warning|Interrupt|Exit)): ", re.MULTILINE)

@@ -12,11 +12,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from harness.batches.batch_report import run_batches
-from harness.batches.batch_run import TIMEOUT_S, Settings, Shard, StoreError, plan
-from harness.case import MODES, SHAPES
-from harness.judge import ledger
-from harness.report import progress
+from assay.harness.batches.batch_report import run_batches
+from assay.harness.batches.batch_run import TIMEOUT_S, Settings, Shard, StoreError, plan
+from assay.harness.case import MODES, SHAPES
+from assay.harness.discover import SUITES
+from assay.harness.judge import ledger
+from assay.harness.report import progress
 
 
 def BATCHES(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +67,7 @@ class Batches:
         units = plan(batches, self.backends, self.text, self.modes, self.shapes or SHAPES, shard)
         if not units:
             raise click.UsageError(f"--filter {self.text!r} matches no batch of {self.module} in shard {self.shard}")
-        suite = self.module.removeprefix("suites.").partition(".")[0]
+        suite = self.module.removeprefix(f"{SUITES}.").partition(".")[0]
         if self.device != "cpu" and any(unit.batch.judge for unit in units):
             raise click.UsageError(f"--device {self.device}: {suite} are judged on the CPU")
         settings = Settings(self.module, suite, self.seed, jobs, timeout_s or TIMEOUT_S, self.device)

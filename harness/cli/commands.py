@@ -25,36 +25,36 @@ import click
 import torch
 from rich.console import Console
 
-from harness.backends import resources  # fmt: skip
-from harness.backends.precision import PRECISIONS
-from harness.backends.registry import FOR_GPU, OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
-from harness.bench import memory_dial, memory_report, operators, partitioning, scaling, warm  # fmt: skip
-from harness.bench import models as benching
-from harness.bench.bench_worker import AHEAD, EAGER
-from harness.bench.live_memory import Memory
-from harness.case import MODES, SHAPES, SIZES, Case
-from harness.cli.batch_options import BATCHES, Batches, batches_table
-from harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
-from harness.judge import ledger  # fmt: skip
-from harness.outcome import Result
-from harness.processes import worker  # fmt: skip
-from harness.processes.isolate import run_isolated, run_warm
-from harness.report import documents as report  # fmt: skip
-from harness.report import progress, triage
-from harness.report.documents import Row
-from harness.report.environment import environment
-from harness.run import run_case
-from harness.search import drive  # fmt: skip
-from harness.search.hunt import Settings
-from harness.search.hunt_report import run_hunt
-from harness.selftest.command import selftest
+from assay.harness.backends import resources  # fmt: skip
+from assay.harness.backends.precision import PRECISIONS
+from assay.harness.backends.registry import FOR_GPU, OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
+from assay.harness.bench import memory_dial, memory_report, operators, partitioning, scaling, warm  # fmt: skip
+from assay.harness.bench import models as benching
+from assay.harness.bench.bench_worker import AHEAD, EAGER
+from assay.harness.bench.live_memory import Memory
+from assay.harness.case import MODES, SHAPES, SIZES, Case
+from assay.harness.cli.batch_options import BATCHES, Batches, batches_table
+from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
+from assay.harness.judge import ledger  # fmt: skip
+from assay.harness.outcome import Result
+from assay.harness.processes import worker  # fmt: skip
+from assay.harness.processes.isolate import run_isolated, run_warm
+from assay.harness.report import documents as report  # fmt: skip
+from assay.harness.report import progress, triage
+from assay.harness.report.documents import Row
+from assay.harness.report.environment import environment
+from assay.harness.run import run_case
+from assay.harness.search import drive  # fmt: skip
+from assay.harness.search.hunt import Settings
+from assay.harness.search.hunt_report import run_hunt
+from assay.harness.selftest.command import selftest
 
 INTERRUPTED = 130
 DEFAULT_TIMEOUT_S = 600.0
 NEAREST = 8
 """Names that a filter without a match is answered with."""
 ORACLES = ("dynamic", "reference", "metamorphic")
-DIALLED = "suites.benchmarks.memory"
+DIALLED = "assay.suites.benchmarks.memory"
 """What `assay bench memory` trains where no model is named."""
 STAGES = ("assay-aot", "assay-loops")
 """The compiler's stages run by the reference: graphs as recorded, and the loops that they become."""
@@ -474,7 +474,7 @@ def memory(
     console = progress.terminal_beside(json_path)
     with worker.cold_environment() as extra:
         request = memory_dial.request_of(subject, "live", wanted, seed)
-        answer = worker.ask("harness.bench.memory_worker", request, timeout_s, extra)
+        answer = worker.ask("assay.harness.bench.memory_worker", request, timeout_s, extra)
     if not answer.lines:
         raise click.ClickException(": ".join(answer.failure or ("crash", "it said nothing")))
     dial = memory_dial.run_dial(subject, backend, seed, rounds, timeout_s) if has_curve else None

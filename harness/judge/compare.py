@@ -33,10 +33,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from harness.calls.memory import bits, number_bits
-from harness.judge import fields
-from harness.judge.oracle import LEVELS, NUMBER, Oracle, Place, of_kind
-from harness.judge.tolerance import (
+from assay.harness.calls.memory import bits, number_bits
+from assay.harness.judge import fields
+from assay.harness.judge.oracle import LEVELS, NUMBER, Oracle, Place, of_kind
+from assay.harness.judge.tolerance import (
     DIFFERS,
     EXCUSED,
     UNANCHORED,
@@ -47,9 +47,9 @@ from harness.judge.tolerance import (
     explain,
     explain_reals,
 )
-from harness.observe.leaks import LEAST_GROWTH, grows
-from harness.observe.observation import Facts, Observation, Seen
-from harness.outcome import Difference
+from assay.harness.observe.leaks import LEAST_GROWTH, grows
+from assay.harness.observe.observation import Facts, Observation, Seen
+from assay.harness.outcome import Difference
 
 OPEN = "open"
 """Of what differs, unless further runs of eager show that it may."""

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.calls.clone import SINGLE, Call, CloneError, Convert, narrowed, nearby, nudged, widened
-from harness.calls.tree import walk_call
-from harness.judge import kinks
-from harness.judge.float64 import NARROW, WIDER, Coarse, Drawn, Recast
-from harness.observe.observation import Observation, Script, observe
-from harness.observe.scripts import Scripts
+from assay.harness.calls.clone import SINGLE, Call, CloneError, Convert, narrowed, nearby, nudged, widened
+from assay.harness.calls.tree import walk_call
+from assay.harness.judge import kinks
+from assay.harness.judge.float64 import NARROW, WIDER, Coarse, Drawn, Recast
+from assay.harness.observe.observation import Observation, Script, observe
+from assay.harness.observe.scripts import Scripts
 
 Run = tuple[Observation, ...]
 Nudge = tuple[torch.dtype | None, bool, int]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from harness.calls.errors import is_same_error, name_of
-from harness.calls.memory import Alias
-from harness.observe.observation import Facts
-from harness.outcome import Difference
+from assay.harness.calls.errors import is_same_error, name_of
+from assay.harness.calls.memory import Alias
+from assay.harness.observe.observation import Facts
+from assay.harness.outcome import Difference
 
 FLAGS = (
     "device",

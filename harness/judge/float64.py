@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
-from harness.calls.clone import HALVES
+from assay.harness.calls.clone import HALVES
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 WIDER = {

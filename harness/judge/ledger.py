@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from harness.outcome import Result
+from assay.harness.outcome import Result
 
 COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
 BOUND = re.compile(r"(<=|>=|==|<|>)(\d+)\.(\d+)")

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from harness.calls.clone import SINGLE
-from harness.calls.errors import name_of
-from harness.judge import kinks
-from harness.judge.eager_runs import EagerRuns, Run
-from harness.judge.tolerance import RUNS, Evidence, largest
-from harness.observe.observation import Observation, Seen
+from assay.harness.calls.clone import SINGLE
+from assay.harness.calls.errors import name_of
+from assay.harness.judge import kinks
+from assay.harness.judge.eager_runs import EagerRuns, Run
+from assay.harness.judge.tolerance import RUNS, Evidence, largest
+from assay.harness.observe.observation import Observation, Seen
 
 FEW, SAMPLES, MORE = 2, 4, 12
 """So many runs on neighbouring numbers: where the first of them show enough, the others would only show more."""

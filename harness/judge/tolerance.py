@@ -40,8 +40,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from harness.calls.clone import HALVES
-from harness.calls.memory import bits
+from assay.harness.calls.clone import HALVES
+from assay.harness.calls.memory import bits
 
 FACTOR = 4.0
 ULPS = 4.0

@@ -25,10 +25,10 @@ import torch._dynamo
 from torch import fx
 from torch._dynamo.utils import counters
 
-from compiler.fallback import nodes_of
-from harness.calls.clone import Call
-from harness.case import Case
-from harness.observe.observation import Observation, one_step, set_mode
+from assay.compiler.fallback import nodes_of
+from assay.harness.calls.clone import Call
+from assay.harness.case import Case
+from assay.harness.observe.observation import Observation, one_step, set_mode
 
 Compile = Callable[..., Any]
 SHOWN = 160

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from harness.calls.clone import Call, is_plain
-from harness.calls.tree import walk, walk_call
+from assay.harness.calls.clone import Call, is_plain
+from assay.harness.calls.tree import walk, walk_call
 
 CALLS = 6
 """Calls over which growth is measured: what fills a cache once is spread over them."""

@@ -37,14 +37,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
-from harness.calls.clone import Call, is_plain
-from harness.calls.errors import let_go
-from harness.calls.memory import Alias, aliases, bits, is_allocated, number_bits, poke
-from harness.calls.tree import Tree, modules_in, walk, walk_call
-from harness.observe import ambient, leaks
-from harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
-from harness.protocol.fresh_numbers import state_of
-from harness.protocol.other_dtypes import Dtypes
+from assay.harness.calls.clone import Call, is_plain
+from assay.harness.calls.errors import let_go
+from assay.harness.calls.memory import Alias, aliases, bits, is_allocated, number_bits, poke
+from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
+from assay.harness.observe import ambient, leaks
+from assay.harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
+from assay.harness.protocol.fresh_numbers import state_of
+from assay.harness.protocol.other_dtypes import Dtypes
 
 COMPILING = ("_dynamo", "_inductor", "_functorch", "fx", "_subclasses", "_higher_order_ops", "_logging", "export")
 TORCH = Path(torch.__file__).parent

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from harness.calls.clone import Call, CloneError, Convert, copy_call
-from harness.calls.tree import walk_call
-from harness.case import Case
-from harness.observe.observation import Observation, Script, observe
-from harness.protocol.acts import FEW, FRESH, SAME, Act, Protocol, chosen, steps
-from harness.protocol.fresh_numbers import Make, is_tied, moved_state, nothing, state_of, twice, with_numbers
-from harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
+from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
+from assay.harness.calls.tree import walk_call
+from assay.harness.case import Case
+from assay.harness.observe.observation import Observation, Script, observe
+from assay.harness.protocol.acts import FEW, FRESH, SAME, Act, Protocol, chosen, steps
+from assay.harness.protocol.fresh_numbers import Make, is_tied, moved_state, nothing, state_of, twice, with_numbers
+from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
 
 Key = tuple[int, str, bool]
 """Which numbers a call has, of which sizes, and whether in the other dtype."""

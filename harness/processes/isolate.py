@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import outcome
-from harness.case import Case
-from harness.discover import discover
-from harness.outcome import Result
-from harness.processes.child import Child, ending, last_words
-from harness.processes.worker import warm_environment
-from harness.run import run_case
+from assay.harness import outcome
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.outcome import Result
+from assay.harness.processes.child import Child, ending, last_words
+from assay.harness.processes.worker import warm_environment
+from assay.harness.run import run_case
 
 
 def run_isolated(
@@ -62,7 +62,7 @@ def run_isolated(
                 "is_thorough": is_thorough,
             },
         }
-        child = Child("harness.processes.isolate", json.dumps(request), environment=environment)
+        child = Child("assay.harness.processes.isolate", json.dumps(request), environment=environment)
         try:
             status = child.wait(timeout_s)
         finally:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.processes.child import Child, ending
+from assay.harness.processes.child import Child, ending
 
 NO_CACHES = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
 

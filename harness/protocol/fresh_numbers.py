@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from harness.calls.clone import Call, CloneError, copy_call, is_plain
-from harness.calls.memory import aliases, number_bits
-from harness.calls.tree import Tree, walk, walk_call
+from assay.harness.calls.clone import Call, CloneError, copy_call, is_plain
+from assay.harness.calls.memory import aliases, number_bits
+from assay.harness.calls.tree import Tree, walk, walk_call
 
 MADE_BYTES = 1 << 28
 """A case whose program holds more is not made again for other numbers: they are moved."""

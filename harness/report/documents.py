@@ -26,9 +26,9 @@ from typing import Any
 
 import jinja2
 
-from harness.judge.ledger import Judgement
-from harness.measure import geometric_mean, ratio
-from harness.outcome import VERDICTS, Result
+from assay.harness.judge.ledger import Judgement
+from assay.harness.measure import geometric_mean, ratio
+from assay.harness.outcome import VERDICTS, Result
 
 SCHEMA = 1
 STDOUT = Path("-")

@@ -52,7 +52,7 @@ def commit() -> str | None:
 
 
 def compiler_version() -> str | None:
-    """The first line of what the C++ compiler says of itself; found as `compiler.options` says."""
+    """The first line of what the C++ compiler says of itself; found as `assay.compiler.options` says."""
     for name in (os.environ.get("ASSAY_CXX"), "g++", "c++", "clang++"):
         path = shutil.which(name) if name else None
         if path is not None:

@@ -20,8 +20,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from harness.outcome import Result
-from harness.report.documents import STDOUT, Row, Totals, count, fraction, milliseconds, percent, seconds, times
+from assay.harness.outcome import Result
+from assay.harness.report.documents import STDOUT, Row, Totals, count, fraction, milliseconds, percent, seconds, times
 
 PLAIN_WIDTH = 200
 """Where no terminal says how wide it is, wide enough that no cell of a table is cut."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.measure import ratio
-from harness.report.documents import SCHEMA
+from assay.harness.measure import ratio
+from assay.harness.report.documents import SCHEMA
 
 Entry = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Runs the state machine of `suites.programs` on a backend, outside pytest: `assay run machine`.
+"""Runs the state machine of `assay.suites.programs` on a backend, outside pytest: `assay run machine`.
 
 Runs are drawn in chunks, each with a seed of its own, so that a failure ends its chunk alone. Shards are chunks that
 are dealt out to child processes. Each distinct failure is made short and stored as a script. A child that dies takes
@@ -24,17 +24,17 @@ from typing import Any
 import click
 import torch
 
-from harness.backends.registry import resolve
-from harness.outcome import Difference
-from harness.processes.child import Child, ending
-from harness.report import documents as report
-from harness.search.script import Failure, failure_from, reduced, rendered, signature_of
-from harness.search.twin import Diverged, Twin
+from assay.harness.backends.registry import resolve
+from assay.harness.outcome import Difference
+from assay.harness.processes.child import Child, ending
+from assay.harness.report import documents as report
+from assay.harness.search.script import Failure, failure_from, reduced, rendered, signature_of
+from assay.harness.search.twin import Diverged, Twin
 
 CHUNK = 8
 """Runs a search: with more, Hypothesis makes them out of earlier ones."""
 STORE = Path(".assay/machine")
-MACHINE = "suites.programs.machine"
+MACHINE = "assay.suites.programs.machine"
 
 
 def OPTIONS(command: Any) -> Any:
@@ -243,7 +243,7 @@ class Shard:
     def _started(self) -> Child:
         request = dataclasses.asdict(self.plan) | {"chunks": self.chunks, "row": str(self.row)}
         environment = {"OMP_NUM_THREADS": "1"}
-        return Child("harness.search.drive", json.dumps(request), environment=environment, is_shown=True)
+        return Child("assay.harness.search.drive", json.dumps(request), environment=environment, is_shown=True)
 
 
 def died(plan: Plan, chunk: tuple[int, int], status: int) -> Tally:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.case import MODES, Case
-from harness.outcome import Result
+from assay.harness.case import MODES, Case
+from assay.harness.outcome import Result
 
 
 class Program(Protocol):

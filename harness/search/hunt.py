@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import outcome
-from harness.judge import ledger
-from harness.judge.ledger import Judgement, Known
-from harness.outcome import Result
-from harness.processes.child import Child, Lost, last_words, sharing
-from harness.search.hunt_worker import Request
-from harness.search.stored import stored
+from assay.harness import outcome
+from assay.harness.judge import ledger
+from assay.harness.judge.ledger import Judgement, Known
+from assay.harness.outcome import Result
+from assay.harness.processes.child import Child, Lost, last_words, sharing
+from assay.harness.search.hunt_worker import Request
+from assay.harness.search.stored import stored
 
 BLOCK = 400
 """How many programs one child runs."""
@@ -242,7 +242,10 @@ class _Shard(threading.Thread):
         indices = self._left[:BLOCK] if self._suspect is None else [self._suspect["index"]]
         request, self._ended = self._settings.request(indices), 0
         child = Child(
-            "harness.search.hunt_worker", json.dumps(dataclasses.asdict(request)), environment=sharing(), speaks=True
+            "assay.harness.search.hunt_worker",
+            json.dumps(dataclasses.asdict(request)),
+            environment=sharing(),
+            speaks=True,
         )
         try:
             lost = self._listen(child)

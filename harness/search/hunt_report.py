@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harness.report import documents as report
-from harness.report import progress
-from harness.search.hunt import Failure, Found, Settings, hunt
+from assay.harness.report import documents as report
+from assay.harness.report import progress
+from assay.harness.search.hunt import Failure, Found, Settings, hunt
 
 EVERY = 100
 """A line of progress each so many programs."""

@@ -28,12 +28,12 @@ from typing import Any, TextIO
 
 from torch._dynamo import guards
 
-from compiler import journal
-from harness.outcome import Result
-from harness.protocol.acts import FEW
-from harness.run import run_case
-from harness.search.generated import Generator, Kind, Program, case_of, kind_of
-from harness.search.shrink import shrink
+from assay.compiler import journal
+from assay.harness.outcome import Result
+from assay.harness.protocol.acts import FEW
+from assay.harness.run import run_case
+from assay.harness.search.generated import Generator, Kind, Program, case_of, kind_of
+from assay.harness.search.shrink import shrink
 
 ALONE = "eager"
 """Dynamo with nothing behind it: what fails there too is no fault of a backend. Sizes are symbols where they are in

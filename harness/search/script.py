@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.backends.registry import Backend
-from harness.outcome import Difference
-from harness.search.twin import Diverged, Step, Subject, Twin
+from assay.harness.backends.registry import Backend
+from assay.harness.outcome import Difference
+from assay.harness.search.twin import Diverged, Step, Subject, Twin
 
 ATTEMPTS = 120
 TRIMMINGS = (".requires_grad_()", "retain_graph=True", ".clone()", ", dtype=torch.float64", "[:, ::2]", "[1:]", ".t()")

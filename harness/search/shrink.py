@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from harness.search.generated import Program
+from assay.harness.search.generated import Program
 
 Fails = Callable[[Program], bool]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.backends.registry import FLAGS, OWN, WHOLE_BACKWARD
+from assay.harness.backends.registry import FLAGS, OWN, WHOLE_BACKWARD
 
 CHECK = '''
 

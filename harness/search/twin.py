@@ -7,12 +7,12 @@ After the step all that lives in the two namespaces is compared, whatever step i
     error      the class of what the step raised
     structure  containers, kinds and plain values (scalars, the log that hooks write)
     facts      shape, dtype, stride, offset, requires_grad, is_leaf, view-ness, inference-ness, kept gradients
-    values     bit for bit; where bits differ, within `harness.judge.tolerance`. Its samples are replays of the steps.
-               Where these tell too little, its anchor is a replay in float64. Once a call was made under autocast, the
-               precision is bfloat16's
+    values     bit for bit; where bits differ, within the bound of `harness/judge/tolerance.py`. Its samples are
+               replays of the steps. Where these tell too little, its anchor is a replay in float64. Once a call was
+               made under autocast, the precision is bfloat16's
     gradient   of every leaf and every tensor that retains one: None is not zero; zeros have no sign, because a backward
                of several results adds zeros for those that nothing flowed back to
-    version    whether it grew, as in `harness.judge.compare`, for each tensor that lived before the step
+    version    whether it grew, as in `assay.harness.judge.compare`, for each tensor that lived before the step
     alias      which tensors (gradients too) are one object, or share bytes
     random     the state of torch's generator
     ambient    grad mode, inference mode, autocast, default dtype
@@ -50,16 +50,16 @@ import torch._dynamo
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from harness.backends.registry import Backend
-from harness.calls.clone import nudged
-from harness.calls.errors import name_of, unwrapped
-from harness.calls.memory import aliases, bits
-from harness.calls.tree import Tree, walk
-from harness.judge import fields
-from harness.judge.float64 import WIDER, Drawn, Recast
-from harness.judge.tolerance import DIFFERS, Evidence, Finding, Precision, explain, explain_reals, is_same
-from harness.observe.observation import Facts, facts_of
-from harness.outcome import Difference
+from assay.harness.backends.registry import Backend
+from assay.harness.calls.clone import nudged
+from assay.harness.calls.errors import name_of, unwrapped
+from assay.harness.calls.memory import aliases, bits
+from assay.harness.calls.tree import Tree, walk
+from assay.harness.judge import fields
+from assay.harness.judge.float64 import WIDER, Drawn, Recast
+from assay.harness.judge.tolerance import DIFFERS, Evidence, Finding, Precision, explain, explain_reals, is_same
+from assay.harness.observe.observation import Facts, facts_of
+from assay.harness.outcome import Difference
 
 SAMPLES = 4
 RECOMPILE_LIMIT = 64
@@ -238,7 +238,7 @@ class CompileCount:
 
     def __call__(self) -> int:
         if self.backend.split(",")[0] == "assay":
-            return int(importlib.import_module("compiler.journal").totals()["compiles"])
+            return int(importlib.import_module("assay.compiler.journal").totals()["compiles"])
         return int(counters["stats"]["unique_graphs"])
 
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import outcome
-from harness.processes.child import sharing
-from harness.processes.worker import Answer, ask, cold_environment
-from harness.selftest.record import Asked, Kill, Member, Tried
-from harness.selftest.wrong_backends import BANK, CORRECT
+from assay.harness import outcome
+from assay.harness.processes.child import sharing
+from assay.harness.processes.worker import Answer, ask, cold_environment
+from assay.harness.selftest.record import Asked, Kill, Member, Tried
+from assay.harness.selftest.wrong_backends import BANK, CORRECT
 
-PLACE = "harness.selftest.wrong_backends"
+PLACE = "assay.harness.selftest.wrong_backends"
 
 
 class WrongBackends:
@@ -32,7 +32,10 @@ class WrongBackends:
             kill, rows = None, 0
             for _ in range(processes):
                 answer = ask(
-                    "harness.selftest.rows_worker", request_for(member, asked), asked.timeout_s, environment | sharing()
+                    "assay.harness.selftest.rows_worker",
+                    request_for(member, asked),
+                    asked.timeout_s,
+                    environment | sharing(),
                 )
                 kill, count = killed_by(answer)
                 rows += count

@@ -1,8 +1,8 @@
 """A checkout of which one source file of the compiler is changed: a folder of its own; the real one stays as it is.
 
-The folder holds a copy of `compiler/` and links to everything else. It comes first on the import path of a process and
-of all that the process starts, such as compile workers. So each of them runs the changed compiler. The copy is another
-set of sources: what the compiler's cache keeps of it has other keys.
+The folder holds a copy of `compiler/` and of the package `assay`, and links to everything else. It comes first on the
+import path of a process and of all that the process starts, such as compile workers. So each of them runs the changed
+compiler. The copy is another set of sources: what the compiler's cache keeps of it has other keys.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.processes.child import sharing
-from harness.processes.worker import cold_environment
-from harness.selftest.mutants import ROOT, Mutant
+from assay.harness.processes.child import sharing
+from assay.harness.processes.worker import cold_environment
+from assay.harness.selftest.mutants import ROOT, Mutant
 
-COPIED = "compiler"
+COPIED = ("compiler", "assay")
+"""What is a copy: the compiler, and the package whose links lead to the folders beside it."""
 
 
 @contextmanager
@@ -27,9 +28,10 @@ def changed_tree(mutant: Mutant | None, root: Path = ROOT) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="assay-mutant-") as name:
         tree = Path(name)
         for entry in root.iterdir():
-            if entry.name != COPIED and not entry.name.startswith("."):
+            if entry.name not in COPIED and not entry.name.startswith("."):
                 (tree / entry.name).symlink_to(entry)
-        shutil.copytree(root / COPIED, tree / COPIED)
+        for copied in COPIED:
+            shutil.copytree(root / copied, tree / copied, symlinks=True)
         if mutant is not None:
             _change(tree / mutant.file, mutant)
         yield tree

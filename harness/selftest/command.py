@@ -14,18 +14,18 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from harness.case import MODES, SIZES, Case
-from harness.discover import DiscoverError, discover
-from harness.report import documents as report
-from harness.report import progress
-from harness.report.environment import environment
-from harness.run import CaseError, made_call
-from harness.selftest import mutant_rows, mutants
-from harness.selftest.backends_bank import WrongBackends
-from harness.selftest.compiler_bank import CompilerMutants
-from harness.selftest.mutants import MutantError
-from harness.selftest.record import Asked, Bank, Member, Tried
-from harness.selftest.survivors import SurvivorsError, read
+from assay.harness.case import MODES, SIZES, Case
+from assay.harness.discover import DiscoverError, discover
+from assay.harness.report import documents as report
+from assay.harness.report import progress
+from assay.harness.report.environment import environment
+from assay.harness.run import CaseError, made_call
+from assay.harness.selftest import mutant_rows, mutants
+from assay.harness.selftest.backends_bank import WrongBackends
+from assay.harness.selftest.compiler_bank import CompilerMutants
+from assay.harness.selftest.mutants import MutantError
+from assay.harness.selftest.record import Asked, Bank, Member, Tried
+from assay.harness.selftest.survivors import SurvivorsError, read
 
 SCHEMA = 1
 INTERRUPTED = 130

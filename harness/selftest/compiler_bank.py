@@ -14,15 +14,15 @@ from pathlib import Path
 
 import torch
 
-from harness import outcome
-from harness.processes.worker import Answer, ask
-from harness.selftest.backends_bank import kill_of
-from harness.selftest.changed_tree import COPIED, changed_tree, environment_of
-from harness.selftest.mutant_rows import TESTS, Row, marks_of, near_rows, slice_rows
-from harness.selftest.mutants import GPU, Mutant, read
-from harness.selftest.record import Asked, Kill, Member, Tried
+from assay.harness import outcome
+from assay.harness.processes.worker import Answer, ask
+from assay.harness.selftest.backends_bank import kill_of
+from assay.harness.selftest.changed_tree import changed_tree, environment_of
+from assay.harness.selftest.mutant_rows import TESTS, Row, marks_of, near_rows, slice_rows
+from assay.harness.selftest.mutants import GPU, Mutant, read
+from assay.harness.selftest.record import Asked, Kill, Member, Tried
 
-WORKER = "harness.selftest.mutant_worker"
+WORKER = "assay.harness.selftest.mutant_worker"
 CONTROL = Member("unchanged", "controls", "The compiler as it is.", is_right=True)
 
 
@@ -119,7 +119,7 @@ def first_failed(tree: Path, rows: Sequence[Row], timeout_s: float) -> Failed | 
     begun = [line["begins"] for line in answer.lines if "begins" in line]
     if not begun:
         raise NothingRan(f"no row began: {answer.failure}")
-    if ran != [str(tree / COPIED)]:
+    if ran != [str(tree / "assay" / "compiler")]:
         raise RuntimeError(f"another compiler ran: {ran}, and not that of {tree}")
     return _failed(answer, begun)
 

@@ -16,13 +16,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.batches.batch_run import Shard, Unit, plan
-from harness.case import MODES, SHAPES, Case
-from harness.discover import discover
+from assay.harness.batches.batch_run import Shard, Unit, plan
+from assay.harness.case import MODES, SHAPES, Case
+from assay.harness.discover import discover
 
 QUICK, DEFAULT, NIGHTLY = "quick", "default", "nightly"
 CASE, PROGRAM, BATCH, TESTS = "case", "program", "batch", "tests"
-PROGRAMS, OPS = "suites.programs", "suites.ops"
+PROGRAMS, OPS = "assay.suites.programs", "assay.suites.ops"
 NEAR_PROGRAMS = 40
 NEAR_BATCHES = 12
 

@@ -1,6 +1,6 @@
 """The process in which a bug of the compiler is tried: rows one by one, until one neither is `same` nor in the ledger.
 
-    python -m harness.selftest.mutant_worker REQUEST ANSWER
+    python -m assay.harness.selftest.mutant_worker REQUEST ANSWER
 
 The request: `{"rows": [[what, origin, name, mode, backend], ...]}`. The answer begins with the folder of the compiler
 that runs, `{"compiler": "..."}`; then come, as of `rows_worker`, a line for each row as it begins and one as it ends:
@@ -21,20 +21,20 @@ from typing import Any
 
 import pytest
 
-import compiler
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_report import judged
-from harness.batches.batch_run import Shard, plan
-from harness.batches.sample import Sample
-from harness.case import MODES, SHAPES
-from harness.discover import discover
-from harness.judge import ledger
-from harness.outcome import Result
-from harness.report.documents import finite
-from harness.run import run_case
-from harness.search.hunt_worker import tried
-from harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, TESTS, Row, hashed
-from harness.selftest.rows_worker import answering
+from assay import compiler
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_report import judged
+from assay.harness.batches.batch_run import Shard, plan
+from assay.harness.batches.sample import Sample
+from assay.harness.case import MODES, SHAPES
+from assay.harness.discover import discover
+from assay.harness.judge import ledger
+from assay.harness.outcome import Result
+from assay.harness.report.documents import finite
+from assay.harness.run import run_case
+from assay.harness.search.hunt_worker import tried
+from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, TESTS, Row, hashed
+from assay.harness.selftest.rows_worker import answering
 
 SEED = 0
 MOST = 8

@@ -1,6 +1,6 @@
 """The process in which a backend is tried: rows one by one through `run_case`, until one is not `same`.
 
-    python -m harness.selftest.rows_worker REQUEST ANSWER
+    python -m assay.harness.selftest.rows_worker REQUEST ANSWER
 
 The request: `{"backend", "size", "seed", "rows": [[origin, case, mode], ...]}`. The answer has a line for each row
 as it begins, `{"begins": [case, mode]}`, and one when it has ended, `{"row": {...}}`; so a row that ends the process
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.case import Case
-from harness.discover import discover
-from harness.report.documents import finite
-from harness.run import run_case
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.report.documents import finite
+from assay.harness.run import run_case
 
 
 def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.case import Made, case
+from assay.harness.case import Made, case
 
 SIZES = {"tiny": (32, 2, 2, 2, 16), "small": (256, 4, 12, 8, 128)}
 """Width, heads, layers, batch, tokens."""

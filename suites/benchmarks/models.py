@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.measure import Step, cold_compile, first_call_s, peak_bytes
+from assay.harness.measure import Step, cold_compile, first_call_s, peak_bytes
 
 from .subject import BACKENDS, EAGER, MODES, Results, Subject, empty_caches, require_same, results
 

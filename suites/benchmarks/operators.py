@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from torch.testing import make_tensor
 from torch.utils import _pytree as pytree
 
-from harness.bench.operators import Made, Program
-from suites.ops.database import core, methods, op_db
-from suites.ops.layouts import LAYOUTS, laid_out
-from suites.ops.operators import name_of
+from assay.harness.bench.operators import Made, Program
+from assay.suites.ops.database import core, methods, op_db
+from assay.suites.ops.layouts import LAYOUTS, laid_out
+from assay.suites.ops.operators import name_of
 
 ROWS, WIDTH = 256, 512
 SIZE = ROWS * WIDTH

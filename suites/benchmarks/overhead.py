@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.measure import Step
+from assay.harness.measure import Step
 
 from .subject import BACKENDS, MODES, Results, Subject, require_same, results
 

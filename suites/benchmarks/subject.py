@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.backends.registry import resolve
-from harness.bench.steps import make_step
-from harness.discover import discover
-from harness.measure import Step
-from harness.outcome import Result
-from harness.run import run_case
+from assay.harness.backends.registry import resolve
+from assay.harness.bench.steps import make_step
+from assay.harness.discover import discover
+from assay.harness.measure import Step
+from assay.harness.outcome import Result
+from assay.harness.run import run_case
 
 EAGER = "eager"
 """The program as it is, without `torch.compile`; not Dynamo's backend of that name."""

@@ -1,6 +1,6 @@
 """Time and memory of a step over several GPUs, ours beside others:
 
-    torchrun --nproc-per-node 2 -m suites.distributed.bench --way fsdp --against inductor,eager --json rows.json
+    torchrun --nproc-per-node 2 -m assay.suites.distributed.bench --way fsdp --against inductor,eager --json rows.json
 
 Every backend has a model of its own in the same processes. Rounds alternate between them; the first process's median
 is told. Memory is what a step takes at its peak beyond what was allocated before it, and what is held between steps:
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from suites.distributed.training import LARGE, TINY, WAYS, begin, prepared, step_of
+from assay.suites.distributed.training import LARGE, TINY, WAYS, begin, prepared, step_of
 
 WARM_UP = 8
 STEPS = 5

@@ -1,6 +1,6 @@
 """Losses and gradients of steps over several processes, held to eager's:
 
-    torchrun --nproc-per-node 2 -m suites.distributed.check --way ddp,fsdp,tensor --backend assay
+    torchrun --nproc-per-node 2 -m assay.suites.distributed.check --way ddp,fsdp,tensor --backend assay
 
 Each process compares what it has of every gradient. Exits with 1 where one differs by more than rounding explains.
 """
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from suites.distributed.training import TINY, WAYS, begin, gradients_of, prepared, step_of
+from assay.suites.distributed.training import TINY, WAYS, begin, gradients_of, prepared, step_of
 
 STEPS = 4
 RATE = 0.1

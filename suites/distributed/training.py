@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from harness.backends.registry import resolve
+from assay.harness.backends.registry import resolve
 
 WAYS = ("ddp", "fsdp", "tensor")
 

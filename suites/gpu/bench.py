@@ -1,4 +1,4 @@
-"""How near to a copy's rate kernels come, ours beside Inductor's: `python -m suites.gpu.bench [part of a name ...]`.
+"""How near to a copy's rate kernels come, beside Inductor's: `python -m assay.suites.gpu.bench [part of a name ...]`.
 
     share = (bytes that must move / time of a call on the device) / (bytes that a copy moves / its time)
 
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from compiler.entry.dynamo import assay
-from suites.gpu.programs import PROGRAMS, Moved
+from assay.compiler.entry.dynamo import assay
+from assay.suites.gpu.programs import PROGRAMS, Moved
 
 ROUNDS = 5
 TURNS = 4

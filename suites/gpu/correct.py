@@ -1,4 +1,4 @@
-"""Models at full size beside eager on a GPU: `python -m suites.gpu.correct --mode train --json rows.json bert`.
+"""Models at full size beside eager on a GPU: `python -m assay.suites.gpu.correct --mode train --json rows.json bert`.
 
 `tests/suites/test_zoo_gpu.py` does this at the smallest size, with the same judgement: eager twice, in float64 on the
 same numbers, and on neighbouring ones where that is asked for. All of it is on the device, where the model is made too.
@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 
-from harness.backends.precision import PRECISIONS, at_precision
-from harness.case import Case, Made
-from harness.discover import discover
-from harness.observe.observation import kept_on_host
-from harness.outcome import Result
-from harness.protocol import acts as protocol
-from harness.run import run_case
+from assay.harness.backends.precision import PRECISIONS, at_precision
+from assay.harness.case import Case, Made
+from assay.harness.discover import discover
+from assay.harness.observe.observation import kept_on_host
+from assay.harness.outcome import Result
+from assay.harness.protocol import acts as protocol
+from assay.harness.run import run_case
 
 STEPS = 2
 """A call that compiles, and one more: each is kept whole, for every run of eager's. Large results fit only once."""
@@ -88,7 +88,7 @@ def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.correct")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.correct")
     parser.add_argument("models", nargs="*", help="as llama; all of them by default")
     parser.add_argument("--mode", choices=("infer", "train"), default="infer")
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="full")

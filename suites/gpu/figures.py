@@ -1,4 +1,4 @@
-"""What a GPU has to show, each figure beside its bar: `python -m suites.gpu.figures --rows rows.jsonl --seconds 500`.
+"""A GPU's figures, each beside its bar: `python -m assay.suites.gpu.figures --rows rows.jsonl --seconds 500`.
 
     part -> a process of its own, with a limit -> rows -> figures
 
@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.measure import geometric_mean
+from assay.harness.measure import geometric_mean
 
 Row = dict[str, Any]
 RECORDED = ("--backend", "assay,cudagraphs=True", "--against", "inductor,triton.cudagraphs=True")
@@ -79,21 +79,21 @@ def parts() -> Iterator[Part]:
     yield Part("catalogue", "pytest", (*tests, *side_by_side, CATALOGUE), 560, writes_rows=False, needs_all=True)
     overhead = ("--suite", "overhead", "--precision", "float32", "--rounds", "5", "tiny_function", "two_inputs")
     for mode in ("infer", "train"):
-        yield Part(f"overhead {mode}", "suites.gpu.zoo", (*overhead, "--mode", mode), 90)
-    yield Part("kernels", "suites.gpu.bench", (), 200)
-    yield Part("products", "suites.gpu.products", (), 200)
+        yield Part(f"overhead {mode}", "assay.suites.gpu.zoo", (*overhead, "--mode", mode), 90)
+    yield Part("kernels", "assay.suites.gpu.bench", (), 200)
+    yield Part("products", "assay.suites.gpu.products", (), 200)
     for name in ("adamw", "sgd"):
-        yield Part(f"optimizer {name}", "suites.gpu.optimizers", (name, "--rounds", "5"), 150)
-    yield Part("layers", "suites.gpu.layers", ("--rounds", "5"), 150)
+        yield Part(f"optimizer {name}", "assay.suites.gpu.optimizers", (name, "--rounds", "5"), 150)
+    yield Part("layers", "assay.suites.gpu.layers", ("--rounds", "5"), 150)
     for model in MODELS:
         for mode in ("infer", "train"):
-            yield Part(f"zoo {mode} {model}", "suites.gpu.zoo", ("--mode", mode, "--rounds", "5", model), 150)
+            yield Part(f"zoo {mode} {model}", "assay.suites.gpu.zoo", ("--mode", mode, "--rounds", "5", model), 150)
     for model in MODELS:
         for mode in ("infer", "train"):
-            yield Part(f"correct {mode} {model}", "suites.gpu.correct", ("--mode", mode, model), 300)
+            yield Part(f"correct {mode} {model}", "assay.suites.gpu.correct", ("--mode", mode, model), 300)
     for model in MODELS:
         given = ("--mode", "infer", "--rounds", "5", *RECORDED, model)
-        yield Part(f"recorded infer {model}", "suites.gpu.zoo", given, 120)
+        yield Part(f"recorded infer {model}", "assay.suites.gpu.zoo", given, 120)
 
 
 # ---- figures
@@ -295,7 +295,7 @@ def commit_of_checkout() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.figures")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.figures")
     parser.add_argument("--rows", type=Path, required=True, help="a file of rows, which is added to")
     parser.add_argument("--seconds", type=float, default=500.0, help="how long all of it may take")
     parser.add_argument("--parts", default="", help="only those with this in their names")

@@ -1,6 +1,6 @@
 """Where the time of a step goes, kernel by kernel, ours beside another backend's.
 
-    python -m suites.gpu.kernels_of zoo.llama --mode train --size small --against inductor
+    python -m assay.suites.gpu.kernels_of zoo.llama --mode train --size small --against inductor
 
 Each table has the kernels that a step launches, the dearest first, with how often and microseconds a step. The last
 line has what all of them take beside what the step takes. So a step that waits for its host shows as one.
@@ -17,12 +17,12 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from compiler.journal import totals
-from harness.backends.precision import PRECISIONS, at_precision
-from harness.backends.registry import resolve
-from harness.bench.steps import make_step
-from harness.discover import discover
-from harness.measure import Step, batch_ms
+from assay.compiler.journal import totals
+from assay.harness.backends.precision import PRECISIONS, at_precision
+from assay.harness.backends.registry import resolve
+from assay.harness.bench.steps import make_step
+from assay.harness.discover import discover
+from assay.harness.measure import Step, batch_ms
 
 STEPS = 4
 WARM_UP = 3
@@ -59,7 +59,7 @@ def table(rows: Sequence[Row], step_us: float, most: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.kernels_of")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.kernels_of")
     parser.add_argument("case", help="as zoo.llama")
     parser.add_argument("--mode", choices=("infer", "train"), default="train")
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="small")

@@ -1,4 +1,4 @@
-"""A transformer whose layers are compiled one by one, ours beside Inductor's: `python -m suites.gpu.layers train`.
+"""A transformer compiled layer by layer, ours beside Inductor's: `python -m assay.suites.gpu.layers train`.
 
 All layers run one compiled graph, each with its own parameters, so that compiling takes what one layer takes. What is
 compared before any time is taken: the result, or the gradient of the first parameter, to eager's.
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.backends.registry import resolve
-from harness.measure import Step, alternate, median_ms
+from assay.harness.backends.registry import resolve
+from assay.harness.measure import Step, alternate, median_ms
 
 LAYERS, WIDTH, HEADS, BATCH, LENGTH = 12, 384, 6, 4, 128
 SAMPLE_S = 0.05
@@ -92,7 +92,7 @@ def measured(mode: str, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.layers")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.layers")
     parser.add_argument("modes", nargs="*", help="infer, train, or both by default")
     parser.add_argument("--backend", default="assay", help="as assay,cudagraphs=True")
     parser.add_argument("--against", default="inductor")

@@ -1,4 +1,4 @@
-"""An optimizer's step over a model's parameters, ours beside Inductor's: `python -m suites.gpu.optimizers adamw sgd`.
+"""An optimizer's step over a model, ours beside Inductor's: `python -m assay.suites.gpu.optimizers adamw sgd`.
 
     least = bytes that must move / the rate at which the device copies
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from harness.backends.registry import resolve
-from harness.measure import Step, alternate, median_ms
-from suites.gpu.bench import copy_rate
+from assay.harness.backends.registry import resolve
+from assay.harness.measure import Step, alternate, median_ms
+from assay.suites.gpu.bench import copy_rate
 
 OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {
     "sgd": (lambda params: torch.optim.SGD(params, lr=1e-3, momentum=0.9), 5),
@@ -78,7 +78,7 @@ def measured(name: str, only_biases: bool, given: argparse.Namespace, rate: floa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.optimizers")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.optimizers")
     parser.add_argument("names", nargs="*", default=list(OPTIMIZERS), help=", ".join(OPTIMIZERS))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--backend", default="assay")

@@ -1,4 +1,4 @@
-"""Products of matrices with pointwise work around them, by the library and by ours: `python -m suites.gpu.products`.
+"""Products of matrices with pointwise work, by the library and by ours: `python -m assay.suites.gpu.products`.
 
     share = 2 * batches * rows * columns * terms / time of the region / what tensor cores do in a second
 
@@ -22,15 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.loops.kernel import Tiles
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.pipeline import build
-from compiler.schedule.products import Region
-from compiler.toolchain.gpu.tune import LEAST_GAIN
-from compiler.toolchain.gpu.tune_products import Ways, filled, times_on_device, ways_of
-from compiler.toolchain.load import load_kernels
+from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.loops.kernel import Tiles
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.pipeline import build
+from assay.compiler.schedule.products import Region
+from assay.compiler.toolchain.gpu.tune import LEAST_GAIN
+from assay.compiler.toolchain.gpu.tune_products import Ways, filled, times_on_device, ways_of
+from assay.compiler.toolchain.load import load_kernels
 
 PEAK = 7.9e14
 """Operations a second of an H100's tensor cores on bfloat16, as far as its power lets them."""
@@ -169,7 +169,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.products")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.products")
     parser.add_argument("names", nargs="*", default=list(SHAPES), help=", ".join(SHAPES))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Programs that a good compiler makes one kernel of, with what they must move: `python -m suites.gpu.bench`.
+"""Programs that a good compiler makes one kernel of, with what they must move: `python -m assay.suites.gpu.bench`.
 
 Each is a function, what makes its inputs on a GPU, and its bytes: every input read once, every output written once.
 """

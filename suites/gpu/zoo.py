@@ -1,4 +1,4 @@
-"""Models beside Inductor on a GPU, quickly: `python -m suites.gpu.zoo --mode train --json zoo.json bert gpt2 llama`.
+"""Models beside Inductor on a GPU: `python -m assay.suites.gpu.zoo --mode train --json zoo.json bert gpt2 llama`.
 
 `assay bench zoo --device cuda` gives verdicts and cold starts, from a process each. This takes one process for all
 models, and makes them on the device. A row has the times of alternating rounds, eager's too. It has how long the first
@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from harness.backends.precision import PRECISIONS, at_precision
-from harness.backends.registry import resolve
-from harness.bench.bench_worker import OVERHEAD
-from harness.bench.steps import make_step
-from harness.case import Case
-from harness.discover import discover
-from harness.measure import Step, alternate, geometric_mean, median_ms, peak_bytes, recorded_bytes
+from assay.harness.backends.precision import PRECISIONS, at_precision
+from assay.harness.backends.registry import resolve
+from assay.harness.bench.bench_worker import OVERHEAD
+from assay.harness.bench.steps import make_step
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.measure import Step, alternate, geometric_mean, median_ms, peak_bytes, recorded_bytes
 
 SAMPLE_S = 0.05
 WARM_UP = 3
@@ -77,7 +77,7 @@ def _warm(case: Case, given: argparse.Namespace, backend: str, row: dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m suites.gpu.zoo")
+    parser = argparse.ArgumentParser(prog="python -m assay.suites.gpu.zoo")
     parser.add_argument("models", nargs="*", help="as llama; all of them by default")
     parser.add_argument("--suite", default="zoo", help="whose cases they are")
     parser.add_argument("--mode", choices=("infer", "train"), default="infer")

@@ -19,8 +19,8 @@ from torch import Tensor, fx
 from torch._functorch.aot_autograd import aot_function as aot_function_of_torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from compiler.entry.aot import aot_function, make_boxed_func
-from harness.measure import Rounds, Step, alternate
+from assay.compiler.entry.aot import aot_function, make_boxed_func
+from assay.harness.measure import Rounds, Step, alternate
 
 ROUNDS = 30
 Function = Callable[..., Any]

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import Buffer, Call, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
-from compiler.options import Options
-from compiler.toolchain.launch import load_cpp
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import Buffer, Call, Const, Expr, Kernel, Load, Loop, Reduce, ReduceOp, Store
+from assay.compiler.options import Options
+from assay.compiler.toolchain.launch import load_cpp
 
 ROWS, WIDTH, DEPTH = 1024, 1024, 16
 F32 = torch.float32

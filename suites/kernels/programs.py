@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harness.case import SIZES, Case, Made, case
-from harness.measure import MEMORY_BOUND
+from assay.harness.case import SIZES, Case, Made, case
+from assay.harness.measure import MEMORY_BOUND
 
 SHAPES = {"tiny": (16, 64), "small": (1024, 1024), "full": (4096, 4096)}
 HEADS, CHANNELS, DEPTH = 8, 8, 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made
-from suites.libraries.row import library
+from assay.harness.case import Made
+from assay.suites.libraries.row import library
 
 
 def features(batch: int = 2, length: int = 20, width: int = 16) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.case import Made
-from suites.libraries.row import library
+from assay.harness.case import Made
+from assay.suites.libraries.row import library
 
 
 @library("diffusers", tags=("image",))

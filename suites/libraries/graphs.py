@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.case import Case, Made
-from suites.libraries.row import library, row
+from assay.harness.case import Case, Made
+from assay.suites.libraries.row import library, row
 
 NODES, WIDTH = 12, 8
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.case import Case, Made
-from suites.libraries.row import library, row
+from assay.harness.case import Case, Made
+from assay.suites.libraries.row import library, row
 
 VOCABULARY = 128
 _TINY: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

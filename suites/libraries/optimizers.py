@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.case import Case, Made
-from suites.libraries.row import row
+from assay.harness.case import Case, Made
+from assay.suites.libraries.row import row
 
 SHAPES = ((3, 4), (5,), (2, 1, 3))
 

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from harness.case import MODES, Case, Made, case
-from suites.libraries.compiled_halves import declare_torchvision
+from assay.harness.case import MODES, Case, Made, case
+from assay.suites.libraries.compiled_halves import declare_torchvision
 
 Make = Callable[[], Made]
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made
-from suites.libraries.row import library
+from assay.harness.case import Made
+from assay.suites.libraries.row import library
 
 
 class Field(nn.Module):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.case import Case, Made
-from suites.libraries.row import library, row
+from assay.harness.case import Case, Made
+from assay.suites.libraries.row import library, row
 
 
 def images(batch: int = 4, channels: int = 3, side: int = 32) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.batches.sample import Batch
-from suites.ops import modules, operators, optimizers, refused
+from assay.harness.batches.sample import Batch
+from assay.suites.ops import modules, operators, optimizers, refused
 
 
 def batches() -> Iterator[Batch]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from harness.batches.sample import Batch, Sample
-from harness.observe.observation import seed_all
-from suites.ops.database import module_db
-from suites.ops.operators import dtype_name
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops.database import module_db
+from assay.suites.ops.operators import dtype_name
 
 FIRST = torch.float32
 

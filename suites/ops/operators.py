@@ -29,10 +29,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.batches.sample import Batch, Sample
-from harness.observe.observation import seed_all
-from suites.ops.database import autograd_function_db, op_db
-from suites.ops.layouts import LAYOUTS, laid_out
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops.database import autograd_function_db, op_db
+from assay.suites.ops.layouts import LAYOUTS, laid_out
 
 FIRST = (torch.float32, torch.float64, torch.int64, torch.complex64)
 """The first dtype of an operator is the first of these that it has."""

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.batches.sample import Batch, Sample
-from harness.observe.observation import seed_all
-from suites.ops.database import configurations, optim_db
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops.database import configurations, optim_db
 
 SHAPES = ((3, 4), (5,), (2, 1, 3))
 MATRICES = ((3, 4), (2, 5))

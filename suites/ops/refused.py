@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from harness.batches.sample import Batch, Sample
-from harness.observe.observation import seed_all
-from suites.ops.database import op_db
-from suites.ops.operators import (
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.observe.observation import seed_all
+from assay.suites.ops.database import op_db
+from assay.suites.ops.operators import (
     FIRST,
     UNINITIALISED,
     Call,

@@ -6,12 +6,12 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suites.programs.calls import raised_by_eager
-from suites.programs.choices import Choices
-from suites.programs.draw import draw_program, is_defined
-from suites.programs.program import Program
-from suites.programs.simplify import simpler
-from suites.programs.variants import variants
+from assay.suites.programs.calls import raised_by_eager
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.draw import draw_program, is_defined
+from assay.suites.programs.program import Program
+from assay.suites.programs.simplify import simpler
+from assay.suites.programs.variants import variants
 
 NUMBERED_EVERY = 3
 """One program in so many takes numbers. A hash of its seed says which: the others do not depend on it."""

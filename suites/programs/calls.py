@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.calls.tree import walk
-from harness.observe.observation import backward
-from suites.programs.program import Program
+from assay.harness.calls.tree import walk
+from assay.harness.observe.observation import backward
+from assay.suites.programs.program import Program
 
 CALLS = 3
 """How often a program without numbers is called."""

@@ -4,8 +4,8 @@ A step that eager refuses is dropped. In about three programs of a hundred the r
 program, since the class of an error counts too. No input has been written before it, so it makes no difference what a
 compiler does earlier than eager. A program that as a whole raises in eager (most often in its backward) is drawn anew.
 
-A program may take Python numbers, which change from call to call (`suites.programs.numbers`). It is drawn with those
-of its first call.
+A program may take Python numbers, which change from call to call (`numbers.py`). It is drawn with those of its first
+call.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from suites.programs.calls import errors_of_calls, quietly, raised_by_eager
-from suites.programs.choices import Choices
-from suites.programs.definitions import DEFINITIONS
-from suites.programs.numbers import CALLS, REFUSED, TRIES, draw_call, draw_numbers
-from suites.programs.operations import FAMILIES, NUMBERED
-from suites.programs.pen import Drawn, NoOperand, Pen
-from suites.programs.program import Line, Number, Program, Storage
+from assay.suites.programs.calls import errors_of_calls, quietly, raised_by_eager
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.definitions import DEFINITIONS
+from assay.suites.programs.numbers import CALLS, REFUSED, TRIES, draw_call, draw_numbers
+from assay.suites.programs.operations import FAMILIES, NUMBERED
+from assay.suites.programs.pen import Drawn, NoOperand, Pen
+from assay.suites.programs.program import Line, Number, Program, Storage
 
 NUMELS = ((1, 0), (2, 1), (2, 7), (3, 8), (2, 9), (2, 12), (2, 15), (3, 16), (2, 17), (3, 24), (2, 35), (1, 48))
 DTYPES = (

@@ -1,8 +1,8 @@
 """A state machine over one compiled callable and its eager twin: what users do with a callable, in any order.
 
 Each rule writes one step of plain torch code, which both twins take; after it everything that lives is compared
-(`harness.search.twin`). A rule draws small integers and picks among what lives by them, so that a failing run shrinks
-well.
+(`assay.harness.search.twin`). A rule draws small integers and picks among what lives by them, so that a failing run
+shrinks well.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from torch import Tensor
 
-from harness.backends.registry import Backend
-from harness.observe.graphs import Graphs
-from harness.search.twin import Argument, Diverged, Step, Subject, Twin
-from suites.programs.subjects import SUBJECTS
+from assay.harness.backends.registry import Backend
+from assay.harness.observe.graphs import Graphs
+from assay.harness.search.twin import Argument, Diverged, Step, Subject, Twin
+from assay.suites.programs.subjects import SUBJECTS
 
 SIZES = (3, 5, 2, 8, 4, 1, 0)
 GRADIENTS = (

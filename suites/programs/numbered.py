@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from suites.programs import Generated
-from suites.programs.choices import Choices
-from suites.programs.draw import draw_program
+from assay.suites.programs import Generated
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.draw import draw_program
 
 
 def draw(seed: str) -> Generated:

@@ -6,8 +6,8 @@ eager, called with all of them in turn, returns or raises before anything has be
 
 from __future__ import annotations
 
-from suites.programs.choices import Choices
-from suites.programs.program import KINDS, Number
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.program import KINDS, Number
 
 NEAR = ("2", "3", "1", "0", "-1", "-2", "4", "5", "-7", "9", "-5")
 FAR = ("1 << 31", "-(1 << 31)", "1 << 40", "-(1 << 62)", "(1 << 63) - 1", "-(1 << 63)")

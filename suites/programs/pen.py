@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suites.programs.choices import Choices
-from suites.programs.program import KINDS
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.program import KINDS
 
 Where = Callable[[Tensor], bool]
 SCALARS = ("0", "1", "2", "-1", "0.5", "-0.0", "3")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from suites.programs.definitions import DEFINITIONS, SCENARIOS
+from assay.suites.programs.definitions import DEFINITIONS, SCENARIOS
 
 SPECIAL = "[0.0, -0.0, inf, -inf, nan, 1e-40, 1.5, -2.0]"
 VALUES = {

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from suites.programs.definitions import SCENARIOS
-from suites.programs.pen import FORMS
-from suites.programs.program import KINDS, VALUES, Line, Number, Program, Storage
+from assay.suites.programs.definitions import SCENARIOS
+from assay.suites.programs.pen import FORMS
+from assay.suites.programs.program import KINDS, VALUES, Line, Number, Program, Storage
 
 NUMBER = re.compile(r"(?<![\w.{-])\d+(?![\w.}])")
 PLAIN_DTYPE = "float32"

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from suites.programs import Generated
-from suites.programs.choices import Choices
-from suites.programs.draw import draw_program
+from assay.suites.programs import Generated
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.draw import draw_program
 
 
 @st.composite

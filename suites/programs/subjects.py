@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harness.search.twin import Argument, Subject
+from assay.harness.search.twin import Argument, Subject
 
 
 class Norms(nn.Module):

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from suites.programs.operations.pointwise import UNARY
-from suites.programs.program import Line, Program
+from assay.suites.programs.operations.pointwise import UNARY
+from assay.suites.programs.program import Line, Program
 
 METHOD = re.compile(r"\{0\}(\.\w+\(\))")
 

@@ -1,4 +1,4 @@
-"""Reports of this suite as one table: `python -m suites.semantics._summary OUT.json REPORT.json...`.
+"""Reports of this suite as one table: `python -m assay.suites.semantics._summary OUT.json REPORT.json...`.
 
 Reads reports that `assay run semantics --json` wrote. Prints them as a table with a row a group and a column a backend,
 static and dynamic shapes together. Writes what the table says, with the name of every row that is not `same`.
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.discover import discover
-from harness.outcome import VERDICTS
-from harness.report.documents import write_json
-from harness.report.triage import read
+from assay.harness.discover import discover
+from assay.harness.outcome import VERDICTS
+from assay.harness.report.documents import write_json
+from assay.harness.report.triage import read
 
 IN_VERSIONS = "diverged in versions only"
 

@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from harness.case import Case, Made
-from suites.semantics.program import leaf, numbers, program
+from assay.harness.case import Case, Made
+from assay.suites.semantics.program import leaf, numbers, program
 
 BLOCK = 16
 operator = "triton-operator"

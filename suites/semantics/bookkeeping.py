@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.case import Made
-from suites.semantics.program import inner, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import inner, leaf, numbers, program
 
 versions = "versions"
 TRAIN = ("train",)

@@ -11,8 +11,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from harness.case import Case, Made
-from suites.semantics.program import inner, integers, leaf, numbers, program
+from assay.harness.case import Case, Made
+from assay.suites.semantics.program import inner, integers, leaf, numbers, program
 
 operator = "custom-operator"
 
@@ -287,7 +287,7 @@ def operator_writes_a_part_of_an_offset_input_that_was_written_whole() -> Made:
 CASES: list[Case] = []
 if importlib.util.find_spec("triton") is not None:  # torch for the CPU comes without it
     with mock.patch.dict(os.environ, {"TRITON_INTERPRET": "1"}):  # read where a kernel is declared
-        CASES = importlib.import_module("suites.semantics._triton_operators").CASES
+        CASES = importlib.import_module("assay.suites.semantics._triton_operators").CASES
 
 
 @program(operator)

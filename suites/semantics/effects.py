@@ -14,8 +14,8 @@ from torch._higher_order_ops.effects import _register_effectful_op
 from torch._library.effects import EffectType
 from torch.utils.checkpoint import checkpoint
 
-from harness.case import Made
-from suites.semantics.program import integers, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import integers, leaf, numbers, program
 
 effect = "effect"
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from harness.case import Made
-from suites.semantics.program import inner, integers, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import inner, integers, leaf, numbers, program
 
 data = "data-mutation"
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made
-from suites.semantics.program import inner, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import inner, leaf, numbers, program
 
 known = "known-upstream"
 

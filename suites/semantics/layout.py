@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from harness.case import Case, Made
-from suites.semantics.program import inner, leaf, program
+from assay.harness.case import Case, Made
+from assay.suites.semantics.program import inner, leaf, program
 
 
 @program("layout")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.case import Case, Made
-from suites.semantics.program import inner, integers, leaf, numbers, program
+from assay.harness.case import Case, Made
+from assay.suites.semantics.program import inner, integers, leaf, numbers, program
 
 alias = "output-alias"
 

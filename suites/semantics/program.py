@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.case import MODES, SHAPES, Case, Made, case
+from assay.harness.case import MODES, SHAPES, Case, Made, case
 
 
 def program(

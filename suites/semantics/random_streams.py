@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from harness.case import Made
-from suites.semantics.program import inner, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import inner, leaf, numbers, program
 
 random = "random"
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harness.case import Made
-from suites.semantics.program import integers, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import integers, leaf, numbers, program
 
 refusal = "refusal"
 on_device = "asserted-on-the-device"

@@ -8,8 +8,8 @@ from torch.compiler import nested_compile_region
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from harness.case import Made
-from suites.semantics.program import leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import leaf, numbers, program
 
 region = "region"
 

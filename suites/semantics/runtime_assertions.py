@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch._dynamo import config
 
-from harness.case import Made
-from suites.semantics.program import program
+from assay.harness.case import Made
+from assay.suites.semantics.program import program
 
 assertion = "runtime-assertion"
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
 
-from harness.case import Made
-from suites.semantics.program import leaf, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import leaf, program
 
 hooks = "saved-tensor-hooks"
 TRAIN = ("train",)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.case import Made
-from suites.semantics.program import program
+from assay.harness.case import Made
+from assay.suites.semantics.program import program
 
 special = "special-numbers"
 NAN, INFINITY = float("nan"), float("inf")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harness.case import Made
-from suites.semantics.program import leaf, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import leaf, program
 
 
 @program("structure")

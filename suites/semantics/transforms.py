@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
-from harness.case import Made
-from suites.semantics.program import inner, leaf, numbers, program
+from assay.harness.case import Made
+from assay.suites.semantics.program import inner, leaf, numbers, program
 
 TRAIN = ("train",)
 outside = "transforms-outside"

@@ -1,1 +1,1 @@
-"""What the documents are generated from. `parts` lists the generated parts; `python -m suites.tables` writes them."""
+"""What documents are generated from. `parts` lists the generated parts; `python -m assay.suites.tables` writes them."""

@@ -1,10 +1,10 @@
-"""`python -m suites.tables`: writes the generated parts of all documents."""
+"""`python -m assay.suites.tables`: writes the generated parts of all documents."""
 
 from __future__ import annotations
 
 import sys
 
-from suites.tables.parts import documents, filled
+from assay.suites.tables.parts import documents, filled
 
 
 def main() -> int:

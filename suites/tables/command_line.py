@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harness.cli.commands import commands
-from suites.tables.markdown import literal, table
+from assay.harness.cli.commands import commands
+from assay.suites.tables.markdown import literal, table
 
 
 def commands_of_assay() -> str:

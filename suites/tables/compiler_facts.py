@@ -12,15 +12,15 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-import compiler
-import compiler.options as options_module
-import compiler.passes as passes_module
-from compiler import journal
-from compiler.errors import BANS, Unsupported
-from compiler.ops import library
-from compiler.options import MODES, Options
-from compiler.passes import CHOICES, FUNCTIONAL, PASSES, Pass
-from suites.tables.markdown import bullets, capitalized, literal, table
+import assay.compiler.options as options_module
+import assay.compiler.passes as passes_module
+from assay import compiler
+from assay.compiler import journal
+from assay.compiler.errors import BANS, Unsupported
+from assay.compiler.ops import library
+from assay.compiler.options import MODES, Options
+from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES, Pass
+from assay.suites.tables.markdown import bullets, capitalized, literal, table
 
 FOLDER = Path(compiler.__file__).parent
 VARIABLE = re.compile(r"(ASSAY_\w+)=(\S+) +(.*)")

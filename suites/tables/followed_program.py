@@ -1,6 +1,6 @@
 """One small program through every stage of the compiler, with the real text of each state.
 
-    python -m suites.tables.followed_program            prints the page, which the build of the documents includes
+    python -m assay.suites.tables.followed_program            prints the page, which the build of the documents includes
 
 The texts are the files of `ASSAY_DUMP`, and what `ASSAY_DEBUG=2` prints. They are made by compiling the program, so
 that they cannot be stale.
@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from compiler.entry.dynamo import assay
-from compiler.passes import CHOICES, FUNCTIONAL, PASSES
-from suites.tables.compiler_facts import first_line
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
+from assay.suites.tables.compiler_facts import first_line
 
 PLACE = re.compile(r"(?<=# File: )\S*/(?=\w+\.py)")
 NUMBERED = re.compile(r"(\d+)_(\w+)\.py")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from harness.judge import ledger
-from harness.judge.ledger import DEVICES, Known
-from suites.tables.markdown import bullets, capitalized, literal, table
+from assay.harness.judge import ledger
+from assay.harness.judge.ledger import DEVICES, Known
+from assay.suites.tables.markdown import bullets, capitalized, literal, table
 
 FEW = 2
 """So many cases are named; of more the first is, and how many there are."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suites.tables.markdown import table
+from assay.suites.tables.markdown import table
 
 Row = Mapping[str, Any]
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"

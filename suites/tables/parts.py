@@ -1,4 +1,4 @@
-"""The generated parts of the documents: `python -m suites.tables` writes them, and a test holds them current.
+"""The generated parts of the documents: `python -m assay.suites.tables` writes them, and a test holds them current.
 
 A generated part stands between two comments, `<!-- table: NAME -->` and `<!-- /table -->`. Nothing in it is typed. It
 comes from the JSON of measurements, from the ledger, from docstrings, or from the compiler itself.
@@ -10,9 +10,18 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from suites.tables import command_line, compiler_facts, known_limits, measured, places, structure, upstream, zoo_rows
+from assay.suites.tables import (
+    command_line,
+    compiler_facts,
+    known_limits,
+    measured,
+    places,
+    structure,
+    upstream,
+    zoo_rows,
+)
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- /table -->)", re.S)
 
 TABLES: Mapping[str, Callable[[], str]] = {

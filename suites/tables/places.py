@@ -6,31 +6,31 @@ import inspect
 from pathlib import Path
 from types import ModuleType
 
-import compiler.ops
-import compiler.passes
-import suites.benchmarks
-import suites.semantics
-import suites.upstream_bugs
-import suites.zoo
-from compiler.assembly.targets import targets_of
-from compiler.codegen.cpp import expressions as cpp_expressions
-from compiler.codegen.source import source_of
-from compiler.codegen.triton import expressions as triton_expressions
-from compiler.errors import AssayError
-from compiler.options import Options
-from compiler.toolchain.load import load_kernels
-from compiler.torch_compat import holders_of
-from compiler.torch_stubs import tensor_guards
-from harness.case import case
-from harness.judge.ledger import PATH
-from suites.tables.markdown import literal, table
+import assay.compiler.ops
+import assay.compiler.passes
+import assay.suites.benchmarks
+import assay.suites.semantics
+import assay.suites.upstream_bugs
+import assay.suites.zoo
+from assay.compiler.assembly.targets import targets_of
+from assay.compiler.codegen.cpp import expressions as cpp_expressions
+from assay.compiler.codegen.source import source_of
+from assay.compiler.codegen.triton import expressions as triton_expressions
+from assay.compiler.errors import AssayError
+from assay.compiler.options import Options
+from assay.compiler.toolchain.load import load_kernels
+from assay.compiler.torch_compat import holders_of
+from assay.compiler.torch_stubs import tensor_guards
+from assay.harness.case import case
+from assay.harness.judge.ledger import PATH
+from assay.suites.tables.markdown import literal, table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def place_of(thing: object) -> str:
     """The file that defines a thing, or the folder of a package, from the root of the repository."""
-    path = Path(inspect.getsourcefile(thing) or "")  # type: ignore[arg-type]
+    path = Path(inspect.getsourcefile(thing) or "").resolve()  # type: ignore[arg-type]
     is_package = isinstance(thing, ModuleType) and path.name == "__init__.py"
     return literal(f"{(path.parent if is_package else path).relative_to(ROOT)}{'/' if is_package else ''}")
 
@@ -44,7 +44,7 @@ def _rows() -> tuple[tuple[str, str, str], ...]:
     return (
         (
             "an operator",
-            f"one record in the table of its kind, in {place_of(compiler.ops)}",
+            f"one record in the table of its kind, in {place_of(assay.compiler.ops)}",
             "the operator tests run over the tables; an operator without a record is a call to ATen",
         ),
         (
@@ -54,7 +54,7 @@ def _rows() -> tuple[tuple[str, str, str], ...]:
         ),
         (
             "a pass",
-            f"one file in {place_of(compiler.passes)}, and one line in its `__init__.py`",
+            f"one file in {place_of(assay.compiler.passes)}, and one line in its `__init__.py`",
             "the list itself: pipeline, property tests and the table of passes read it",
         ),
         (
@@ -73,23 +73,23 @@ def _rows() -> tuple[tuple[str, str, str], ...]:
         ("a name that torch's stubs leave out", place_of(tensor_guards), "mypy holds each use to the type there"),
         (
             "a case",
-            f"a function under `@case` ({place_of(case)}), for example in {place_of(suites.semantics)}",
+            f"a function under `@case` ({place_of(case)}), for example in {place_of(assay.suites.semantics)}",
             "every module-level `Case` of a suite's modules runs",
         ),
-        ("a model", f"one row in {place_of(suites.zoo)}", "the zoo's tests run over the rows"),
+        ("a model", f"one row in {place_of(assay.suites.zoo)}", "the zoo's tests run over the rows"),
         (
             "a benchmark",
-            f"one class in {place_of(suites.benchmarks)}, whose `setup` calls `require_same`",
+            f"one class in {place_of(assay.suites.benchmarks)}, whose `setup` calls `require_same`",
             "asv finds it",
         ),
         (
             "a known failure",
-            f"one entry in {literal(str(PATH.relative_to(ROOT)))}",
+            f"one entry in {literal(str(PATH.resolve().relative_to(ROOT)))}",
             "`assay run` says that it is known, until its day",
         ),
         (
             "a bug of torch",
-            f"one program under 40 lines in {place_of(suites.upstream_bugs)}",
+            f"one program under 40 lines in {place_of(assay.suites.upstream_bugs)}",
             "a test runs each, and the page of upstream bugs lists it",
         ),
     )

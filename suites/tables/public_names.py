@@ -1,6 +1,6 @@
 """The names that users call, and the page that lists them with their docstrings.
 
-    python -m suites.tables.public_names            prints the page, which the build of the documents includes
+    python -m assay.suites.tables.public_names            prints the page, which the build of the documents includes
 
 The names are imported here, so that a move of a module cannot leave the page behind.
 """
@@ -11,11 +11,11 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 
-from compiler import errors, journal
-from compiler.entry import aot, dynamo, export
-from compiler.options import Options
-from harness import case, outcome, run
-from harness.backends import registry
+from assay.compiler import errors, journal
+from assay.compiler.entry import aot, dynamo, export
+from assay.compiler.options import Options
+from assay.harness import case, outcome, run
+from assay.harness.backends import registry
 
 ERRORS = [each for each in vars(errors).values() if inspect.isclass(each) and each.__module__ == errors.__name__]
 SECTIONS: Mapping[str, Sequence[object]] = {

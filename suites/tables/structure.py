@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from suites.metrics import ROOT, arrows_of
-from suites.tables.markdown import literal, table
-from suites.tables.measured import measured
+from assay.suites.metrics import ROOT, arrows_of
+from assay.suites.tables.markdown import literal, table
+from assay.suites.tables.measured import measured
 
 BEFORE, AFTER = "structure_before.json", "structure_after.json"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from suites import upstream_bugs
-from suites.tables.markdown import literal, table
+from assay.suites import upstream_bugs
+from assay.suites.tables.markdown import literal, table
 
 FOLDER = Path(upstream_bugs.__file__).parent
 BACKENDS = re.compile(r"Backends?: (.*?)\. (?=Seen|Behind|On|So)|Backends?: (.*?)\.", re.S)

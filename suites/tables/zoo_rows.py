@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.discover import discover
-from suites.tables.markdown import literal, table
+from assay.harness.discover import discover
+from assay.suites.tables.markdown import literal, table
 
 
 def zoo_models() -> str:

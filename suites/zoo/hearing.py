@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from suites.zoo.feeds import speech
-from suites.zoo.model import model
+from assay.suites.zoo.feeds import speech
+from assay.suites.zoo.model import model
 
 # Two convolutions over a spectrogram, an encoder, and a decoder that attends to it; `full` is the base model.
 whisper = model(

@@ -27,8 +27,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from suites.zoo.feeds import prose, sentences, translations, verses
-from suites.zoo.model import model
+from assay.suites.zoo.feeds import prose, sentences, translations, verses
+from assay.suites.zoo.model import model
 
 _TINY = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 _SMALL = {"vocab_size": 2048, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.case import SIZES, Case, Made, case
-from suites.zoo.feeds import Feed
+from assay.harness.case import SIZES, Case, Made, case
+from assay.suites.zoo.feeds import Feed
 
 Settings = Mapping[str, Any]
 

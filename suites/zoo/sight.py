@@ -19,8 +19,8 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from suites.zoo.feeds import albums, captions, photographs, scenes
-from suites.zoo.model import model
+from assay.suites.zoo.feeds import albums, captions, photographs, scenes
+from assay.suites.zoo.model import model
 
 _TINY = {"image_size": 32, "num_labels": 10}
 _SMALL = {"image_size": 96, "num_labels": 100}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from harness.case import SIZES, Made, case
+from assay.harness.case import SIZES, Made, case
 
 SENTENCES: dict[str, tuple[str, ...]] = {
     "cooking": (

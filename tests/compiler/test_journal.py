@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler import journal
-from compiler.entry.dynamo import assay
-from compiler.errors import OptionError
-from compiler.options import Options
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import OptionError
+from assay.compiler.options import Options
 
 
 def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from compiler.errors import Unsupported
-from harness.backends.registry import Backend, BackendError, backend_names, resolve
-from harness.case import Case, case
-from harness.discover import discover
-from harness.processes.child import last_words
-from harness.processes.isolate import run_isolated
-from harness.run import run_case
+from assay.compiler.errors import Unsupported
+from assay.harness.backends.registry import Backend, BackendError, backend_names, resolve
+from assay.harness.case import Case, case
+from assay.harness.discover import discover
+from assay.harness.processes.child import last_words
+from assay.harness.processes.isolate import run_isolated
+from assay.harness.run import run_case
 
 HERE = Path(__file__).name
 
@@ -165,7 +165,7 @@ def test_run_gives_a_verdict_about_a_wrap_that_raises() -> None:
 FILE = """
 import ctypes, os, sys, time
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 @case()
 def fine():
@@ -235,7 +235,7 @@ def test_run_isolated_needs_an_origin() -> None:
         ("zooo", "'zooo' is not a suite"),
         ("nothing_here.py", "no such file"),
         ("json", "holds no cases"),
-        ("harness.case", "holds no cases"),
+        ("assay.harness.case", "holds no cases"),
     ],
 )
 def test_run_discover_names_what_is_wrong(name: str, said: str) -> None:
@@ -250,7 +250,11 @@ def test_run_discover_names_what_is_wrong(name: str, said: str) -> None:
         ("import torch\n\ndef f(:\n    pass\n", 3, "SyntaxError"),
         ("import no_such_thing\n", 1, "ModuleNotFoundError"),
         ("import sys\nsys.exit(1)\n", 2, "SystemExit"),
-        ("from harness.case import case\n\n@case(modes=('fly',))\ndef f(): ...\n", 3, "mode 'fly' does not exist"),
+        (
+            "from assay import case\n\n@case(modes=('fly',))\ndef f(): ...\n",
+            3,
+            "mode 'fly' does not exist",
+        ),
     ],
 )
 def test_run_discover_points_into_a_broken_file(tmp_path: Path, source: str, line: int, said: str) -> None:
@@ -279,7 +283,7 @@ def test_run_discover_names_cases_by_suite(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_run_discover_refuses_two_cases_of_one_name(tmp_path: Path) -> None:
-    source = "from harness.case import case\none = case(name='same')(lambda: 0)\ntwo = case(name='same')(lambda: 1)\n"
+    source = "from assay import case\none = case(name='same')(lambda: 0)\ntwo = case(name='same')(lambda: 1)\n"
     (path := tmp_path / "twins.py").write_text(source)
     with pytest.raises(ValueError, match=r"two cases are named 'twins\.same'"):
         discover((str(path),))

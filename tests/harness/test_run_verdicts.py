@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends.registry import Backend, resolve
-from harness.calls.clone import Call
-from harness.calls.errors import is_refusal, is_same_error, unwrapped
-from harness.case import case
-from harness.observe.observation import Script, cotangent, observe
-from harness.observe.scripts import acts_for
-from harness.protocol.acts import SAME, Act
-from harness.run import run_case
+from assay.harness.backends.registry import Backend, resolve
+from assay.harness.calls.clone import Call
+from assay.harness.calls.errors import is_refusal, is_same_error, unwrapped
+from assay.harness.case import case
+from assay.harness.observe.observation import Script, cotangent, observe
+from assay.harness.observe.scripts import acts_for
+from assay.harness.protocol.acts import SAME, Act
+from assay.harness.run import run_case
 
 CALLS: list[int] = []
 

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from harness.discover import discover
-from harness.outcome import VERDICTS, Difference, Result
-from suites.benchmarks.models import MODELS
-from suites.benchmarks.subject import NotSame, Subject, empty_caches, require_same
+from assay.harness.discover import discover
+from assay.harness.outcome import VERDICTS, Difference, Result
+from assay.suites.benchmarks.models import MODELS
+from assay.suites.benchmarks.subject import NotSame, Subject, empty_caches, require_same
 
 SUBJECT = Subject("overhead.tiny_function", "infer", "eager")
 

@@ -1,12 +1,12 @@
-"""A slice of the floats that change from call to call; the whole is `python -m suites.changing_floats`."""
+"""A slice of the floats that change from call to call; the whole is `python -m assay.suites.changing_floats`."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from suites.changing import sliced
-from suites.changing_floats import FORMS, Run, runs
+from assay.suites.changing import sliced
+from assay.suites.changing_floats import FORMS, Run, runs
 
 EVERY = 60
 MENDED = {

@@ -1,11 +1,11 @@
-"""A slice of the integers that change from call to call; the whole is `python -m suites.changing_integers`."""
+"""A slice of the integers that change from call to call; the whole is `python -m assay.suites.changing_integers`."""
 
 from __future__ import annotations
 
 import pytest
 
-from suites.changing import sliced
-from suites.changing_integers import NEAR, Run, differences, runs
+from assay.suites.changing import sliced
+from assay.suites.changing_integers import NEAR, Run, differences, runs
 
 EVERY = 200
 MENDED = ("select", "slice from", "slice until", "write select", "roll", "pad both", "correction of a variance")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.discover import discover
-from suites.compiled_states import differences, digest, main, record_of
+from assay.harness.discover import discover
+from assay.suites.compiled_states import differences, digest, main, record_of
 
 ROW = "semantics.channels_last_input"
 

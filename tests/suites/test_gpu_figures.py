@@ -1,4 +1,4 @@
-"""`python -m suites.gpu.figures`: what is run, what is kept, and what figures are made of rows."""
+"""`python -m assay.suites.gpu.figures`: what is run, what is kept, and what figures are made of rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness.backends.registry import resolve
-from harness.bench.steps import make_step
-from harness.discover import discover
-from suites.gpu import correct, figures
-from suites.gpu.figures import FIGURES, MODELS, Part, Row, counted, go_on, main, parts, read, run
+from assay.harness.backends.registry import resolve
+from assay.harness.bench.steps import make_step
+from assay.harness.discover import discover
+from assay.suites.gpu import correct, figures
+from assay.suites.gpu.figures import FIGURES, MODELS, Part, Row, counted, go_on, main, parts, read, run
 
 ZOO_ROW = {"ms": 2.0, "eager_ms": 8.0, "speed_ratio": 1.25}
 ZOO_ROW |= {"first_call_s_assay": 3.0, "first_call_s_inductor": 12.0, "first_call_s_eager-none": 0.1}
@@ -60,7 +60,7 @@ def test_figures_of_tiny_calls_tell_dynamos_share() -> None:
 
 
 def test_dynamo_takes_its_share_of_a_tiny_call() -> None:
-    from suites.gpu.zoo import behind_dynamo
+    from assay.suites.gpu.zoo import behind_dynamo
 
     (case,) = [case for case in discover(("overhead",)) if case.name == "overhead.tiny_function"]
     steps = [make_step(case, "infer", resolve(name).wrap, size="tiny", seed=0, device="cpu")
@@ -125,7 +125,7 @@ def test_a_part_sees_the_gpus_that_it_is_given(monkeypatch: pytest.MonkeyPatch) 
         return CompletedProcess(command, 1, "", "")
 
     monkeypatch.setattr(figures.subprocess, "run", started)
-    run(Part("one", "suites.gpu.zoo", (), 60), 60, "3")
+    run(Part("one", "assay.suites.gpu.zoo", (), 60), 60, "3")
     assert seen == ["3"]
 
 
@@ -142,9 +142,9 @@ def test_the_host_names_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_fails_or_takes_too_long_says_so() -> None:
-    (failed,) = run(Part("bad", "suites.gpu.zoo", ("nothing",), 60), 60)
+    (failed,) = run(Part("bad", "assay.suites.gpu.zoo", ("nothing",), 60), 60)
     assert "no cases of zoo: nothing" in failed["error"]
-    (slow,) = run(Part("slow", "suites.gpu.zoo", (), 1), 1)  # which imports torch for longer
+    (slow,) = run(Part("slow", "assay.suites.gpu.zoo", (), 1), 1)  # which imports torch for longer
     assert slow == {"error": "it took longer than 1 s"}
 
 

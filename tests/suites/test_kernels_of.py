@@ -1,11 +1,11 @@
-"""`python -m suites.gpu.kernels_of`, on what the CPU runs."""
+"""`python -m assay.suites.gpu.kernels_of`, on what the CPU runs."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from suites.gpu.kernels_of import kernels, main, table
+from assay.suites.gpu.kernels_of import kernels, main, table
 
 
 def test_kernels_counts_what_a_step_launches() -> None:

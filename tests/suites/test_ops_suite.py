@@ -11,14 +11,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from harness.batches import batch_summary
-from harness.batches.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
-from harness.batches.batch_report import Found, document, judged, run_batches
-from harness.batches.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
-from harness.batches.sample import Batch, Sample
-from harness.case import MODES, SHAPES
-from harness.cli.commands import commands
-from harness.outcome import Result
+from assay.harness.batches import batch_summary
+from assay.harness.batches.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
+from assay.harness.batches.batch_report import Found, document, judged, run_batches
+from assay.harness.batches.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.case import MODES, SHAPES
+from assay.harness.cli.commands import commands
+from assay.harness.outcome import Result
 from tests.toy_batches import ALL, drawn, plus, rejected, samples, shifted
 
 TOYS = "tests.toy_batches"

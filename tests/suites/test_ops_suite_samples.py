@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from harness.batches.sample import Batch, key_of
-from suites import ops
-from suites.ops import operators
-from suites.ops.layouts import LAYOUTS, laid_out
+from assay.harness.batches.sample import Batch, key_of
+from assay.suites import ops
+from assay.suites.ops import operators
+from assay.suites.ops.layouts import LAYOUTS, laid_out
 
 BATCHES = {key_of(batch): batch for batch in ops.batches()}
 

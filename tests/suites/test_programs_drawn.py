@@ -10,16 +10,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from harness.run import run_case
-from harness.search.generated import case_of
-from suites.programs import Generated, draw
-from suites.programs.calls import errors_of_calls
-from suites.programs.choices import Choices
-from suites.programs.draw import draw_program, is_defined, layout_of
-from suites.programs.operations import FAMILIES, OPERATIONS
-from suites.programs.program import Line, Number, Program, Storage
-from suites.programs.simplify import simpler, weight
-from suites.programs.strategies import programs
+from assay.harness.run import run_case
+from assay.harness.search.generated import case_of
+from assay.suites.programs import Generated, draw
+from assay.suites.programs.calls import errors_of_calls
+from assay.suites.programs.choices import Choices
+from assay.suites.programs.draw import draw_program, is_defined, layout_of
+from assay.suites.programs.operations import FAMILIES, OPERATIONS
+from assay.suites.programs.program import Line, Number, Program, Storage
+from assay.suites.programs.simplify import simpler, weight
+from assay.suites.programs.strategies import programs
 
 COUNT = 300
 

@@ -1,13 +1,13 @@
-"""A slice of the refused dtypes, held against recordings; the whole is `python -m suites.refused_when_recorded`."""
+"""A slice of refused dtypes, held against recordings; the whole is `python -m assay.suites.refused_when_recorded`."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from harness.batches.sample import Sample
-from suites.ops import refused
-from suites.refused_when_recorded import RIGHT, outcome, outcomes
+from assay.harness.batches.sample import Sample
+from assay.suites.ops import refused
+from assay.suites.refused_when_recorded import RIGHT, outcome, outcomes
 
 
 @pytest.mark.parametrize("name", ["slice_scatter.complex64", "native_batch_norm.int32", "masked.norm.complex128"])

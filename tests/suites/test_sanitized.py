@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from suites.sanitized import Sanitizer, reports_in
+from assay.suites.sanitized import Sanitizer, reports_in
 
 SANITIZER = Sanitizer.find()
 CALLED = """
 import torch
-from compiler.options import Options
-from compiler.toolchain.launch import Function, load_text
+from assay.compiler.options import Options
+from assay.compiler.toolchain.launch import Function, load_text
 
 TEXT = '''
 static void fill(f32* memory, i64 count, i64 shift) {{ memory[count] = (f32)(1 << shift); }}

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.backends.resources import UNALIGNED, USUAL, WIDE_INDEX, Record, record_of
-from suites.triton_slice import EVERY, has_models, programs
+from assay.harness.backends.resources import UNALIGNED, USUAL, WIDE_INDEX, Record, record_of
+from assay.suites.triton_slice import EVERY, has_models, programs
 
 pytest.importorskip("triton")
 NAMES = tuple(programs())
@@ -42,7 +42,7 @@ def start(backend: str, folder: Path) -> subprocess.Popen[bytes]:
     environment |= {"TRITON_INTERPRET": "1"} if backend == INTERPRETED else {}
     root = Path(__file__).parents[2]
     with (folder / backend).open("w") as output, (folder / f"{backend}.log").open("w") as log:
-        command = [sys.executable, "-X", "faulthandler", "-m", "suites.triton_slice", backend]
+        command = [sys.executable, "-X", "faulthandler", "-m", "assay.suites.triton_slice", backend]
         paths = {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])}
         return subprocess.Popen(command, stdout=output, stderr=log, env=environment | paths, cwd=root)
 
@@ -62,13 +62,13 @@ def records_of(answer: dict[str, Any]) -> list[Record]:
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_interpreted_are_eagers(name: str, answers: dict[str, Answers]) -> None:
     failures = answers[INTERPRETED][name]["failures"]
-    assert not failures, f"TRITON_INTERPRET=1 python -m suites.triton_slice {INTERPRETED}: {failures}"
+    assert not failures, f"TRITON_INTERPRET=1 python -m assay.suites.triton_slice {INTERPRETED}: {failures}"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_compile_for_sm_90_and_do_not_spill(name: str, answers: dict[str, Answers]) -> None:
     answer = answers[COMPILED][name]
-    assert not answer["failures"], f"python -m suites.triton_slice {COMPILED}: {answer['failures']}"
+    assert not answer["failures"], f"python -m assay.suites.triton_slice {COMPILED}: {answer['failures']}"
     spilling = [record for record in records_of(answer) if record.is_short_of_registers]
     assert not spilling, spilling
 

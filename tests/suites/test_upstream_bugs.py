@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.judge.ledger import is_among
+from assay.harness.judge.ledger import is_among
 from tests.sources import ROOT
 
 FOLDER = ROOT / "suites" / "upstream_bugs"
@@ -62,7 +62,7 @@ def negated(x, y):
 def test_negation_in_triton_subtracts_from_zero(tmp_path: Path) -> None:
     """Which is what the repro for a GPU is about: compiled for sm_90, without one."""
     pytest.importorskip("triton")
-    from compiler.toolchain.gpu.triton_build import Wanted, triton_code
+    from assay.compiler.toolchain.gpu.triton_build import Wanted, triton_code
 
     (path := tmp_path / "negated.py").write_text(NEGATED)
     text = triton_code(Wanted(str(path), "negated", ("*fp32", "*fp32"), True, (4,), 90, False)).asm["ptx"]

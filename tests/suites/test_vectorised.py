@@ -1,12 +1,12 @@
-"""`python -m suites.vectorised` on a few functions: the whole takes minutes."""
+"""`python -m assay.suites.vectorised` on a few functions: the whole takes minutes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from compiler.toolchain.build import find_compiler
-from suites.vectorised import scalar_pairs
+from assay.compiler.toolchain.build import find_compiler
+from assay.suites.vectorised import scalar_pairs
 
 PAIRS = [("log1p", "exp"), ("tanh", "log1p"), ("exp", "exp"), ("log", "sigmoid"), ("lgamma", "abs"), ("sigmoid", "sin")]
 

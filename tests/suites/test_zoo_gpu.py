@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from harness.case import Case
-from harness.discover import discover
-from harness.run import run_case
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.run import run_case
 
 pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')
 ZOO = discover(["zoo"])

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.case import Case
-from harness.discover import discover
+from assay.harness.case import Case
+from assay.harness.discover import discover
 
 pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')
 ZOO = discover(["zoo"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-trained = pytest.importorskip("suites.zoo.trained", exc_type=ImportError)
+trained = pytest.importorskip("assay.suites.zoo.trained", exc_type=ImportError)
 
 BACKENDS = ("assay", "assay_reference", "aot_eager")
 NEIGHBOURS = 3

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.errors import Unsupported
-from compiler.ir.tensors.devices import has_kernels
-from compiler.ir.tensors.strides import hints, is_by_channels
-from compiler.torch_compat import Decompositions
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.devices import has_kernels
+from assay.compiler.ir.tensors.strides import hints, is_by_channels
+from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
-from compiler.ir.tensors.refusals import refuse_call
+from assay.compiler.ir.tensors.refusals import refuse_call
 
 aten = torch.ops.aten
 IN_PYTHON = tuple(

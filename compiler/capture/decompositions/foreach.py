@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from compiler.torch_compat import Decompositions
+from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compiler.capture.decompositions.batch_norm import wide
-from compiler.ir.tensors.strides import is_by_channels
+from assay.compiler.capture.decompositions.batch_norm import wide
+from assay.compiler.ir.tensors.strides import is_by_channels
 
 aten = torch.ops.aten
 Maybe = Tensor | None

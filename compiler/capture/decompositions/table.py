@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
-from compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_BATCH_NORM
-from compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
-from compiler.capture.decompositions.group_norm import GROUP_NORM
-from compiler.capture.decompositions.view_copies import COPIES
-from compiler.capture.decompositions.view_steps import mark_as_one
-from compiler.capture.decompositions.wide_sums import WIDE_SUMS
-from compiler.ir.tensors.strides import SYMBOLIC
-from compiler.torch_compat import Decompositions
+from assay.compiler.capture.decompositions.batch_norm import BATCH_NORM, EXACT_BATCH_NORM
+from assay.compiler.capture.decompositions.foreach import EXACT_FOREACH, FOREACH
+from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
+from assay.compiler.capture.decompositions.view_copies import COPIES
+from assay.compiler.capture.decompositions.view_steps import mark_as_one
+from assay.compiler.capture.decompositions.wide_sums import WIDE_SUMS
+from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 

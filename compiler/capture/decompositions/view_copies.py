@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from compiler.torch_compat import Decompositions
+from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 

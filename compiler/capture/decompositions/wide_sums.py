@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compiler.capture.decompositions.batch_norm import HALVES
-from compiler.torch_compat import Decompositions
+from assay.compiler.capture.decompositions.batch_norm import HALVES
+from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten
 

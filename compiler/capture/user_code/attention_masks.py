@@ -26,7 +26,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn import functional as F
 
-from compiler.ir.typed_nodes import function_of
+from assay.compiler.ir.typed_nodes import function_of
 
 ATTENTION = F.scaled_dot_product_attention
 MASK = 3

@@ -16,8 +16,8 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from compiler.errors import Unsupported
-from compiler.torch_compat import has_registered_effect
+from assay.compiler.errors import Unsupported
+from assay.compiler.torch_compat import has_registered_effect
 
 _numbers = itertools.count(1 << 20)  # torch numbers its own from 1
 

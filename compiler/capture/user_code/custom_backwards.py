@@ -14,7 +14,7 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from compiler.ir.graph.trace import READS_STASHED
+from assay.compiler.ir.graph.trace import READS_STASHED
 
 SWITCH = torch._C._set_grad_enabled
 

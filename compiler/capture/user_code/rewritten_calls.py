@@ -33,10 +33,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from compiler.capture.decompositions.batch_norm import without_cudnn
-from compiler.errors import Unsupported
-from compiler.ir.tensors.refusals import refuse_call
-from compiler.ir.tensors.strides import rows_of
+from assay.compiler.capture.decompositions.batch_norm import without_cudnn
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.refusals import refuse_call
+from assay.compiler.ir.tensors.strides import rows_of
 
 NORMS = (torch.batch_norm, torch.instance_norm)
 OF_NORMS = (F.batch_norm, F.instance_norm)

@@ -23,8 +23,8 @@ from torch._higher_order_ops.triton_kernel_wrap import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.errors import Unsupported
-from compiler.ir.graph.write_checks import LAUNCHES, Watching
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.write_checks import LAUNCHES, Watching
 
 _LIBRARY = torch.library.Library(LAUNCHES, "DEF")
 Grids = tuple[tuple[int, ...], ...]

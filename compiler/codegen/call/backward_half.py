@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from compiler.codegen.call.forward_half import (
+from assay.compiler.codegen.call.forward_half import (
     is_freed,
     root_of,
     root_that_is_written,
@@ -15,12 +15,12 @@ from compiler.codegen.call.forward_half import (
     saved_noted,
     tangents_of,
 )
-from compiler.codegen.call.prologue import AmbientNeeds
-from compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
-from compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
-from compiler.ir.tensors.strides import has_symbols
-from compiler.runtime.backward_inputs import BackwardInputs, Expected
-from compiler.runtime.call import (
+from assay.compiler.codegen.call.prologue import AmbientNeeds
+from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
+from assay.compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
+from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.runtime.backward_inputs import BackwardInputs, Expected
+from assay.compiler.runtime.call import (
     check_versions,
     in_autocast,
     in_batch,
@@ -30,8 +30,8 @@ from compiler.runtime.call import (
     without_autocast,
     zeros_like,
 )
-from compiler.runtime.higher_order import Roots
-from compiler.runtime.partial_backward import Part, PartialBackward
+from assay.compiler.runtime.higher_order import Roots
+from assay.compiler.runtime.partial_backward import Part, PartialBackward
 
 
 def emit_backward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:

@@ -16,15 +16,15 @@ from collections.abc import Collection
 
 import torch
 
-from compiler.codegen.call.backward_half import emit_backward_half
-from compiler.codegen.call.epilogue import emit_epilogue
-from compiler.codegen.call.forward_half import emit_forward_half, saved_as_written
-from compiler.codegen.call.graph_run import emit_run
-from compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_head, scatters_by_strides
-from compiler.codegen.call.source import Source
-from compiler.ir.graph.roles import InputRole, Program, Saved
-from compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
-from compiler.runtime.higher_order import Roots
+from assay.compiler.codegen.call.backward_half import emit_backward_half
+from assay.compiler.codegen.call.epilogue import emit_epilogue
+from assay.compiler.codegen.call.forward_half import emit_forward_half, saved_as_written
+from assay.compiler.codegen.call.graph_run import emit_run
+from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_head, scatters_by_strides
+from assay.compiler.codegen.call.source import Source
+from assay.compiler.ir.graph.roles import InputRole, Program, Saved
+from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
+from assay.compiler.runtime.higher_order import Roots
 
 
 def emit_call(program: Program, needs: AmbientNeeds) -> Source:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from compiler.codegen.call.source import Source, name_of, name_of_result
-from compiler.codegen.call.versions import emit_bumps
-from compiler.codegen.call.views import emit_result, emit_view, is_ahead, is_behind, step_text
-from compiler.ir.graph.roles import (
+from assay.compiler.codegen.call.source import Source, name_of, name_of_result
+from assay.compiler.codegen.call.versions import emit_bumps
+from assay.compiler.codegen.call.views import emit_result, emit_view, is_ahead, is_behind, step_text
+from assay.compiler.ir.graph.roles import (
     Buffer,
     Bump,
     CallInput,
@@ -24,7 +24,7 @@ from compiler.ir.graph.roles import (
     View,
     Written,
 )
-from compiler.runtime.call import bump_version, leaf_grad_off, write_back
+from assay.compiler.runtime.call import bump_version, leaf_grad_off, write_back
 
 
 def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:

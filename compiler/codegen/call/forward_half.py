@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from compiler.codegen.call.graph_run import emit_run
-from compiler.codegen.call.prologue import AmbientNeeds, scatters_by_strides
-from compiler.codegen.call.source import Source, is_tensor, name_of
-from compiler.ir.graph.roles import (
+from assay.compiler.codegen.call.graph_run import emit_run
+from assay.compiler.codegen.call.prologue import AmbientNeeds, scatters_by_strides
+from assay.compiler.codegen.call.source import Source, is_tensor, name_of
+from assay.compiler.ir.graph.roles import (
     CallInput,
     Freed,
     InputRole,
@@ -22,11 +22,11 @@ from compiler.ir.graph.roles import (
     Size,
     Tangent,
 )
-from compiler.ir.graph.trace import UNCHECKED, is_view
-from compiler.ir.typed_nodes import node_argument
-from compiler.runtime.call import copy_as_it_lies, hooks_now, without_history
-from compiler.runtime.higher_order import Roots, new_anchor
-from compiler.torch_compat import BEFORE_2_13
+from assay.compiler.ir.graph.trace import UNCHECKED, is_view
+from assay.compiler.ir.typed_nodes import node_argument
+from assay.compiler.runtime.call import copy_as_it_lies, hooks_now, without_history
+from assay.compiler.runtime.higher_order import Roots, new_anchor
+from assay.compiler.torch_compat import BEFORE_2_13
 
 
 def emit_forward_half(source: Source, forward: Program, backward: Program, needs: AmbientNeeds, roots: Roots) -> None:

@@ -10,15 +10,15 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from compiler.codegen.call.forward_half import saved_names
-from compiler.codegen.call.source import name_of
-from compiler.ir.graph.derivative_path import Again
-from compiler.ir.graph.packed_values import Packed
-from compiler.ir.graph.roles import GraphCall, Program, Saved
-from compiler.ir.tensors.strides import SYMBOLIC
-from compiler.runtime.call import laid_out_as
-from compiler.runtime.higher_order import Order, Unpacking
-from compiler.runtime.transfers import reload
+from assay.compiler.codegen.call.forward_half import saved_names
+from assay.compiler.codegen.call.source import name_of
+from assay.compiler.ir.graph.derivative_path import Again
+from assay.compiler.ir.graph.packed_values import Packed
+from assay.compiler.ir.graph.roles import GraphCall, Program, Saved
+from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.runtime.call import laid_out_as
+from assay.compiler.runtime.higher_order import Order, Unpacking
+from assay.compiler.runtime.transfers import reload
 
 
 def kept_by(forward: Program) -> dict[str, fx.Node]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from compiler.codegen.call.prologue import AmbientNeeds
-from compiler.codegen.call.source import Source, name_of
-from compiler.ir.graph.roles import Base, Layout, OutputRole, Program, UserOutput
-from compiler.ir.graph.trace import is_view
-from compiler.runtime.call import GradOff, as_no_view, hooks_off, relaid
+from assay.compiler.codegen.call.prologue import AmbientNeeds
+from assay.compiler.codegen.call.source import Source, name_of
+from assay.compiler.ir.graph.roles import Base, Layout, OutputRole, Program, UserOutput
+from assay.compiler.ir.graph.trace import is_view
+from assay.compiler.runtime.call import GradOff, as_no_view, hooks_off, relaid
 
 
 def emit_run(

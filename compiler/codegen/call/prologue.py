@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.codegen.call.source import Source, is_tensor, name_of_kept
-from compiler.codegen.call.versions import emit_bumps
-from compiler.codegen.call.views import MOST_INLINE, emit_view, is_ahead, is_behind
-from compiler.ir.graph.number_range import number_inputs, number_limit, zero_inputs
-from compiler.ir.graph.roles import (
+from assay.compiler.codegen.call.source import Source, is_tensor, name_of_kept
+from assay.compiler.codegen.call.versions import emit_bumps
+from assay.compiler.codegen.call.views import MOST_INLINE, emit_view, is_ahead, is_behind
+from assay.compiler.ir.graph.number_range import number_inputs, number_limit, zero_inputs
+from assay.compiler.ir.graph.roles import (
     Begins,
     Buffer,
     Bump,
@@ -28,8 +28,8 @@ from compiler.ir.graph.roles import (
     Warned,
     Written,
 )
-from compiler.ir.tensors.overlap import is_alias, pairs_of
-from compiler.runtime.call import base_of, current_device, is_negative, laid_over, requires_grad, warn_from
+from assay.compiler.ir.tensors.overlap import is_alias, pairs_of
+from assay.compiler.runtime.call import base_of, current_device, is_negative, laid_over, requires_grad, warn_from
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"

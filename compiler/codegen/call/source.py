@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 import torch
 
-from compiler.ir.graph.roles import (
+from assay.compiler.ir.graph.roles import (
     Base,
     CallInput,
     Gradient,
@@ -20,7 +20,7 @@ from compiler.ir.graph.roles import (
     Tangent,
     UserOutput,
 )
-from compiler.runtime.call import GradOff
+from assay.compiler.runtime.call import GradOff
 
 LITERALS = (int, float, bool, str, type(None))
 

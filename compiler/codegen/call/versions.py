@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.codegen.call.source import Source
-from compiler.ir.graph.roles import Bump, Signature
-from compiler.runtime.call import bump_version
+from assay.compiler.codegen.call.source import Source
+from assay.compiler.ir.graph.roles import Bump, Signature
+from assay.compiler.runtime.call import bump_version
 
 
 def emit_bumps(source: Source, signature: Signature) -> None:

@@ -8,8 +8,8 @@ from typing import TypeGuard
 
 import torch
 
-from compiler.codegen.call.source import LITERALS, Source, name_of, name_of_kept, name_of_result
-from compiler.ir.graph.roles import Base, Constant, Input, Result, Same, Size, UserOutput, View, ViewStep
+from assay.compiler.codegen.call.source import LITERALS, Source, name_of, name_of_kept, name_of_result
+from assay.compiler.ir.graph.roles import Base, Constant, Input, Result, Same, Size, UserOutput, View, ViewStep
 
 aten = torch.ops.aten
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.codegen.cpp.expressions import C_TYPES, cast, constant
-from compiler.codegen.loops.operators import HALVES
-from compiler.ir.loops.kernel import Reduce
+from assay.compiler.codegen.cpp.expressions import C_TYPES, cast, constant
+from assay.compiler.codegen.loops.operators import HALVES
+from assay.compiler.ir.loops.kernel import Reduce
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import torch
 
-from compiler.codegen.loops.operators import HALVES
-from compiler.errors import Unexpected
-from compiler.ir.loops.kernel import Call, Const, Expr
+from assay.compiler.codegen.loops.operators import HALVES
+from assay.compiler.errors import Unexpected
+from assay.compiler.ir.loops.kernel import Call, Const, Expr
 
 C_TYPES: dict[torch.dtype, str] = {
     torch.float32: "f32",

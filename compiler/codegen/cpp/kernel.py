@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.codegen.cpp.accumulators import Accumulator, operator_of, result_of, total_of
-from compiler.codegen.cpp.expressions import C_TYPES, call, memory_type
-from compiler.codegen.cpp.reductions import (
+from assay.compiler.codegen.cpp.accumulators import Accumulator, operator_of, result_of, total_of
+from assay.compiler.codegen.cpp.expressions import C_TYPES, call, memory_type
+from assay.compiler.codegen.cpp.reductions import (
     ROW_BLOCK,
     SCRATCH_BYTES,
     Reductions,
@@ -37,12 +37,12 @@ from compiler.codegen.cpp.reductions import (
     is_small,
     without_reductions,
 )
-from compiler.codegen.cpp.values import Tile, Writer, names_bound
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.columns import Cut, cut_beside, cut_of_rows
-from compiler.codegen.loops.identifiers import with_identifiers
-from compiler.codegen.loops.narrow import narrowed
-from compiler.codegen.loops.nest import (
+from assay.compiler.codegen.cpp.values import Tile, Writer, names_bound
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.columns import Cut, cut_beside, cut_of_rows
+from assay.compiler.codegen.loops.identifiers import with_identifiers
+from assay.compiler.codegen.loops.narrow import narrowed
+from assay.compiler.codegen.loops.nest import (
     Nest,
     is_near,
     loops_of,
@@ -50,13 +50,26 @@ from compiler.codegen.loops.nest import (
     normalize,
     segments,
 )
-from compiler.codegen.loops.renamer import Renamer, Variables, subexpressions, with_expr
-from compiler.codegen.loops.streaming import LINE, is_beyond_cache, streamed_buffers
-from compiler.codegen.loops.vector_width import is_wide
-from compiler.ir.loops.failures import failures_of
-from compiler.ir.loops.index import Index, Int, Symbol, as_index
-from compiler.ir.loops.kernel import AsValue, Bind, Call, Check, Const, Expr, Kernel, Load, Loop, Reduce, Scan, Store
-from compiler.runtime import philox
+from assay.compiler.codegen.loops.renamer import Renamer, Variables, subexpressions, with_expr
+from assay.compiler.codegen.loops.streaming import LINE, is_beyond_cache, streamed_buffers
+from assay.compiler.codegen.loops.vector_width import is_wide
+from assay.compiler.ir.loops.failures import failures_of
+from assay.compiler.ir.loops.index import Index, Int, Symbol, as_index
+from assay.compiler.ir.loops.kernel import (
+    AsValue,
+    Bind,
+    Call,
+    Check,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from assay.compiler.runtime import philox
 
 TURNED = (4, 64)
 """How long rows are that are turned to lie along the lanes of a tile."""

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import torch
 
-from compiler.codegen.cpp.accumulators import Accumulator, dtype_of, operator_of, result_of, simd_over, total_of
-from compiler.codegen.cpp.expressions import C_TYPES, cast, constant
-from compiler.codegen.cpp.values import Values, names_bound
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.nest import (
+from assay.compiler.codegen.cpp.accumulators import Accumulator, dtype_of, operator_of, result_of, simd_over, total_of
+from assay.compiler.codegen.cpp.expressions import C_TYPES, cast, constant
+from assay.compiler.codegen.cpp.values import Values, names_bound
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.nest import (
     cost,
     is_near,
 )
-from compiler.codegen.loops.operators import COSTLY, HALVES
-from compiler.codegen.loops.renamer import Renamer, operands, subexpressions
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import Call, Const, Expr, Load, Loop, Reduce
+from assay.compiler.codegen.loops.operators import COSTLY, HALVES
+from assay.compiler.codegen.loops.renamer import Renamer, operands, subexpressions
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import Call, Const, Expr, Load, Loop, Reduce
 
 PARALLEL_WORK = 1 << 16
 """Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""

@@ -13,22 +13,35 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.codegen.cpp.accumulators import Accumulator, scan_step
-from compiler.codegen.cpp.expressions import C_TYPES, call, cast, constant
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.narrow import narrowed
-from compiler.codegen.loops.nest import (
+from assay.compiler.codegen.cpp.accumulators import Accumulator, scan_step
+from assay.compiler.codegen.cpp.expressions import C_TYPES, call, cast, constant
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.narrow import narrowed
+from assay.compiler.codegen.loops.nest import (
     Nest,
     apart_loops,
     is_never_positive,
     loops_of,
     scanned_loop,
 )
-from compiler.codegen.loops.renamer import Variables, operands, subexpressions
-from compiler.errors import VerifyError
-from compiler.ir.loops.index import Index, Int
-from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
-from compiler.ir.loops.rewrite import is_scattered, loops_bound_by
+from assay.compiler.codegen.loops.renamer import Variables, operands, subexpressions
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.index import Index, Int
+from assay.compiler.ir.loops.kernel import (
+    AsValue,
+    Bind,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from assay.compiler.ir.loops.rewrite import is_scattered, loops_bound_by
 
 
 class Writer:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from compiler.ir.loops.index import (
+from assay.compiler.ir.loops.index import (
     FloorDiv,
     Index,
     Int,

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.loops.nest import Nest, segments
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Reduce
-from compiler.ir.loops.rewrite import nodes
-from compiler.schedule.row_and_column_sums import MOST_TOTALS
+from assay.compiler.codegen.loops.nest import Nest, segments
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Reduce
+from assay.compiler.ir.loops.rewrite import nodes
+from assay.compiler.schedule.row_and_column_sums import MOST_TOTALS
 
 MOST_PARTS = 64
 LEAST_ROWS = 64

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.renamer import subexpressions
-from compiler.ir.loops.kernel import Bind, Check, Load, Reduce, Scan, Store
-from compiler.ir.loops.rewrite import is_scattered
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.renamer import subexpressions
+from assay.compiler.ir.loops.kernel import Bind, Check, Load, Reduce, Scan, Store
+from assay.compiler.ir.loops.rewrite import is_scattered
 
 Kind = tuple[object, object]
 """The dtype and the number of elements of a buffer."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.codegen.loops import affine
-from compiler.ir.loops.index import Index, Symbol
-from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Check, Expr, Kernel, Load, Loop, Reduce, Scan
+from assay.compiler.codegen.loops import affine
+from assay.compiler.ir.loops.index import Index, Symbol
+from assay.compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Check, Expr, Kernel, Load, Loop, Reduce, Scan
 
 
 def with_identifiers(kernel: Kernel, identifier: Callable[[str], str]) -> Kernel:

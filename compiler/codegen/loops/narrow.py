@@ -25,13 +25,13 @@ from dataclasses import replace
 
 import torch
 
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.affine import Interval
-from compiler.codegen.loops.nest import Nest
-from compiler.codegen.loops.renamer import Renamer, Variables, with_expr
-from compiler.ir.loops.index import Index
-from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Const, Expr, Reduce
-from compiler.ir.loops.rewrite import map_children
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.affine import Interval
+from assay.compiler.codegen.loops.nest import Nest
+from assay.compiler.codegen.loops.renamer import Renamer, Variables, with_expr
+from assay.compiler.ir.loops.index import Index
+from assay.compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Const, Expr, Reduce
+from assay.compiler.ir.loops.rewrite import map_children
 
 COMPARED = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 SMALL = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)

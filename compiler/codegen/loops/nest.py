@@ -19,12 +19,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.operators import COSTLY
-from compiler.codegen.loops.renamer import Renamer, Variables, index_of, indices, operands, subexpressions, with_expr
-from compiler.codegen.loops.unroll import unrolled
-from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol, floordiv
-from compiler.ir.loops.kernel import (
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.operators import COSTLY
+from assay.compiler.codegen.loops.renamer import (
+    Renamer,
+    Variables,
+    index_of,
+    indices,
+    operands,
+    subexpressions,
+    with_expr,
+)
+from assay.compiler.codegen.loops.unroll import unrolled
+from assay.compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Symbol, floordiv
+from assay.compiler.ir.loops.kernel import (
     AsValue,
     Bind,
     Call,
@@ -39,7 +47,7 @@ from compiler.ir.loops.kernel import (
     Scan,
     Store,
 )
-from compiler.ir.loops.rewrite import bound_at_root, is_scattered
+from assay.compiler.ir.loops.rewrite import bound_at_root, is_scattered
 
 SMALLEST_SPLIT = 8
 """A loop is split at a divisor at least this long: shorter inner loops cost more than the division."""

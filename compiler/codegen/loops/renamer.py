@@ -14,10 +14,23 @@ from dataclasses import replace
 
 import torch
 
-from compiler.codegen.loops import affine
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
-from compiler.ir.loops.rewrite import free_variables, renamed_at_root
+from assay.compiler.codegen.loops import affine
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import (
+    AsValue,
+    Bind,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from assay.compiler.ir.loops.rewrite import free_variables, renamed_at_root
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:

@@ -9,10 +9,10 @@ instead of 5.0 (two cores of an AMD EPYC, 32 MB of last cache). What a cache hol
 
 from __future__ import annotations
 
-from compiler.ir.loops.failures import failures_of
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Buffer, Kernel, Load
-from compiler.ir.loops.rewrite import is_scattered, nodes
+from assay.compiler.ir.loops.failures import failures_of
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Buffer, Kernel, Load
+from assay.compiler.ir.loops.rewrite import is_scattered, nodes
 
 LINE = 64
 """Elements that are made before they are streamed: longer runs, as a whole page, took as long as ordinary stores."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.renamer import Renamer, Variables, index_of, subexpressions, with_expr
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Bind, Call, Kernel, Loop, Reduce, Scan, Store
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.renamer import Renamer, Variables, index_of, subexpressions, with_expr
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Bind, Call, Kernel, Loop, Reduce, Scan, Store
 
 LONGEST = 32
 """Iterations of a loop that is written out."""

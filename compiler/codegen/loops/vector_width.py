@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.codegen.loops.nest import Nest
-from compiler.codegen.loops.operators import COSTLY, HALVES
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Call, Expr, Load, Loop, Reduce
-from compiler.ir.loops.rewrite import nodes
+from assay.compiler.codegen.loops.nest import Nest
+from assay.compiler.codegen.loops.operators import COSTLY, HALVES
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Call, Expr, Load, Loop, Reduce
+from assay.compiler.ir.loops.rewrite import nodes
 
 LONG = 128
 """Iterations of an innermost loop from which on the wider vectors pay: eight vectors of float32."""

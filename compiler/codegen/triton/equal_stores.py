@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.ir.loops.independent_stores import buffers_of, components, with_buffers
-from compiler.ir.loops.kernel import Kernel, Store
+from assay.compiler.ir.loops.independent_stores import buffers_of, components, with_buffers
+from assay.compiler.ir.loops.kernel import Kernel, Store
 
 
 @dataclass(frozen=True, slots=True)

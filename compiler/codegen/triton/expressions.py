@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import torch
 
-from compiler.codegen.cpp.expressions import COMPARISONS
-from compiler.codegen.loops.operators import HALVES
-from compiler.errors import Unexpected
-from compiler.ir.loops.kernel import Call, Const
+from assay.compiler.codegen.cpp.expressions import COMPARISONS
+from assay.compiler.codegen.loops.operators import HALVES
+from assay.compiler.errors import Unexpected
+from assay.compiler.ir.loops.kernel import Call, Const
 
 TYPES: dict[torch.dtype, str] = {
     torch.float32: "tl.float32",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from compiler.codegen.loops import affine
-from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol
+from assay.compiler.codegen.loops import affine
+from assay.compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol
 
 Variable = Callable[[str], str]
 """The text of a variable, as an operand."""

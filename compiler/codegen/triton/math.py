@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 if triton.knobs.runtime.interpret:
-    from compiler.codegen.triton import interpreted as d
+    from assay.compiler.codegen.triton import interpreted as d
 else:
     from triton.language.extra.cuda import libdevice as d  # type: ignore[no-redef]
 

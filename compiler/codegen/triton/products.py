@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from compiler.codegen.loops.identifiers import with_identifiers
-from compiler.codegen.loops.operators import HALVES
-from compiler.codegen.triton import expressions as triton_expr
-from compiler.codegen.triton import indices as triton_index
-from compiler.codegen.triton.tiles import Program, parenthesized
-from compiler.errors import Unexpected
-from compiler.ir.loops.index import Index, Int, coefficient
-from compiler.ir.loops.kernel import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Tiles
-from compiler.ir.loops.rewrite import free_variables, nodes
+from assay.compiler.codegen.loops.identifiers import with_identifiers
+from assay.compiler.codegen.loops.operators import HALVES
+from assay.compiler.codegen.triton import expressions as triton_expr
+from assay.compiler.codegen.triton import indices as triton_index
+from assay.compiler.codegen.triton.tiles import Program, parenthesized
+from assay.compiler.errors import Unexpected
+from assay.compiler.ir.loops.index import Index, Int, coefficient
+from assay.compiler.ir.loops.kernel import AsValue, Call, Cast, Const, Expr, Kernel, Load, Loop, Reduce, Tiles
+from assay.compiler.ir.loops.rewrite import free_variables, nodes
 
 GROUP = 8
 """Rows of tiles whose instances come together."""

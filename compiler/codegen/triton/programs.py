@@ -26,18 +26,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.early_stores import early_stores
-from compiler.codegen.loops.identifiers import with_identifiers
-from compiler.codegen.loops.nest import Nest, loops_of, normalize, segments
-from compiler.codegen.loops.operators import HALVES
-from compiler.codegen.loops.renamer import Renamer, Variables, operands, subexpressions, with_expr
-from compiler.codegen.triton import expressions as triton_expr
-from compiler.codegen.triton import indices as triton_index
-from compiler.codegen.triton.equal_stores import Twins, launcher_text, twins_of
-from compiler.codegen.triton.products import product_program
-from compiler.codegen.triton.row_edges import Access, Edge, edge_of, rounded_down, rounded_up
-from compiler.codegen.triton.tile_sizes import (
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.early_stores import early_stores
+from assay.compiler.codegen.loops.identifiers import with_identifiers
+from assay.compiler.codegen.loops.nest import Nest, loops_of, normalize, segments
+from assay.compiler.codegen.loops.operators import HALVES
+from assay.compiler.codegen.loops.renamer import Renamer, Variables, operands, subexpressions, with_expr
+from assay.compiler.codegen.triton import expressions as triton_expr
+from assay.compiler.codegen.triton import indices as triton_index
+from assay.compiler.codegen.triton.equal_stores import Twins, launcher_text, twins_of
+from assay.compiler.codegen.triton.products import product_program
+from assay.compiler.codegen.triton.row_edges import Access, Edge, edge_of, rounded_down, rounded_up
+from assay.compiler.codegen.triton.tile_sizes import (
     LONGEST_ROW,
     USUAL,
     Blocks,
@@ -48,7 +48,7 @@ from compiler.codegen.triton.tile_sizes import (
     split_of,
     whole_rows,
 )
-from compiler.codegen.triton.tiles import (
+from assay.compiler.codegen.triton.tiles import (
     Parts,
     Place,
     Program,
@@ -67,10 +67,10 @@ from compiler.codegen.triton.tiles import (
     scan_join_name,
     sum_of_moment,
 )
-from compiler.errors import Unexpected
-from compiler.ir.loops.failures import FAILURES
-from compiler.ir.loops.index import Index, Int, Symbol, product
-from compiler.ir.loops.kernel import (
+from assay.compiler.errors import Unexpected
+from assay.compiler.ir.loops.failures import FAILURES
+from assay.compiler.ir.loops.index import Index, Int, Symbol, product
+from assay.compiler.ir.loops.kernel import (
     AsValue,
     Bind,
     Buffer,
@@ -87,9 +87,9 @@ from compiler.ir.loops.kernel import (
     Scan,
     Store,
 )
-from compiler.ir.loops.rewrite import is_scattered
-from compiler.ir.tensors.devices import LEAST, LEAST_OF_BFLOAT16, least_capability
-from compiler.journal import say_once
+from assay.compiler.ir.loops.rewrite import is_scattered
+from assay.compiler.ir.tensors.devices import LEAST, LEAST_OF_BFLOAT16, least_capability
+from assay.compiler.journal import say_once
 
 HEADER = """import triton
 import triton.language as tl

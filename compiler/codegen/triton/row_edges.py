@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.codegen.loops import affine
-from compiler.ir.loops.index import Index, Int
-from compiler.ir.loops.kernel import Loop
+from assay.compiler.codegen.loops import affine
+from assay.compiler.ir.loops.index import Index, Int
+from assay.compiler.ir.loops.kernel import Loop
 
 READ_BYTES = 16
 """What a thread reads at once."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.ir.loops.index import Index, Int
-from compiler.ir.loops.kernel import Tiles
+from assay.compiler.ir.loops.index import Index, Int
+from assay.compiler.ir.loops.kernel import Tiles
 
 ELEMENTS = 1024
 """Elements of a tile of pointwise work: 8 a thread of 4 warps."""

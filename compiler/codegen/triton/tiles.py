@@ -9,12 +9,25 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.renamer import operands, subexpressions
-from compiler.codegen.triton import expressions as triton_expr
-from compiler.codegen.triton.row_edges import Edge
-from compiler.ir.loops.index import Index, Int, Symbol, minimum, product
-from compiler.ir.loops.kernel import AsValue, Bind, Buffer, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Store
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.renamer import operands, subexpressions
+from assay.compiler.codegen.triton import expressions as triton_expr
+from assay.compiler.codegen.triton.row_edges import Edge
+from assay.compiler.ir.loops.index import Index, Int, Symbol, minimum, product
+from assay.compiler.ir.loops.kernel import (
+    AsValue,
+    Bind,
+    Buffer,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Load,
+    Loop,
+    Reduce,
+    Store,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import _len_torch_function_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from compiler import FOLDER
-from compiler.capture.inputs import CallLeaf, held
-from compiler.errors import Unkeyed
-from compiler.ir.graph.target_names import target_text
-from compiler.options import Options
-from compiler.toolchain.build import FLAGS, NAMES
-from compiler.toolchain.cache import device_features, machine_features
+from assay.compiler import FOLDER
+from assay.compiler.capture.inputs import CallLeaf, held
+from assay.compiler.errors import Unkeyed
+from assay.compiler.ir.graph.target_names import target_text
+from assay.compiler.options import Options
+from assay.compiler.toolchain.build import FLAGS, NAMES
+from assay.compiler.toolchain.cache import device_features, machine_features
 
 TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size, enum.Enum)
 UNTOLD = ("debug", "dump", "cache", "warm")

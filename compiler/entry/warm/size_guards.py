@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from compiler.capture.inputs import CallLeaf
-from compiler.errors import Unkeyed
+from assay.compiler.capture.inputs import CallLeaf
+from assay.compiler.errors import Unkeyed
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from compiler import journal as journals
-from compiler.assembly.compilers import Compilers
-from compiler.assembly.halves import Halves, halve, higher_order, lazily, recorded_backward
-from compiler.assembly.linking import load_call, specialized
-from compiler.capture.ambient import Ambient
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call
-from compiler.entry.warm.fingerprint import fingerprint
-from compiler.entry.warm.size_guards import SizeGuards
-from compiler.errors import Unkeyed, VerifyError
-from compiler.ir.graph.roles import GraphCall, Program
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.pipeline import compile, divide
-from compiler.runtime.call import check_versions
-from compiler.runtime.partial_backward import Part, PartialBackward
-from compiler.toolchain import cache
-from compiler.toolchain.serialized_call import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads
+from assay.compiler import journal as journals
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.assembly.halves import Halves, halve, higher_order, lazily, recorded_backward
+from assay.compiler.assembly.linking import load_call, specialized
+from assay.compiler.capture.ambient import Ambient
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call
+from assay.compiler.entry.warm.fingerprint import fingerprint
+from assay.compiler.entry.warm.size_guards import SizeGuards
+from assay.compiler.errors import Unkeyed, VerifyError
+from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.pipeline import compile, divide
+from assay.compiler.runtime.call import check_versions
+from assay.compiler.runtime.partial_backward import Part, PartialBackward
+from assay.compiler.toolchain import cache
+from assay.compiler.toolchain.serialized_call import Host, KeptCall, KeptHost, KeptPart, Linked, dumps, loads
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.replacement import replace_node
 
 Size: TypeAlias = int | torch.SymInt | fx.Node
 

@@ -7,9 +7,9 @@ from typing import cast
 
 import torch
 
-from compiler.ir.graph.roles import CallInput, OutputRole, Program, Shared, Signature
-from compiler.ir.graph.trace import Trace
-from compiler.ir.tensors.strides import Symbolic
+from assay.compiler.ir.graph.roles import CallInput, OutputRole, Program, Shared, Signature
+from assay.compiler.ir.graph.trace import Trace
+from assay.compiler.ir.tensors.strides import Symbolic
 
 
 @dataclass(frozen=True, slots=True)

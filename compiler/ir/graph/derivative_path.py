@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.ir.graph.roles import InputRole, Program
+from assay.compiler.ir.graph.roles import InputRole, Program
 
 Given = tuple[tuple[int, bool], ...]
 """Which values of the order before are given tangents, and whether each tangent requires grad itself."""

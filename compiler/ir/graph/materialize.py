@@ -19,8 +19,8 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler.errors import Unsupported
-from compiler.ir.graph.roles import (
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.roles import (
     Constant,
     Gradient,
     Input,

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.roles import Program
 
 LIMITS = tuple(1 << bits for bits in (62, 60, 55, 47, 31, 20))
 """Bounds of an integer, the widest first. Sums with an index of a kernel stay within 64 bits for all of them."""

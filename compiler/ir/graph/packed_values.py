@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from compiler.ir.graph.roles import Saved
+from assay.compiler.ir.graph.roles import Saved
 
 
 @dataclass(frozen=True, slots=True)

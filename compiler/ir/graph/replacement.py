@@ -20,10 +20,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from compiler.errors import VerifyError
-from compiler.ir.graph.trace import is_view
-from compiler.ir.tensors.in_place import after, part, private, window
-from compiler.ir.typed_nodes import function_of
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.graph.trace import is_view
+from assay.compiler.ir.tensors.in_place import after, part, private, window
+from assay.compiler.ir.typed_nodes import function_of
 
 FIELDS = ("dtype", "device", "layout", "shape", "strides", "offset", "conj", "neg")
 """What two values have in common if one may stand for the other."""

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from compiler.ir.graph.roles import Begins, CallInput
-from compiler.ir.tensors.strides import hint
+from assay.compiler.ir.graph.roles import Begins, CallInput
+from assay.compiler.ir.tensors.strides import hint
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import torch
 
-from compiler.errors import Unkeyed
+from assay.compiler.errors import Unkeyed
 
 BUILT_IN = ("aten", "prims", "prim", "mkldnn")
 """The operators whose meaning torch's version says; others may be defined anew by any process."""

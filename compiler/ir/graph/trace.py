@@ -29,14 +29,14 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils import _pytree as pytree
 
-from compiler.errors import Unsupported
-from compiler.ir.graph.storage_offsets import OffsetsRead
-from compiler.ir.graph.write_checks import Restrided, Watching
-from compiler.ir.tensors.mutating_operators import functional_elem
-from compiler.ir.tensors.strides import SYMBOLIC, Symbolic
-from compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
-from compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
-from compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.storage_offsets import OffsetsRead
+from assay.compiler.ir.graph.write_checks import Restrided, Watching
+from assay.compiler.ir.tensors.mutating_operators import functional_elem
+from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
+from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
+from assay.compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
+from assay.compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
 Value = TypeVar("Value", bound=torch.Tensor | torch.SymInt | int)
 

@@ -20,14 +20,14 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.errors import Unsupported
-from compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
-from compiler.ir.tensors import fake_strides, mutating_operators
-from compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
-from compiler.ir.tensors.mutating_operators import inner_of, written_by
-from compiler.ir.tensors.refusals import refuse_call
-from compiler.ir.tensors.shared_bytes import share_a_byte
-from compiler.ir.tensors.strides import (
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
+from assay.compiler.ir.tensors import fake_strides, mutating_operators
+from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
+from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
+from assay.compiler.ir.tensors.refusals import refuse_call
+from assay.compiler.ir.tensors.shared_bytes import share_a_byte
+from assay.compiler.ir.tensors.strides import (
     extent,
     has_symbols,
     hint,
@@ -38,7 +38,7 @@ from compiler.ir.tensors.strides import (
     overlaps_itself,
     placed,
 )
-from compiler.torch_compat import has_registered_effect
+from assay.compiler.torch_compat import has_registered_effect
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its positional and its keyword arguments."""

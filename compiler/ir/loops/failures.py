@@ -5,8 +5,8 @@ The classes are eager's; a kernel does not keep which element failed, so the mes
 
 from __future__ import annotations
 
-from compiler.ir.loops.kernel import Check, Kernel
-from compiler.ir.loops.rewrite import nodes
+from assay.compiler.ir.loops.kernel import Check, Kernel
+from assay.compiler.ir.loops.rewrite import nodes
 
 FAILURES: dict[str, tuple[type[Exception], str]] = {
     "index": (IndexError, "index is out of bounds for the dimension that it indexes"),

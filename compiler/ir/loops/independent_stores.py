@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.ir.loops.index import ONE
-from compiler.ir.loops.kernel import Cast, Expr, Kernel, Load, Store
-from compiler.ir.loops.rewrite import map_children, nodes
+from assay.compiler.ir.loops.index import ONE
+from assay.compiler.ir.loops.kernel import Cast, Expr, Kernel, Load, Store
+from assay.compiler.ir.loops.rewrite import map_children, nodes
 
 
 def buffers_of(stores: Sequence[Store]) -> tuple[str, ...]:

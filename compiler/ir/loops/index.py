@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, cast
 
-from compiler.ir.loops.intern import Shared
+from assay.compiler.ir.loops.intern import Shared
 
 
 class _Arithmetic(Shared):

@@ -55,8 +55,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from compiler.ir.loops.index import Index
-from compiler.ir.loops.intern import Shared
+from assay.compiler.ir.loops.index import Index
+from assay.compiler.ir.loops.intern import Shared
 
 CPU = torch.device("cpu")
 

@@ -10,11 +10,21 @@ from typing import NamedTuple
 
 import torch
 
-from compiler.ir.graph.decisions import Moment
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Allocate, CallAten, Expect, Free, Launch, Reinterpret, Reuse, Step, references
-from compiler.ir.tensors.in_place import part, private, window
-from compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.graph.decisions import Moment
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import (
+    Allocate,
+    CallAten,
+    Expect,
+    Free,
+    Launch,
+    Reinterpret,
+    Reuse,
+    Step,
+    references,
+)
+from assay.compiler.ir.tensors.in_place import part, private, window
+from assay.compiler.ir.tensors.strides import hints, is_known
 
 
 def reads_of(step: Step) -> Iterator[str]:

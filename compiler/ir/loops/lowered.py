@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import CallAten, Counts, Expr, Mode, Source
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import CallAten, Counts, Expr, Mode, Source
 
 
 @dataclass(frozen=True, slots=True)

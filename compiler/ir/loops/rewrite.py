@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol, substitute, symbols
-from compiler.ir.loops.kernel import (
+from assay.compiler.ir.loops.index import Index, Int, Symbol, substitute, symbols
+from assay.compiler.ir.loops.kernel import (
     AsValue,
     Bind,
     Call,

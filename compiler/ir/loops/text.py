@@ -23,8 +23,8 @@ from typing import cast
 
 import torch
 
-from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands
-from compiler.ir.loops.kernel import (
+from assay.compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, operands
+from assay.compiler.ir.loops.kernel import (
     CPU,
     AsValue,
     Bind,
@@ -46,7 +46,7 @@ from compiler.ir.loops.kernel import (
     Store,
     Tiles,
 )
-from compiler.ir.loops.rewrite import children, nodes
+from assay.compiler.ir.loops.rewrite import children, nodes
 
 SIGNS: dict[Mode, str] = {"write": "=", "accumulate": "+=", "multiply": "*=", "maximum": "max=", "minimum": "min="}
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from compiler.errors import VerifyError
-from compiler.ir.loops.failures import FAILURES
-from compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, mod, symbols
-from compiler.ir.loops.kernel import (
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.failures import FAILURES
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, mod, symbols
+from assay.compiler.ir.loops.kernel import (
     Allocate,
     Bind,
     Call,
@@ -28,8 +28,8 @@ from compiler.ir.loops.kernel import (
     Step,
     references,
 )
-from compiler.ir.loops.live_memory import reads_of
-from compiler.ir.loops.rewrite import (
+from assay.compiler.ir.loops.live_memory import reads_of
+from assay.compiler.ir.loops.rewrite import (
     COMPARISONS,
     NARROW,
     bound_at_root,

@@ -28,10 +28,10 @@ from torch.fx.experimental.proxy_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.errors import Unsupported
-from compiler.ir.tensors.mutating_operators import inner_of
-from compiler.ir.tensors.strides import SYMBOLIC, hints, iterated, rows_of
-from compiler.ir.typed_nodes import int_argument, node_argument
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.mutating_operators import inner_of
+from assay.compiler.ir.tensors.strides import SYMBOLIC, hints, iterated, rows_of
+from assay.compiler.ir.typed_nodes import int_argument, node_argument
 
 aten = torch.ops.aten
 

@@ -17,10 +17,10 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler.errors import Unsupported
-from compiler.ir.tensors.in_place import shares_version, version
-from compiler.ir.tensors.strides import hint, hints, may_overlap
-from compiler.ir.typed_nodes import fake_value, nodes_keyword
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.in_place import shares_version, version
+from assay.compiler.ir.tensors.strides import hint, hints, may_overlap
+from assay.compiler.ir.typed_nodes import fake_value, nodes_keyword
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import sympy
 import torch
 
-from compiler.errors import Unsupported
+from assay.compiler.errors import Unsupported
 
 Number = int | torch.SymInt
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-from compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.tensors.strides import SYMBOLIC
 
 MAY_REFUSE = "may_refuse"
 """Marks, in the metadata of a call of the program, that eager may refuse it for what only a run knows."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compiler.kernels import attend as attention
-from compiler.kernels import flash_attention as flash
-from compiler.ops.registry import Kind, record
+from assay.compiler.kernels import attend as attention
+from assay.compiler.kernels import flash_attention as flash
+from assay.compiler.ops.registry import Kind, record
 
 _GIVEN = "Tensor? mask, Tensor[] terms, float[] fills, float scale"
 _LIBRARY = torch.library.Library("assay", "DEF")

@@ -1,6 +1,6 @@
 """Contractions: products summed over a shared dimension. ATen's libraries run them."""
 
-from compiler.ops.registry import Kind, record
+from assay.compiler.ops.registry import Kind, record
 
 MATRIX = "mm bmm addmm baddbmm addbmm addmv mv dot vdot matmul linear einsum addr ger outer _addmm_activation"
 ONEDNN = "mkldnn._linear_pointwise"

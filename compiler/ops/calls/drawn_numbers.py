@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol, product
-from compiler.ir.loops.kernel import AsValue, Expr
-from compiler.ir.loops.rewrite import call, constant
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, record, rule
-from compiler.runtime import philox
+from assay.compiler.ir.loops.index import Index, Int, Symbol, product
+from assay.compiler.ir.loops.kernel import AsValue, Expr
+from assay.compiler.ir.loops.rewrite import call, constant
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, record, rule
+from assay.compiler.runtime import philox
 
 _LIBRARY = torch.library.Library("assay", "FRAGMENT")
 _LIBRARY.define("reserve_numbers(int[] calls, Device device) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ops.registry import Kind, record
-from compiler.runtime import generators
+from assay.compiler.ops.registry import Kind, record
+from assay.compiler.runtime import generators
 
 _LIBRARY = torch.library.Library("assay", "FRAGMENT")
 _DRAWS = (torch.Tag.nondeterministic_seeded,)

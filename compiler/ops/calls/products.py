@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compiler.kernels import products, tiles
-from compiler.ops.registry import Kind, record
+from assay.compiler.kernels import products, tiles
+from assay.compiler.ops.registry import Kind, record
 
 _LIBRARY = torch.library.Library("assay", "FRAGMENT")
 _LIBRARY.define("multiply(Tensor x, Tensor w, Tensor? bias) -> Tensor")

@@ -1,6 +1,6 @@
 """Random operators and effects: ATen runs them, in the order of the program, so that its streams are eager's."""
 
-from compiler.ops.registry import Kind, record
+from assay.compiler.ops.registry import Kind, record
 
 record(
     Kind.random,

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import torch
 
-from compiler.ir.loops.rewrite import constant, convert
-from compiler.ops.complex.numbers import Complex, of_real, on_parts
-from compiler.ops.pointwise.pointwise import Formula
-from compiler.ops.registry import Operation
+from assay.compiler.ir.loops.rewrite import constant, convert
+from assay.compiler.ops.complex.numbers import Complex, of_real, on_parts
+from assay.compiler.ops.pointwise.pointwise import Formula
+from assay.compiler.ops.registry import Operation
 
 WIDE = torch.float64
 Function = Callable[[Complex], Complex]

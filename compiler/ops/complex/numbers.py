@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol
-from compiler.ir.loops.kernel import Element, Expr
-from compiler.ir.loops.lowered import LANES, Tensor, coordinates
-from compiler.ir.loops.rewrite import Expansion, constant, convert, on_lane
-from compiler.ops.pointwise.pointwise import Formula, neighbours
-from compiler.ops.registry import (
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol
+from assay.compiler.ir.loops.kernel import Element, Expr
+from assay.compiler.ir.loops.lowered import LANES, Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import Expansion, constant, convert, on_lane
+from assay.compiler.ops.pointwise.pointwise import Formula, neighbours
+from assay.compiler.ops.registry import (
     Declined,
     Kind,
     Op,

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index
-from compiler.ir.loops.kernel import Element, ReduceOp
-from compiler.ir.loops.rewrite import call, constant, convert, on_lane
-from compiler.ops.complex.numbers import Complex, lane_of, of_real, record_complex, result
-from compiler.ops.pointwise.pointwise import Formula
-from compiler.ops.reductions.reduction import Axes, axes, degrees_of_freedom, norm_of
-from compiler.ops.registry import Declined, Operation, Result, Rule, number_of
+from assay.compiler.ir.loops.index import ONE, ZERO, Index
+from assay.compiler.ir.loops.kernel import Element, ReduceOp
+from assay.compiler.ir.loops.rewrite import call, constant, convert, on_lane
+from assay.compiler.ops.complex.numbers import Complex, lane_of, of_real, record_complex, result
+from assay.compiler.ops.pointwise.pointwise import Formula
+from assay.compiler.ops.reductions.reduction import Axes, axes, degrees_of_freedom, norm_of
+from assay.compiler.ops.registry import Declined, Operation, Result, Rule, number_of
 
 
 def part(loops: Axes, lane: Index, dtype: torch.dtype) -> Formula:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.loops.index import Symbol, as_index
-from compiler.ir.loops.kernel import AsValue, Expr
-from compiler.ir.loops.rewrite import call, constant, convert
-from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule, value_of
+from assay.compiler.ir.loops.index import Symbol, as_index
+from assay.compiler.ir.loops.kernel import AsValue, Expr
+from assay.compiler.ir.loops.rewrite import call, constant, convert
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, record, rule, value_of
 
 WIDE = torch.float64
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int, as_index, maximum, minimum
-from compiler.ir.loops.kernel import AsValue, Expr
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert
-from compiler.ops.indexing.views import position_of, start_of
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, as_index, maximum, minimum
+from assay.compiler.ir.loops.kernel import AsValue, Expr
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert
+from assay.compiler.ops.indexing.views import position_of, start_of
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
 
 MOST_PIECES = 4
 """Above this many tensors to concatenate, ATen's copies are faster than choosing at each element."""

@@ -13,11 +13,22 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops.kernel import Bind, Check, Element, Expr, Loop
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import Expansion, Substitution, call, constant, convert
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol, product
+from assay.compiler.ir.loops.kernel import Bind, Check, Element, Expr, Loop
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import Expansion, Substitution, call, constant, convert
+from assay.compiler.ops.registry import (
+    Declined,
+    Kind,
+    Operation,
+    Result,
+    Rule,
+    Scatter,
+    element,
+    number_of,
+    record,
+    rule,
+)
 
 INDICES = (torch.int64, torch.int32, torch.int16, torch.int8)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from compiler.ir.loops.index import ZERO, Index, Int, Symbol, as_index, maximum, minimum
-from compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.indexing.indexing import clamped_place, compared, is_empty, where_all
-from compiler.ops.indexing.windows import Side, spread, taps
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record, rule
+from assay.compiler.ir.loops.index import ZERO, Index, Int, Symbol, as_index, maximum, minimum
+from assay.compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.indexing.indexing import clamped_place, compared, is_empty, where_all
+from assay.compiler.ops.indexing.windows import Side, spread, taps
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record, rule
 
 # ---- padding with elements of the input ------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, product
-from compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop, Mode
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import NARROW, call, constant, convert, widened
-from compiler.ops.indexing.lookup import (
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, product
+from assay.compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop, Mode
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import NARROW, call, constant, convert, widened
+from assay.compiler.ops.indexing.lookup import (
     bound,
     broadcast_to,
     checked,
@@ -29,7 +29,18 @@ from compiler.ops.indexing.lookup import (
     position_of,
     scalar_rule,
 )
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, Scatter, element, number_of, record, rule
+from assay.compiler.ops.registry import (
+    Declined,
+    Kind,
+    Operation,
+    Result,
+    Rule,
+    Scatter,
+    element,
+    number_of,
+    record,
+    rule,
+)
 
 
 def scattered(

@@ -7,14 +7,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int
-from compiler.ir.loops.kernel import Expr
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.indexing.indexing import clamped_place, compared, is_empty, where_all
-from compiler.ops.indexing.resampling import static
-from compiler.ops.indexing.windows import MOST_TAPS, spread
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record, rule
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int
+from assay.compiler.ir.loops.kernel import Expr
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.indexing.indexing import clamped_place, compared, is_empty, where_all
+from assay.compiler.ops.indexing.resampling import static
+from assay.compiler.ops.indexing.windows import MOST_TAPS, spread
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record, rule
 
 Reading = tuple[tuple[Index, ...], list[Expr]]
 """A place in the gradient that may have read an element, and what tells that it has."""

@@ -6,10 +6,22 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, as_index, floordiv, maximum, minimum, mod, product
-from compiler.ir.loops.kernel import CallAten, Ref
-from compiler.ir.loops.lowered import Tensor, coordinates, ranges_of
-from compiler.ops.registry import Declined, Kind, Operation, Result, View, record, rule
+from assay.compiler.ir.loops.index import (
+    ONE,
+    ZERO,
+    Index,
+    Int,
+    Symbol,
+    as_index,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    product,
+)
+from assay.compiler.ir.loops.kernel import CallAten, Ref
+from assay.compiler.ir.loops.lowered import Tensor, coordinates, ranges_of
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, View, record, rule
 
 Place = Callable[[Operation, Tensor], tuple[Index, ...]]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, maximum, minimum, product, simplify
-from compiler.ir.loops.kernel import AsValue, Expr, Loop, Reduce
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.indexing.indexing import clamped_place, compared, where_all
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, number_of, record
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, maximum, minimum, product, simplify
+from assay.compiler.ir.loops.kernel import AsValue, Expr, Loop, Reduce
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.indexing.indexing import clamped_place, compared, where_all
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, number_of, record
 
 MOST_TAPS = 32
 """Windows of more elements are left to ATen: written out they would be long to compile."""

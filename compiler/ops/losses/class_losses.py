@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol
-from compiler.ir.loops.kernel import Expr, Loop, Reduce
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.indexing.lookup import bound, checked
-from compiler.ops.losses.losses import Reduction, reduction_of
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, rule
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol
+from assay.compiler.ir.loops.kernel import Expr, Loop, Reduce
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.indexing.lookup import bound, checked
+from assay.compiler.ops.losses.losses import Reduction, reduction_of
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, rule
 
 
 def _terms(operation: Operation, at: tuple[Index, ...], dtype: torch.dtype) -> tuple[Expr, Expr]:

@@ -8,14 +8,14 @@ from enum import IntEnum
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol, product
-from compiler.ir.loops.kernel import Check, Loop, Reduce
-from compiler.ir.loops.lowered import Tensor
-from compiler.ir.loops.rewrite import call
-from compiler.ir.tensors.refusals import as_eager
-from compiler.ops.pointwise.pointwise import Formula, _number, compute_dtype, finish, formula, needs_floats
-from compiler.ops.reductions.reduction import divided, norm_of
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol, product
+from assay.compiler.ir.loops.kernel import Check, Loop, Reduce
+from assay.compiler.ir.loops.lowered import Tensor
+from assay.compiler.ir.loops.rewrite import call
+from assay.compiler.ir.tensors.refusals import as_eager
+from assay.compiler.ops.pointwise.pointwise import Formula, _number, compute_dtype, finish, formula, needs_floats
+from assay.compiler.ops.reductions.reduction import divided, norm_of
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
 
 Body = Callable[..., Formula]
 

@@ -6,11 +6,11 @@ import math
 
 import torch
 
-from compiler.ir.loops.index import Index
-from compiler.ir.loops.kernel import AsValue, Expr
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, convert
-from compiler.ops.pointwise.pointwise import (
+from assay.compiler.ir.loops.index import Index
+from assay.compiler.ir.loops.kernel import AsValue, Expr
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, convert
+from assay.compiler.ops.pointwise.pointwise import (
     Formula,
     _number,
     compute_dtype,
@@ -19,7 +19,7 @@ from compiler.ops.pointwise.pointwise import (
     is_below_zero,
     needs_floats,
 )
-from compiler.ops.registry import Kind, Operation, Result, element, number_of, rule
+from assay.compiler.ops.registry import Kind, Operation, Result, element, number_of, rule
 
 
 @formula("self", targets=("celu",))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.loops.kernel import Call, Check, Const, Expr
-from compiler.ir.loops.rewrite import call, constant
+from assay.compiler.ir.loops.kernel import Call, Check, Const, Expr
+from assay.compiler.ir.loops.rewrite import call, constant
 
 
 def integer_division(op: str, a: Expr, b: Expr) -> Expr:

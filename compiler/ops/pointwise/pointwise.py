@@ -10,11 +10,11 @@ from typing import Any, cast
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from compiler.ir.loops.index import Index, Symbol
-from compiler.ir.loops.kernel import Expr
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.pointwise.division import integer_division
-from compiler.ops.registry import Declined, Kind, Operation, Result, broadcast, element, record, rule
+from assay.compiler.ir.loops.index import Index, Symbol
+from assay.compiler.ir.loops.kernel import Expr
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.pointwise.division import integer_division
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, broadcast, element, record, rule
 
 ON_BOOL = {
     "add": "logical_or",

@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from compiler.ir.loops.kernel import Expr
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.pointwise.pointwise import Formula, arithmetic, compute_dtype, finish, formula, needs_floats
-from compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
+from assay.compiler.ir.loops.kernel import Expr
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.pointwise.pointwise import Formula, arithmetic, compute_dtype, finish, formula, needs_floats
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, record, rule
 
 for _name in ("lgamma", "digamma", "erfinv", "i0"):
     record(Kind.pointwise, arithmetic(_name, "self"), _name)

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol, maximum, minimum, product
-from compiler.ir.loops.kernel import Expr, Loop, Reduce, ReduceOp
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
+from assay.compiler.ir.loops.index import Index, Int, Symbol, maximum, minimum, product
+from assay.compiler.ir.loops.kernel import Expr, Loop, Reduce, ReduceOp
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
 
 
 class Axes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol
-from compiler.ir.loops.kernel import AsValue, Expr, Loop, Scan, ScanOp
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.indexing.lookup import of_scalars
-from compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol
+from assay.compiler.ir.loops.kernel import AsValue, Expr, Loop, Scan, ScanOp
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.indexing.lookup import of_scalars
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record
 
 
 class Along:

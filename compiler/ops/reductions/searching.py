@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import Bind, Expr, Loop, Reduce
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, rule, value_of
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import Bind, Expr, Loop, Reduce
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, rule, value_of
 
 MOST_COUNTED = 16
 """A longer row is searched by halves."""

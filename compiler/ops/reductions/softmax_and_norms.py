@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from compiler.ir.loops.index import ONE, ZERO, Index, Symbol
-from compiler.ir.loops.kernel import Expr, Loop, Reduce
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.pointwise.pointwise import finish
-from compiler.ops.reductions.reduction import Axes, dims_of, divided
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, record, rule
+from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol
+from assay.compiler.ir.loops.kernel import Expr, Loop, Reduce
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.pointwise.pointwise import finish
+from assay.compiler.ops.reductions.reduction import Axes, dims_of, divided
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, record, rule
 
 
 def row(operation: Operation, name: str, unique: str) -> Axes:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import torch
 
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop, Reduce
-from compiler.ir.loops.lowered import Tensor, coordinates
-from compiler.ir.loops.rewrite import call, constant, convert, widened
-from compiler.ops.indexing.indexing import where_all
-from compiler.ops.indexing.lookup import of_scalars
-from compiler.ops.registry import Declined, Kind, Operation, Result, element, record
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop, Reduce
+from assay.compiler.ir.loops.lowered import Tensor, coordinates
+from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.ops.indexing.indexing import where_all
+from assay.compiler.ops.indexing.lookup import of_scalars
+from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, record
 
 LONGEST_SORTED = {"cpu": 64, "cuda": 32}
 """Ranks take the square of the length, and each is an expression of its own: 64 of them compile for 10 s for a GPU. Of

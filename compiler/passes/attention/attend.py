@@ -34,16 +34,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import called
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program, Tangent
-from compiler.ir.graph.trace import eliminate_dead_nodes
-from compiler.ir.tensors.strides import hints, is_known
-from compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments
-from compiler.ops.calls.attention import FLASH_DEPTHS
-from compiler.ops.calls.attention import attend as attend_operator
-from compiler.ops.calls.attention import attend_backward as attend_backward_operator
-from compiler.passes.readers import names_of
+from assay.compiler.ir.graph.calls import called
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program, Tangent
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes
+from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments
+from assay.compiler.ops.calls.attention import FLASH_DEPTHS
+from assay.compiler.ops.calls.attention import attend as attend_operator
+from assay.compiler.ops.calls.attention import attend_backward as attend_backward_operator
+from assay.compiler.passes.readers import names_of
 
 aten = torch.ops.aten
 

@@ -15,10 +15,10 @@ import torch
 from torch import fx
 from torch.fx.operator_schemas import normalize_function
 
-from compiler.ir.graph.calls import call_for, put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import hints, is_known
-from compiler.ops.calls.attention import FLASH_DEPTHS, flash_attention, prepare_flash
+from assay.compiler.ir.graph.calls import call_for, put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ops.calls.attention import FLASH_DEPTHS, flash_attention, prepare_flash
 
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 LEAST_FLOPS = 1 << 20

@@ -18,9 +18,9 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.calls import call_for
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program
 
 aten = torch.ops.aten
 

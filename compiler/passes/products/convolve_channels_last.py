@@ -26,14 +26,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import called, written_sizes
-from compiler.ir.graph.replacement import derive_anew
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import hints, is_known, order
-from compiler.ir.typed_nodes import fake_value, function_of, node_argument
-from compiler.ops import kind_of
-from compiler.ops.registry import Kind
-from compiler.passes.products.multiply_pixels import is_product
+from assay.compiler.ir.graph.calls import called, written_sizes
+from assay.compiler.ir.graph.replacement import derive_anew
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import hints, is_known, order
+from assay.compiler.ir.typed_nodes import fake_value, function_of, node_argument
+from assay.compiler.ops import kind_of
+from assay.compiler.ops.registry import Kind
+from assay.compiler.passes.products.multiply_pixels import is_product
 
 aten = torch.ops.aten
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from compiler.ir.tensors.strides import hint, is_known
-from compiler.ir.typed_nodes import node_arguments
+from assay.compiler.ir.tensors.strides import hint, is_known
+from assay.compiler.ir.typed_nodes import node_arguments
 
 
 def operands_of_product(node: fx.Node) -> tuple[fx.Node | None, fx.Node, fx.Node]:

@@ -21,11 +21,17 @@ import math
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for, put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import hint, hints, is_known
-from compiler.ops.calls.products import has_wide_vectors, may_be_shortened, multiply, multiply_batch, prepare_multiply
-from compiler.passes.products.matching import is_float32_on_cpu, operands_of_product
+from assay.compiler.ir.graph.calls import call_for, put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import hint, hints, is_known
+from assay.compiler.ops.calls.products import (
+    has_wide_vectors,
+    may_be_shortened,
+    multiply,
+    multiply_batch,
+    prepare_multiply,
+)
+from assay.compiler.passes.products.matching import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
 

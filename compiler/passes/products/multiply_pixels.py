@@ -17,11 +17,11 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for, written_sizes
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import is_by_channels, is_known
-from compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
+from assay.compiler.ir.graph.calls import call_for, written_sizes
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import is_by_channels, is_known
+from assay.compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 
 aten = torch.ops.aten
 

@@ -17,9 +17,9 @@ import math
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import call_for, put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.typed_nodes import fake_value, node_arguments
+from assay.compiler.ir.graph.calls import call_for, put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.typed_nodes import fake_value, node_arguments
 
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 16

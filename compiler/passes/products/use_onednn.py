@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from compiler.ir.graph.calls import put_in_place
-from compiler.ir.graph.roles import Program
-from compiler.ir.tensors.strides import hint, hints, is_known
-from compiler.ir.typed_nodes import node_argument
-from compiler.passes.products.matching import is_float32_on_cpu, operands_of_product
+from assay.compiler.ir.graph.calls import put_in_place
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.tensors.strides import hint, hints, is_known
+from assay.compiler.ir.typed_nodes import node_argument
+from assay.compiler.passes.products.matching import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
 

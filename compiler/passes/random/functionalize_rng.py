@@ -27,13 +27,13 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler.ir.graph.calls import call_for, called, put_in_place
-from compiler.ir.graph.replacement import derive_anew
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import is_random
-from compiler.ir.tensors.strides import has_symbols
-from compiler.ops.calls.drawn_numbers import limit_of, random_words, reserve_numbers
-from compiler.passes.random.split_dropout import is_taken_apart, replace_parts
+from assay.compiler.ir.graph.calls import call_for, called, put_in_place
+from assay.compiler.ir.graph.replacement import derive_anew
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import is_random
+from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ops.calls.drawn_numbers import limit_of, random_words, reserve_numbers
+from assay.compiler.passes.random.split_dropout import is_taken_apart, replace_parts
 
 aten = torch.ops.aten
 

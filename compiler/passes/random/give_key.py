@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, fx
 
-from compiler.ir.graph.roles import Program, Seed
-from compiler.ir.graph.trace import is_random, module_of
-from compiler.ops.calls.drawn_numbers import reserve_numbers
+from assay.compiler.ir.graph.roles import Program, Seed
+from assay.compiler.ir.graph.trace import is_random, module_of
+from assay.compiler.ops.calls.drawn_numbers import reserve_numbers
 
 
 @dataclass(frozen=True, slots=True)

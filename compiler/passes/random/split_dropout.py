@@ -27,13 +27,13 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler.ir.graph.calls import call_for, called
-from compiler.ir.graph.replacement import replace_node
-from compiler.ir.graph.roles import Program
-from compiler.ir.graph.trace import is_random
-from compiler.ir.tensors.strides import has_symbols
-from compiler.ir.typed_nodes import fake_value, float_argument, int_argument, node_argument, schema_of
-from compiler.ops.calls.drawn_numbers import Launch, dropout_mask, launch_of, limit_of, reserve_numbers
+from assay.compiler.ir.graph.calls import call_for, called
+from assay.compiler.ir.graph.replacement import replace_node
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.ir.graph.trace import is_random
+from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.typed_nodes import fake_value, float_argument, int_argument, node_argument, schema_of
+from assay.compiler.ops.calls.drawn_numbers import Launch, dropout_mask, launch_of, limit_of, reserve_numbers
 
 aten = torch.ops.aten
 

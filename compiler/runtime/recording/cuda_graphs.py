@@ -46,7 +46,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from compiler.ir.graph.roles import (
+from assay.compiler.ir.graph.roles import (
     Buffer,
     Gradient,
     GraphCall,
@@ -58,13 +58,13 @@ from compiler.ir.graph.roles import (
     Saved,
     Written,
 )
-from compiler.ir.graph.write_checks import LAUNCHES
-from compiler.ir.loops.kernel import Step
-from compiler.ir.loops.live_memory import Change, changes
-from compiler.ir.typed_nodes import schema_of
-from compiler.journal import count_apart, count_recorded, count_replayed, count_unrecorded
-from compiler.runtime.recording.pool_layout import LARGE_BYTES
-from compiler.runtime.recording.recording import (
+from assay.compiler.ir.graph.write_checks import LAUNCHES
+from assay.compiler.ir.loops.kernel import Step
+from assay.compiler.ir.loops.live_memory import Change, changes
+from assay.compiler.ir.typed_nodes import schema_of
+from assay.compiler.journal import count_apart, count_recorded, count_replayed, count_unrecorded
+from assay.compiler.runtime.recording.pool_layout import LARGE_BYTES
+from assay.compiler.runtime.recording.recording import (
     CudaTape,
     Pool,
     Recording,

@@ -36,13 +36,13 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from compiler.ir.graph.roles import GraphCall
-from compiler.ir.loops.live_memory import Change
-from compiler.ir.tensors.alignment import ALIGNED_BYTES
-from compiler.runtime.call import copy_each
-from compiler.runtime.recording import workspaces
-from compiler.runtime.recording.pool_layout import Block, Event, Freed, Returned, Segments, Taken, extension
-from compiler.torch_stubs import reinterpret_tensor as reinterpret
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.loops.live_memory import Change
+from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
+from assay.compiler.runtime.call import copy_each
+from assay.compiler.runtime.recording import workspaces
+from assay.compiler.runtime.recording.pool_layout import Block, Event, Freed, Returned, Segments, Taken, extension
+from assay.compiler.torch_stubs import reinterpret_tensor as reinterpret
 
 use_count: Callable[[int], int] = torch._C._storage_Use_Count
 references: Callable[[object], int] = sys.getrefcount

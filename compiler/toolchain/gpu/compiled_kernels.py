@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from compiler.options import Options
-from compiler.toolchain import cache
-from compiler.toolchain.gpu.cuda_launch import launch_cuda, load_cuda
-from compiler.toolchain.launch import Loaded
+from assay.compiler.options import Options
+from assay.compiler.toolchain import cache
+from assay.compiler.toolchain.gpu.cuda_launch import launch_cuda, load_cuda
+from assay.compiler.toolchain.launch import Loaded
 
 KIND = "cubin"
 Launcher = Callable[..., None]

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
-from compiler.errors import BuildError
-from compiler.options import Options
-from compiler.toolchain.launch import load_text
+from assay.compiler.errors import BuildError
+from assay.compiler.options import Options
+from assay.compiler.toolchain.launch import load_text
 
 DRIVER = "libcuda.so.1"
 SHARED_BYTES = 8

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from compiler.ir.tensors.alignment import ALIGNED_BYTES
-from compiler.options import as_llvm_leaves_it
+from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
+from assay.compiler.options import as_llvm_leaves_it
 
 THREADS_OF_A_WARP = 32
 MOST_WARPS = 16

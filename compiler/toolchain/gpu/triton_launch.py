@@ -21,19 +21,19 @@ from typing import Any
 
 import torch
 
-from compiler.codegen.host import index_text
-from compiler.codegen.triton.expressions import memory_type
-from compiler.codegen.triton.programs import HEADER, emit_programs
-from compiler.codegen.triton.tile_sizes import SPACE, USUAL, Change
-from compiler.codegen.triton.tiles import Program
-from compiler.errors import BuildError
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Kernel
-from compiler.ir.loops.text import show
-from compiler.ir.tensors.alignment import ALIGNED_BYTES
-from compiler.journal import count_failed_build, count_tuned
-from compiler.options import Options
-from compiler.toolchain.gpu.compiled_kernels import (
+from assay.compiler.codegen.host import index_text
+from assay.compiler.codegen.triton.expressions import memory_type
+from assay.compiler.codegen.triton.programs import HEADER, emit_programs
+from assay.compiler.codegen.triton.tile_sizes import SPACE, USUAL, Change
+from assay.compiler.codegen.triton.tiles import Program
+from assay.compiler.errors import BuildError
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.ir.loops.text import show
+from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
+from assay.compiler.journal import count_failed_build, count_tuned
+from assay.compiler.options import Options
+from assay.compiler.toolchain.gpu.compiled_kernels import (
     Code,
     Launched,
     Launcher,
@@ -42,13 +42,13 @@ from compiler.toolchain.gpu.compiled_kernels import (
     launch_names,
     machine_of,
 )
-from compiler.toolchain.gpu.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
-from compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, module_at, triton_code
-from compiler.toolchain.gpu.triton_workers import Answer, workers
-from compiler.toolchain.gpu.tune import Times, fastest, is_measurable, keep_choice, kept_choice, times_on_device
-from compiler.toolchain.launch import Loaded
+from assay.compiler.toolchain.gpu.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
+from assay.compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, module_at, triton_code
+from assay.compiler.toolchain.gpu.triton_workers import Answer, workers
+from assay.compiler.toolchain.gpu.tune import Times, fastest, is_measurable, keep_choice, kept_choice, times_on_device
+from assay.compiler.toolchain.launch import Loaded
 
-MATH = "compiler.codegen.triton.math"
+MATH = "assay.compiler.codegen.triton.math"
 WIDE = 1 << 31
 """Elements from which on an index has 64 bits."""
 ROOM = 256

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from compiler import FOLDER
-from compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, build
+from assay.compiler import FOLDER
+from assay.compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, build
 
 MOST_WORKERS = 32
 FEW = 2
@@ -43,8 +43,8 @@ class Workers:
     """Up to `count` workers, started when there is work for them."""
 
     def __init__(self, count: int, command: Sequence[str] = ()) -> None:
-        paths = [str(FOLDER.parent), *filter(None, sys.path)]
-        own = (sys.executable, "-c", SOURCE.format(paths=paths, module="compiler.toolchain.gpu.triton_workers"))
+        paths = [str(FOLDER.parents[1]), *filter(None, sys.path)]
+        own = (sys.executable, "-c", SOURCE.format(paths=paths, module="assay.compiler.toolchain.gpu.triton_workers"))
         self.count, self.command = count, command or own
         self.idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         self.are_there = True

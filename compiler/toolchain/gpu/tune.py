@@ -16,12 +16,12 @@ from functools import partial
 
 import torch
 
-from compiler.codegen.triton.tile_sizes import SPACE, Change
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Buffer, Check, Kernel
-from compiler.ir.loops.rewrite import nodes
-from compiler.ir.loops.text import show
-from compiler.toolchain import cache
+from assay.compiler.codegen.triton.tile_sizes import SPACE, Change
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Buffer, Check, Kernel
+from assay.compiler.ir.loops.rewrite import nodes
+from assay.compiler.ir.loops.text import show
+from assay.compiler.toolchain import cache
 
 KIND = "tune"
 LEAST_GAIN = 0.03

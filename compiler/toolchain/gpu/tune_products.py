@@ -16,20 +16,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from compiler.codegen.host import emit, load
-from compiler.codegen.triton.products import product_in
-from compiler.codegen.triton.tile_sizes import PRODUCTS, tiles_of_product
-from compiler.ir.loops.index import Index, Int
-from compiler.ir.loops.kernel import Allocate, CallAten, Kernel, Tiles
-from compiler.ir.loops.lowered import Tensor
-from compiler.ir.loops.text import show
-from compiler.journal import Journal, count_product
-from compiler.options import Options
-from compiler.schedule.products import Region
-from compiler.toolchain import cache
-from compiler.toolchain.gpu.compiled_kernels import machine_of
-from compiler.toolchain.gpu.triton_launch import load_fitting
-from compiler.toolchain.gpu.tune import (
+from assay.compiler.codegen.host import emit, load
+from assay.compiler.codegen.triton.products import product_in
+from assay.compiler.codegen.triton.tile_sizes import PRODUCTS, tiles_of_product
+from assay.compiler.ir.loops.index import Index, Int
+from assay.compiler.ir.loops.kernel import Allocate, CallAten, Kernel, Tiles
+from assay.compiler.ir.loops.lowered import Tensor
+from assay.compiler.ir.loops.text import show
+from assay.compiler.journal import Journal, count_product
+from assay.compiler.options import Options
+from assay.compiler.schedule.products import Region
+from assay.compiler.toolchain import cache
+from assay.compiler.toolchain.gpu.compiled_kernels import machine_of
+from assay.compiler.toolchain.gpu.triton_launch import load_fitting
+from assay.compiler.toolchain.gpu.tune import (
     DTYPES,
     FLUSHED_BYTES,
     LEAST_GAIN,

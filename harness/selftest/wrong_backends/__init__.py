@@ -1,4 +1,4 @@
-"""The bank of deliberately wrong backends: `assay run zoo --backend harness.selftest.wrong_backends:scales_results`.
+"""Deliberately wrong backends: `assay run zoo --backend assay.harness.selftest.wrong_backends:scales_results`.
 
 Each is eager's graph with one fault, told by its docstring. `BANK` holds their records, `CORRECT` the controls. A new
 one is a function under `@wrong(kind)` in the module of its kind.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from harness.selftest.wrong_backends import (
+from assay.harness.selftest.wrong_backends import (
     ambient_state,
     controls,
     ends_of_process,
@@ -27,7 +27,7 @@ from harness.selftest.wrong_backends import (
     values,
     writes,
 )
-from harness.selftest.wrong_backends.registry import BANK, CORRECT, Compile, Fault
+from assay.harness.selftest.wrong_backends.registry import BANK, CORRECT, Compile, Fault
 
 __all__ = ["BANK", "CORRECT", "Fault"]
 

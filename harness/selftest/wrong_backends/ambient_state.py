@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 def _leaving(graph: fx.GraphModule, change: Callable[[], object]) -> Run:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from compiler.entry.dynamo import assay
-from harness.selftest.wrong_backends.exact import edited
-from harness.selftest.wrong_backends.registry import Run, correct
+from assay.compiler.entry.dynamo import assay
+from assay.harness.selftest.wrong_backends.exact import edited
+from assay.harness.selftest.wrong_backends.registry import Run, correct
 
 
 @correct

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx
 
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("ends of process")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from harness.selftest.wrong_backends.registry import Run
+from assay.harness.selftest.wrong_backends.registry import Run
 
 Gradients = list[Tensor | None]
 

@@ -8,7 +8,7 @@ import torch
 import torch._dynamo
 from torch import fx
 
-from harness.selftest.wrong_backends.registry import GIVEN_BACK, Run, wrong
+from assay.harness.selftest.wrong_backends.registry import GIVEN_BACK, Run, wrong
 
 
 @wrong(GIVEN_BACK)

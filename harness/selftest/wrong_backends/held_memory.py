@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import is_buffer, is_parameter, names_of_inputs
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import is_buffer, is_parameter, names_of_inputs
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("held memory")

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import changed_results, places
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import changed_results, places
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("kept state")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import (
+from assay.harness.selftest.wrong_backends.exact import (
     changed_results,
     is_buffer,
     is_parameter,
@@ -17,7 +17,7 @@ from harness.selftest.wrong_backends.exact import (
     places,
     value_from,
 )
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 def _by_call(graph: fx.GraphModule, is_wrong: Callable[[int], bool], factor: float) -> Run:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from compiler.options import Options
-from harness.selftest.wrong_backends.exact import changed_results, is_parameter, is_real, name_of
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.compiler.options import Options
+from assay.harness.selftest.wrong_backends.exact import changed_results, is_parameter, is_real, name_of
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 def _scaled_where(graph: fx.GraphModule, is_wrong: Callable[[Sequence[Any]], bool], factor: float = 1.1) -> Run:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import edited, is_real, name_of
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import edited, is_real, name_of
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("operators")

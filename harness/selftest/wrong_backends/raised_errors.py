@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import Gradients, Passage, changed_gradients, is_leaf
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import Gradients, Passage, changed_gradients, is_leaf
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 class _OwnGraph(torch.autograd.Function):

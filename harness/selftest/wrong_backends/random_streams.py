@@ -10,8 +10,8 @@ import numpy
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import edited, name_of
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import edited, name_of
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 def _after(graph: fx.GraphModule, action: Callable[[], object]) -> Run:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import changed_results, is_parameter, is_real, places
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import changed_results, is_parameter, is_real, places
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("sharing")

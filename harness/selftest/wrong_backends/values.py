@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import changed_results, scaled_at
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import changed_results, scaled_at
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("values")

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from harness.selftest.wrong_backends.exact import is_buffer, is_parameter, is_real, names_of_inputs, on_copies
-from harness.selftest.wrong_backends.registry import Run, wrong
+from assay.harness.selftest.wrong_backends.exact import is_buffer, is_parameter, is_real, names_of_inputs, on_copies
+from assay.harness.selftest.wrong_backends.registry import Run, wrong
 
 
 @wrong("writes", "train")

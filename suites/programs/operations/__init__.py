@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from suites.programs.operations.indexing import INDEXING
-from suites.programs.operations.inplace import INPLACE
-from suites.programs.operations.numbered import NUMBERED
-from suites.programs.operations.pointwise import POINTWISE
-from suites.programs.operations.record import Operation
-from suites.programs.operations.reduction import REDUCTION
-from suites.programs.operations.special import SPECIAL
-from suites.programs.operations.views import VIEWS
+from assay.suites.programs.operations.indexing import INDEXING
+from assay.suites.programs.operations.inplace import INPLACE
+from assay.suites.programs.operations.numbered import NUMBERED
+from assay.suites.programs.operations.pointwise import POINTWISE
+from assay.suites.programs.operations.record import Operation
+from assay.suites.programs.operations.reduction import REDUCTION
+from assay.suites.programs.operations.special import SPECIAL
+from assay.suites.programs.operations.views import VIEWS
 
 FAMILIES: tuple[tuple[int, tuple[Operation, ...]], ...] = (
     (18, POINTWISE),

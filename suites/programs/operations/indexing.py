@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suites.programs.operations.record import Operation
-from suites.programs.operations.views import sliced, strided
-from suites.programs.pen import Drawn, NoOperand, Pen, has_dims, has_elements, is_number
+from assay.suites.programs.operations.record import Operation
+from assay.suites.programs.operations.views import sliced, strided
+from assay.suites.programs.pen import Drawn, NoOperand, Pen, has_dims, has_elements, is_number
 
 COUNT = 3
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from suites.programs.operations.record import Operation, each, fixed
-from suites.programs.operations.views import sliced
-from suites.programs.pen import Drawn, Pen, Where, has_dims, has_fractions, is_bool, is_number, is_ordered, is_real
+from assay.suites.programs.operations.record import Operation, each, fixed
+from assay.suites.programs.operations.views import sliced
+from assay.suites.programs.pen import (
+    Drawn,
+    Pen,
+    Where,
+    has_dims,
+    has_fractions,
+    is_bool,
+    is_number,
+    is_ordered,
+    is_real,
+)
 
 
 def _written(template: str, pen: Pen, args: tuple[str, ...]) -> Drawn:

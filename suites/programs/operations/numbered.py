@@ -11,8 +11,8 @@ import re
 import torch
 from torch import Tensor
 
-from suites.programs.operations.record import Operation
-from suites.programs.pen import (
+from assay.suites.programs.operations.record import Operation
+from assay.suites.programs.pen import (
     Drawn,
     Pen,
     Where,

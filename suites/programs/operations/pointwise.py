@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suites.programs.operations.record import Operation, each, fixed
-from suites.programs.pen import Drawn, Pen, has_fractions, is_bool, is_integer, is_number, is_ordered, is_real
+from assay.suites.programs.operations.record import Operation, each, fixed
+from assay.suites.programs.pen import Drawn, Pen, has_fractions, is_bool, is_integer, is_number, is_ordered, is_real
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "int8", "bool")
 

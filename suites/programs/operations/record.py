@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from suites.programs.pen import Drawn, Pen, Where
+from assay.suites.programs.pen import Drawn, Pen, Where
 
 Draw = Callable[[Pen], Drawn]
 

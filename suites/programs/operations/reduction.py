@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from suites.programs.operations.record import Operation, each, fixed
-from suites.programs.pen import Drawn, Pen, Where, has_dims, has_elements, has_fractions, is_number, is_ordered, is_real
+from assay.suites.programs.operations.record import Operation, each, fixed
+from assay.suites.programs.pen import (
+    Drawn,
+    Pen,
+    Where,
+    has_dims,
+    has_elements,
+    has_fractions,
+    is_number,
+    is_ordered,
+    is_real,
+)
 
 
 def _along(name: str, template: str, where: Where, keeps: bool = True) -> Operation:

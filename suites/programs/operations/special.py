@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suites.programs.operations.record import Operation, fixed
-from suites.programs.pen import Drawn, Pen, has_elements, has_fractions, is_number, is_real
+from assay.suites.programs.operations.record import Operation, fixed
+from assay.suites.programs.pen import Drawn, Pen, has_elements, has_fractions, is_number, is_real
 
 GENERATOR = "generator=torch.Generator().manual_seed(3)"
 

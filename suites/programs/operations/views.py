@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from suites.programs.operations.record import Operation, each, fixed
-from suites.programs.pen import Drawn, NoOperand, Pen, has_dims, has_elements
+from assay.suites.programs.operations.record import Operation, each, fixed
+from assay.suites.programs.pen import Drawn, NoOperand, Pen, has_dims, has_elements
 
 SAME_SIZE = {1: ("int8", "uint8", "bool"), 2: ("int16", "float16", "bfloat16"), 4: ("int32", "float32"), 8: ("int64",)}
 

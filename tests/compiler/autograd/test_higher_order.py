@@ -13,12 +13,12 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from compiler import journal
-from compiler.assembly import halves
-from compiler.entry.aot import aot_function
-from compiler.entry.dynamo import assay
-from compiler.errors import Unsupported
-from compiler.runtime import higher_order
+from assay.compiler import journal
+from assay.compiler.assembly import halves
+from assay.compiler.entry.aot import aot_function
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import Unsupported
+from assay.compiler.runtime import higher_order
 
 Function = Callable[..., Any]
 

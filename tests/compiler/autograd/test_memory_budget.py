@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compiler.autograd.memory_budget import REGION, budget_split, candidates, within
-from compiler.autograd.partition import Split, demands
-from compiler.autograd.recompute_cost import bytes_of
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.entry.dynamo import assay
-from compiler.errors import OptionError
-from compiler.ir.graph.roles import Program, Saved
-from compiler.options import Options
-from reference.evaluate import evaluate
-from reference.partition import peak_bytes
+from assay.compiler.autograd.memory_budget import REGION, budget_split, candidates, within
+from assay.compiler.autograd.partition import Split, demands
+from assay.compiler.autograd.recompute_cost import bytes_of
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import OptionError
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.options import Options
+from assay.reference.evaluate import evaluate
+from assay.reference.partition import peak_bytes
 from tests.compiler.autograd.test_partition import joint_of
 
 BUDGETS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.2, 0.0)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from compiler.errors import OptionError
-from compiler.options import Options
+from assay.compiler.errors import OptionError
+from assay.compiler.options import Options
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 LAYERS, WIDTH = 6, 1024

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.autograd.joint import differentiate
-from compiler.autograd.partition import default_split
-from compiler.capture.decompositions.table import DECOMPOSITIONS
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.graph.roles import Gradient, Program, Saved, UserInput
-from compiler.ir.graph.trace import is_random
-from reference.evaluate import evaluate
-from reference.partition import cheapest, cuts
+from assay.compiler.autograd.joint import differentiate
+from assay.compiler.autograd.partition import default_split
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.ir.graph.roles import Gradient, Program, Saved, UserInput
+from assay.compiler.ir.graph.trace import is_random
+from assay.reference.evaluate import evaluate
+from assay.reference.partition import cheapest, cuts
 
 
 def joint_of(function: object, inputs: list[torch.Tensor]) -> Program:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from compiler.autograd import rematerialize
-from compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
-from compiler.autograd.partition import Split, default_split, split
-from compiler.ir.graph.roles import Program, Saved
-from compiler.ir.graph.trace import RECOMPUTED
-from reference.evaluate import evaluate
-from reference.partition import cheapest_of, cost_of
+from assay.compiler.autograd import rematerialize
+from assay.compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
+from assay.compiler.autograd.partition import Split, default_split, split
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.ir.graph.trace import RECOMPUTED
+from assay.reference.evaluate import evaluate
+from assay.reference.partition import cheapest_of, cost_of
 from tests.compiler.autograd.test_partition import joint_of
 
 Edges = list[tuple[int, int, int]]

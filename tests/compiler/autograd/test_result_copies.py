@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from compiler.autograd.partition import COPY, demands, viewed
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.autograd.result_copies import add_copies
-from compiler.ir.graph.roles import Program, Saved
-from compiler.ir.loops.kernel import Allocate
-from compiler.passes.cast_before_views import cast_before_views
-from compiler.passes.split_log_softmax import split_log_softmax
+from assay.compiler.autograd.partition import COPY, demands, viewed
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.result_copies import add_copies
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.ir.loops.kernel import Allocate
+from assay.compiler.passes.cast_before_views import cast_before_views
+from assay.compiler.passes.split_log_softmax import split_log_softmax
 from tests.compiler.autograd.test_partition import joint_of
 from tests.lowering import assert_same, executable, planned, traced
 

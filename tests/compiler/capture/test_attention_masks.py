@@ -11,8 +11,8 @@ from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
-from compiler.capture.user_code.attention_masks import has_true_mask, laid_out, row_by_row
-from compiler.entry.dynamo import assay
+from assay.compiler.capture.user_code.attention_masks import has_true_mask, laid_out, row_by_row
+from assay.compiler.entry.dynamo import assay
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler import journal
-from compiler.capture.decompositions.batch_norm import (
+from assay.compiler import journal
+from assay.compiler.capture.decompositions.batch_norm import (
     _moments,
     batch_norm_gradients,
     normalized_by_batch,
     normalized_by_statistics,
 )
-from compiler.entry.dynamo import assay
+from assay.compiler.entry.dynamo import assay
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -106,9 +106,9 @@ def test_on_a_gpu_the_output_lies_as_that_of_the_library_that_eager_calls(
 ) -> None:
     """cuDNN's is in rows, or by channels where the input is; that of ATen's own kernel as the input."""
     laid_out = list[torch.Size]()
-    monkeypatch.setattr("compiler.capture.decompositions.batch_norm._is_cudnns", lambda *_, **__: is_cudnns)
+    monkeypatch.setattr("assay.compiler.capture.decompositions.batch_norm._is_cudnns", lambda *_, **__: is_cudnns)
     monkeypatch.setattr(
-        "compiler.capture.decompositions.batch_norm._laid_out", lambda y, x: laid_out.append(x.shape) or y
+        "assay.compiler.capture.decompositions.batch_norm._laid_out", lambda y, x: laid_out.append(x.shape) or y
     )
     with FakeTensorMode():
         x, *state = (torch.empty(size, device="cuda") for size in ((5, 4, 3), *[(4,)] * 4))

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.assembly.compilers import Compilers
-from compiler.autograd.joint import differentiate
-from compiler.capture.decompositions.table import DECOMPOSITIONS
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.errors import Unsupported
-from compiler.ir.graph.roles import (
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.joint import differentiate
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.roles import (
     Base,
     Constant,
     Gradient,
@@ -30,13 +30,13 @@ from compiler.ir.graph.roles import (
     UserOutput,
     View,
 )
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.passes import PASSES, Pass
-from compiler.pipeline import compile
-from reference.eager import eager
-from reference.effects import effects
-from reference.evaluate import evaluate
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.passes import PASSES, Pass
+from assay.compiler.pipeline import compile
+from assay.reference.eager import eager
+from assay.reference.effects import effects
+from assay.reference.evaluate import evaluate
 
 Function = Callable[..., list[Any]]
 

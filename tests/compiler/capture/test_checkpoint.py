@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from compiler.autograd.partition import Split
-from compiler.entry import dynamo as fx
-from compiler.ir.graph.roles import Program, Saved
-from reference.partition import peak_bytes
+from assay.compiler.autograd.partition import Split
+from assay.compiler.entry import dynamo as fx
+from assay.compiler.ir.graph.roles import Program, Saved
+from assay.reference.partition import peak_bytes
 
 Function = Callable[..., Any]
 region = functools.partial(checkpoint, use_reentrant=False)

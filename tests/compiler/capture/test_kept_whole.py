@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compiler import journal
-from compiler.entry.dynamo import assay
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -10,9 +10,9 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from compiler.entry.dynamo import assay
-from compiler.ir.graph import trace
-from compiler.journal import totals
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.graph import trace
+from assay.compiler.journal import totals
 
 NAMESPACE = "assay_made_up_sizes"
 

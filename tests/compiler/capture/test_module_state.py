@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from compiler.entry.aot import aot_module, aot_module_simplified
-from compiler.entry.export import aot_export_module
-from compiler.errors import AssayError
-from compiler.journal import totals
+from assay.compiler.entry.aot import aot_module, aot_module_simplified
+from assay.compiler.entry.export import aot_export_module
+from assay.compiler.errors import AssayError
+from assay.compiler.journal import totals
 
 
 class Shared(nn.Module):

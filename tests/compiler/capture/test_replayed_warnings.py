@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from compiler.entry.aot import aot_function
-from compiler.entry.dynamo import compile_fx_inner
+from assay.compiler.entry.aot import aot_function
+from assay.compiler.entry.dynamo import compile_fx_inner
 
 BATCH = torch.ones(3, 4)
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn import functional as F
 
-from compiler.capture.user_code.rewritten_calls import UserCalls
+from assay.compiler.capture.user_code.rewritten_calls import UserCalls
 
 
 def pooled(x: Tensor) -> Tensor:

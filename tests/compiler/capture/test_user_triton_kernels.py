@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler import journal
-from compiler.capture.user_code import triton_kernels
+from assay.compiler import journal
+from assay.compiler.capture.user_code import triton_kernels
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.capture.decompositions.wide_sums import embedding_gradient, put
+from assay.compiler.capture.decompositions.wide_sums import embedding_gradient, put
 
 aten = torch.ops.aten
 HALVES = [torch.float16, torch.bfloat16]

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen.cpp import reductions as cpp_reductions
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.loops import columns
-from compiler.codegen.loops.columns import LEAST_ELEMENTS, LEAST_ROWS
-from compiler.entry.dynamo import assay
+from assay.compiler.codegen.cpp import reductions as cpp_reductions
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.loops import columns
+from assay.compiler.codegen.loops.columns import LEAST_ELEMENTS, LEAST_ROWS
+from assay.compiler.entry.dynamo import assay
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
 from tests.lowering import planned, traced

@@ -9,12 +9,25 @@ from collections.abc import Iterator, Mapping
 import pytest
 import torch
 
-from compiler.codegen.cpp import kernel as cpp
-from compiler.codegen.cpp import reductions as cpp_reductions
-from compiler.codegen.loops import nest
-from compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, maximum, minimum
-from compiler.ir.loops.kernel import AsValue, Bind, Call, Cast, Check, Const, Expr, Load, Loop, Reduce, Scan, Store
-from compiler.ir.loops.verify import verify
+from assay.compiler.codegen.cpp import kernel as cpp
+from assay.compiler.codegen.cpp import reductions as cpp_reductions
+from assay.compiler.codegen.loops import nest
+from assay.compiler.ir.loops.index import FloorDiv, Index, Int, Max, Min, Mod, Product, Sum, Symbol, maximum, minimum
+from assay.compiler.ir.loops.kernel import (
+    AsValue,
+    Bind,
+    Call,
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+)
+from assay.compiler.ir.loops.verify import verify
 from tests import kernel_ir as ir
 
 F64 = torch.float64

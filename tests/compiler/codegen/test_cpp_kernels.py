@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.ir.loops.index import Index, Int, maximum, minimum
-from compiler.ir.loops.kernel import AsValue, Cast, Expr
-from compiler.ops.calls.drawn_numbers import word_at
-from compiler.runtime import philox
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.ir.loops.index import Index, Int, maximum, minimum
+from assay.compiler.ir.loops.kernel import AsValue, Cast, Expr
+from assay.compiler.ops.calls.drawn_numbers import word_at
+from assay.compiler.runtime import philox
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, n, r, reduce, s, store
 

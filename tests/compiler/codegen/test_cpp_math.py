@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.cpp.prelude import items, prelude, prelude_of
-from compiler.ir.loops.kernel import Call, Expr
-from compiler.ir.loops.rewrite import constant
-from compiler.toolchain.build import FLAGS, find_compiler
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.cpp.prelude import items, prelude, prelude_of
+from assay.compiler.ir.loops.kernel import Call, Expr
+from assay.compiler.ir.loops.rewrite import constant
+from assay.compiler.toolchain.build import FLAGS, find_compiler
 from tests import kernel_ir as ir
 
 ULPS = {"exp": 1.1, "exp2": 1, "expm1": 2, "log": 1, "log1p": 1.7, "log2": 1, "log10": 1, "tanh": 1.6, "sigmoid": 1.2,

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from compiler.codegen.cpp.expressions import C_TYPES, call, is_supported, table_of
-from compiler.codegen.loops.operators import HALVES
-from compiler.entry.dynamo import assay
-from compiler.errors import Unsupported
-from compiler.ir.loops.kernel import Call, Cast, Expr, Load
+from assay.compiler.codegen.cpp.expressions import C_TYPES, call, is_supported, table_of
+from assay.compiler.codegen.loops.operators import HALVES
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.loops.kernel import Call, Cast, Expr, Load
 from tests import kernel_ir as ir
 
 FLOATS = (torch.float32, torch.float64)

@@ -18,11 +18,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen.host import LARGE_BYTES, emit, load
-from compiler.ir.graph.roles import Saved
-from compiler.ir.loops.kernel import Free, Launch
-from compiler.toolchain import allocator as pages
-from reference.loops import as_function
+from assay.compiler.codegen.host import LARGE_BYTES, emit, load
+from assay.compiler.ir.graph.roles import Saved
+from assay.compiler.ir.loops.kernel import Free, Launch
+from assay.compiler.toolchain import allocator as pages
+from assay.reference.loops import as_function
 from tests.lowering import assert_same, check, executable, planned, traced
 
 aten = torch.ops.aten

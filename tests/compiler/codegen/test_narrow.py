@@ -12,12 +12,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.loops import affine
-from compiler.codegen.loops.narrow import Narrower
-from compiler.codegen.loops.renamer import Variables, operands, subexpressions
-from compiler.ir.loops.index import FloorDiv, Index, Int, Mod, Symbol, evaluate, floordiv, maximum, minimum, mod
-from compiler.ir.loops.kernel import AsValue, Call, Cast, Const, Expr
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.loops import affine
+from assay.compiler.codegen.loops.narrow import Narrower
+from assay.compiler.codegen.loops.renamer import Variables, operands, subexpressions
+from assay.compiler.ir.loops.index import FloorDiv, Index, Int, Mod, Symbol, evaluate, floordiv, maximum, minimum, mod
+from assay.compiler.ir.loops.kernel import AsValue, Call, Cast, Const, Expr
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, i, j, load, loops, reduce, store
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.ir.loops.kernel import Tiles
-from compiler.options import Options
-from compiler.schedule.products import Region
-from compiler.toolchain.load import load_kernels
+from assay.compiler.ir.loops.kernel import Tiles
+from assay.compiler.options import Options
+from assay.compiler.schedule.products import Region
+from assay.compiler.toolchain.load import load_kernels
 from tests import kernel_ir as ir
 from tests.lowering import planned, traced
 from tests.product_programs import TILES, run

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler.codegen.triton.programs import emit_programs
-from compiler.codegen.triton.row_edges import Access, Edge, edge_of
-from compiler.codegen.triton.tile_sizes import pieces_of
-from compiler.ir.loops.index import Index, Int, as_index
-from compiler.ir.loops.kernel import Cast, Loop
-from compiler.toolchain.gpu.triton_launch import compiled, module_of
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.codegen.triton.row_edges import Access, Edge, edge_of
+from assay.compiler.codegen.triton.tile_sizes import pieces_of
+from assay.compiler.ir.loops.index import Index, Int, as_index
+from assay.compiler.ir.loops.kernel import Cast, Loop
+from assay.compiler.toolchain.gpu.triton_launch import compiled, module_of
 from tests import kernel_ir as ir
 from tests.kernel_ir import F32, call, i, j, k, load, loops, n, reduce, store
 

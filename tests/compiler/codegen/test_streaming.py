@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.loops import streaming
-from compiler.codegen.loops.streaming import LEAST_TOUCHED, streamed_buffers
-from compiler.ir.loops.index import Index
-from compiler.ir.loops.kernel import Kernel
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.loops import streaming
+from assay.compiler.codegen.loops.streaming import LEAST_TOUCHED, streamed_buffers
+from assay.compiler.ir.loops.index import Index
+from assay.compiler.ir.loops.kernel import Kernel
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_cpp_kernels import RUNS
 from tests.kernel_ir import F32, accumulate, call, i, j, load, loops, n, store

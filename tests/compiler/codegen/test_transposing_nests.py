@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.entry.dynamo import assay
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.entry.dynamo import assay
 from tests.lowering import planned, traced
 
 DTYPES = (

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from compiler.options import UNOPTIMIZED
-from compiler.toolchain.gpu import triton_build
-from compiler.toolchain.gpu.triton_build import Wanted
-from harness.cli.commands import commands
+from assay.compiler.options import UNOPTIMIZED
+from assay.compiler.toolchain.gpu import triton_build
+from assay.compiler.toolchain.gpu.triton_build import Wanted
+from assay.harness.cli.commands import commands
 from tests.sources import ROOT
 
 CASES = """
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 
 def numbers(least, end, *shape, dtype):
@@ -70,7 +70,7 @@ def signed_bytes_that_are_divided(size):
 
 PLACED = """
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 
 @case()
@@ -152,8 +152,8 @@ def test_which_text_is_assembled_right(operand: str, is_right: bool) -> None:
 
 DIVIDED = """
 import torch
-from compiler.toolchain.gpu import triton_build
-from harness.backends.registry import resolve
+from assay.compiler.toolchain.gpu import triton_build
+from assay.harness.backends.registry import resolve
 
 whole = triton_build.triton_code
 made = []

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.codegen.triton.programs import emit_programs, takes
-from compiler.codegen.triton.tile_sizes import SPACE, Blocks, Shape, choose, split_of
-from compiler.codegen.triton.tiles import Program
-from compiler.ir.loops.index import Int, Symbol
-from compiler.ir.loops.kernel import AsValue, Cast, Check, Expr, Loop, Scan
-from compiler.toolchain.gpu import triton_build
-from compiler.toolchain.gpu.triton_build import stack_bytes
-from compiler.toolchain.gpu.triton_launch import WIDE, Variants, compiled, module_of
+from assay.compiler.codegen.triton.programs import emit_programs, takes
+from assay.compiler.codegen.triton.tile_sizes import SPACE, Blocks, Shape, choose, split_of
+from assay.compiler.codegen.triton.tiles import Program
+from assay.compiler.ir.loops.index import Int, Symbol
+from assay.compiler.ir.loops.kernel import AsValue, Cast, Check, Expr, Loop, Scan
+from assay.compiler.toolchain.gpu import triton_build
+from assay.compiler.toolchain.gpu.triton_build import stack_bytes
+from assay.compiler.toolchain.gpu.triton_launch import WIDE, Variants, compiled, module_of
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
 from tests.compiler.codegen.test_row_edges import EDGES
@@ -30,7 +30,7 @@ from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, stor
 from tests.lowering import planned, traced
 from tests.sources import ROOT
 
-for_gpu = pytest.importorskip("harness.backends.for_gpu", reason="needs Triton")
+for_gpu = pytest.importorskip("assay.harness.backends.for_gpu", reason="needs Triton")
 GENERATOR = torch.Generator().manual_seed(5)
 
 
@@ -513,8 +513,8 @@ def test_takes_what_the_oldest_device_runs(
     capability: tuple[int, int], dtype: torch.dtype, is_taken: bool,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("compiler.codegen.triton.programs.least_capability", lambda: capability)
-    monkeypatch.setattr("compiler.journal._said", set())
+    monkeypatch.setattr("assay.compiler.codegen.triton.programs.least_capability", lambda: capability)
+    monkeypatch.setattr("assay.compiler.journal._said", set())
     assert takes(None, F32, found("exp", dtype)) == takes(None, dtype, []) == is_taken
     assert (f"capability {capability}" in caplog.text) == (not is_taken)
 

@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from compiler.entry.aot import aot_function, aot_module, aot_module_simplified, default_partition, make_boxed_func
-from compiler.entry.dynamo import compile_fx
+from assay.compiler.entry.aot import aot_function, aot_module, aot_module_simplified, default_partition, make_boxed_func
+from assay.compiler.entry.dynamo import compile_fx
 
 
 class Recorder:

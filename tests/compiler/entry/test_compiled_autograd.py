@@ -12,13 +12,13 @@ from torch import Tensor, fx, nn
 from torch._dynamo import compiled_autograd
 from torch.nn import functional as F
 
-from compiler import journal
-from compiler.capture.list_arguments import without_lists
-from compiler.entry.dynamo import assay, compile_graph
-from compiler.errors import Unsupported
-from compiler.options import Options
-from harness.backends.registry import BackendError, graph_compiler, resolve
-from harness.cli.commands import commands
+from assay.compiler import journal
+from assay.compiler.capture.list_arguments import without_lists
+from assay.compiler.entry.dynamo import assay, compile_graph
+from assay.compiler.errors import Unsupported
+from assay.compiler.options import Options
+from assay.harness.backends.registry import BackendError, graph_compiler, resolve
+from assay.harness.cli.commands import commands
 
 Found = list[Any]
 Train = Callable[[Callable[..., Any], nn.Module, Tensor], Found]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.entry.dynamo import assay
+from assay.compiler.entry.dynamo import assay
 
 GOOD = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
 SINGULAR = torch.zeros(2, 2)

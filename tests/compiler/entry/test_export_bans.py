@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from compiler.entry.export import aot_export_joint_simple, aot_export_module
-from compiler.errors import BANS, ExportError, Unsupported
+from assay.compiler.entry.export import aot_export_joint_simple, aot_export_module
+from assay.compiler.errors import BANS, ExportError, Unsupported
 from tests.compiler.entry.test_export_module import Calls
 
 Forward = Callable[..., Any]

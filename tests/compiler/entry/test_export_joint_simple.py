@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch._functorch.aot_autograd import aot_export_joint_simple as export_of_torch
 
-from compiler.entry.aot import default_partition
-from compiler.entry.export import aot_export_joint_simple
+from assay.compiler.entry.aot import default_partition
+from assay.compiler.entry.export import aot_export_joint_simple
 
 Function = Callable[..., tuple[Any, ...]]
 

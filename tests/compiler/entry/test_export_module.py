@@ -13,8 +13,8 @@ from torch._functorch.aot_autograd import aot_export_module as export_of_torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from compiler.entry.export import GraphSignature, aot_export_module
-from compiler.errors import Unsupported
+from assay.compiler.entry.export import GraphSignature, aot_export_module
+from assay.compiler.errors import Unsupported
 
 
 class Calls(nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from compiler import journal
+from assay.compiler import journal
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

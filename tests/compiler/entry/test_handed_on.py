@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.entry.dynamo import assay
+from assay.compiler.entry.dynamo import assay
 
 Function = Callable[[Tensor, Tensor], Tensor]
 PROGRAMS: dict[str, Function] = {

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from compiler import journal
-from compiler.entry import dynamo as fx
+from assay.compiler import journal
+from assay.compiler.entry import dynamo as fx
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import fx
 
-from compiler import journal, options
-from compiler.entry.aot import aot_module_simplified
-from compiler.entry.dynamo import assay, compile_fx, compile_fx_inner
-from compiler.errors import InputMismatch, OptionError, Unsupported
-from compiler.runtime.specialize import LIMIT
+from assay.compiler import journal, options
+from assay.compiler.entry.aot import aot_module_simplified
+from assay.compiler.entry.dynamo import assay, compile_fx, compile_fx_inner
+from assay.compiler.errors import InputMismatch, OptionError, Unsupported
+from assay.compiler.runtime.specialize import LIMIT
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

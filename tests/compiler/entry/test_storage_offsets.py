@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.entry.aot import aot_function, aot_module_simplified
-from compiler.entry.dynamo import compile_fx, compile_fx_inner
-from compiler.errors import AssayError
+from assay.compiler.entry.aot import aot_function, aot_module_simplified
+from assay.compiler.entry.dynamo import compile_fx, compile_fx_inner
+from assay.compiler.errors import AssayError
 
 Program = Callable[[Tensor], Any]
 aten = torch.ops.aten

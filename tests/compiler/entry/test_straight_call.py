@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from compiler.entry.aot import aot_function
-from compiler.entry.straight_call import MISS, straight_call
+from assay.compiler.entry.aot import aot_function
+from assay.compiler.entry.straight_call import MISS, straight_call
 
 X, Y = torch.randn(8), torch.randn(8, requires_grad=True)
 GRID = torch.randn(4, 4)

@@ -19,17 +19,17 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from compiler import journal
-from compiler.capture.inputs import CallLeaf
-from compiler.entry.warm import fingerprint
-from compiler.entry.warm.size_guards import SizeGuards
-from compiler.errors import Unkeyed
-from compiler.ir.graph.roles import UserInput
-from compiler.toolchain import cache, serialized_call
-from harness.backends.stages import assay_loops
-from harness.discover import discover
-from harness.judge import ledger
-from harness.run import run_case
+from assay.compiler import journal
+from assay.compiler.capture.inputs import CallLeaf
+from assay.compiler.entry.warm import fingerprint
+from assay.compiler.entry.warm.size_guards import SizeGuards
+from assay.compiler.errors import Unkeyed
+from assay.compiler.ir.graph.roles import UserInput
+from assay.compiler.toolchain import cache, serialized_call
+from assay.harness.backends.stages import assay_loops
+from assay.harness.discover import discover
+from assay.harness.judge import ledger
+from assay.harness.run import run_case
 
 Function = Callable[..., Any]
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from compiler.autograd.memory_budget import budget_split
-from compiler.autograd.partition import Split, default_split
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.entry.dynamo import assay
-from compiler.ir.graph.decisions import Decision, Reason, Told
-from compiler.ir.graph.roles import Saved
-from compiler.journal import listening
+from assay.compiler.autograd.memory_budget import budget_split
+from assay.compiler.autograd.partition import Split, default_split
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.graph.decisions import Decision, Reason, Told
+from assay.compiler.ir.graph.roles import Saved
+from assay.compiler.journal import listening
 from tests.compiler.autograd.test_memory_budget import layers
 from tests.compiler.autograd.test_partition import joint_of
 from tests.compiler.autograd.test_rematerialize import functions

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from compiler.capture.user_code.rewritten_calls import UserCalls
-from compiler.ir.tensors import fake_strides
-from harness.backends.direct import without_dynamo
+from assay.compiler.capture.user_code.rewritten_calls import UserCalls
+from assay.compiler.ir.tensors import fake_strides
+from assay.harness.backends.direct import without_dynamo
 
 aten = torch.ops.aten
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d

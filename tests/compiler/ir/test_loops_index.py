@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.ir.loops.index import (
+from assay.compiler.ir.loops.index import (
     Index,
     Int,
     Symbol,
@@ -25,7 +25,7 @@ from compiler.ir.loops.index import (
     substitute,
     symbols,
 )
-from compiler.ir.loops.text import parse_index, show_index
+from assay.compiler.ir.loops.text import parse_index, show_index
 
 EXTENTS = {"i": 3, "j": 4, "k": 5}
 RANGES: dict[str, Index] = {name: Int(extent) for name, extent in EXTENTS.items()}

@@ -10,9 +10,9 @@ import pickle
 import pytest
 import torch
 
-from compiler.errors import VerifyError
-from compiler.ir.loops.index import Int, Symbol
-from compiler.ir.loops.kernel import (
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.index import Int, Symbol
+from assay.compiler.ir.loops.kernel import (
     Bind,
     Buffer,
     Call,
@@ -27,9 +27,9 @@ from compiler.ir.loops.kernel import (
     Reduce,
     Store,
 )
-from compiler.ir.loops.text import parse, show
-from compiler.ir.loops.verify import verify
-from reference.loops import run_kernel
+from assay.compiler.ir.loops.text import parse, show
+from assay.compiler.ir.loops.verify import verify
+from assay.reference.loops import run_kernel
 
 f32, i0, i1, r0 = torch.float32, Symbol("i0"), Symbol("i1"), Symbol("r0_0")
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from compiler.entry.dynamo import assay
-from compiler.ir.tensors import refusals
-from compiler.ir.tensors.refusals import refuse_call
-from harness.calls.errors import is_same_error
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.tensors import refusals
+from assay.compiler.ir.tensors.refusals import refuse_call
+from assay.harness.calls.errors import is_same_error
 
 aten = torch.ops.aten
 INTEGERS = torch.ones(3, 4, dtype=torch.int32)

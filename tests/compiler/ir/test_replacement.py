@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.errors import VerifyError
-from compiler.ir.graph.replacement import above_named_offsets, differing, replace_node, verify_views
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.graph.replacement import above_named_offsets, differing, replace_node, verify_views
 
 aten = torch.ops.aten
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.kernels import dropout
+from assay.compiler.kernels import dropout
 
 aten = torch.ops.aten.native_dropout.default
 

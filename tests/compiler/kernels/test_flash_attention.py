@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler.kernels import flash_attention as flash
-from compiler.kernels.flash_attention import DEPTHS, MOST_KEYS, flash_attention
-from compiler.toolchain import build
+from assay.compiler.kernels import flash_attention as flash
+from assay.compiler.kernels.flash_attention import DEPTHS, MOST_KEYS, flash_attention
+from assay.compiler.toolchain import build
 
 INF, NAN = math.inf, math.nan
 FARTHER = 4.0

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.kernels import products
-from compiler.kernels.products import multiply, multiply_batch
-from compiler.kernels.tiles import Tiled
-from compiler.ops.calls.products import has_wide_vectors
-from compiler.passes.products.multiply_matrices import multiply_matrices
-from compiler.toolchain import build
+from assay.compiler.kernels import products
+from assay.compiler.kernels.products import multiply, multiply_batch
+from assay.compiler.kernels.tiles import Tiled
+from assay.compiler.ops.calls.products import has_wide_vectors
+from assay.compiler.passes.products.multiply_matrices import multiply_matrices
+from assay.compiler.toolchain import build
 from tests.compiler.passes.test_use_onednn import program_of
 
 SIZES = [

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from compiler.entry.dynamo import assay, compile_fx_inner
-from compiler.ir.loops.text import show_index
-from compiler.journal import reset, totals
+from assay.compiler.entry.dynamo import assay, compile_fx_inner
+from assay.compiler.ir.loops.text import show_index
+from assay.compiler.journal import reset, totals
 from tests.lowering import assert_same, check, planned, traced
 
 aten = torch.ops.aten

@@ -15,33 +15,33 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler import journal
-from compiler.capture import inputs
-from compiler.capture.decompositions.batch_norm import without_cudnn
-from compiler.capture.decompositions.table import EXACT
-from compiler.capture.functionalize import capture
-from compiler.errors import Unsupported
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Call, Cast, Const, Expr, Load
-from compiler.ops.exact import exact
-from compiler.ops.registry import Declined
-from compiler.passes import CHOICES, PASSES
-from harness.backends.registry import resolve
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_report import judged
-from harness.batches.batch_run import Shard, Unit, plan
-from harness.batches.sample import Sample, key_of
-from harness.calls.memory import number_bits
-from harness.case import MODES, SHAPES
-from harness.judge import ledger
-from harness.judge.oracle import Run
-from harness.observe.observation import Seen, observe
-from harness.observe.scripts import Scripts
-from harness.protocol.acts import steps
-from harness.run import _Trial, compiled_by, first_call, made_call
-from harness.search.generated import case_of
-from suites import ops
-from suites.programs import draw
+from assay.compiler import journal
+from assay.compiler.capture import inputs
+from assay.compiler.capture.decompositions.batch_norm import without_cudnn
+from assay.compiler.capture.decompositions.table import EXACT
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Call, Cast, Const, Expr, Load
+from assay.compiler.ops.exact import exact
+from assay.compiler.ops.registry import Declined
+from assay.compiler.passes import CHOICES, PASSES
+from assay.harness.backends.registry import resolve
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_report import judged
+from assay.harness.batches.batch_run import Shard, Unit, plan
+from assay.harness.batches.sample import Sample, key_of
+from assay.harness.calls.memory import number_bits
+from assay.harness.case import MODES, SHAPES
+from assay.harness.judge import ledger
+from assay.harness.judge.oracle import Run
+from assay.harness.observe.observation import Seen, observe
+from assay.harness.observe.scripts import Scripts
+from assay.harness.protocol.acts import steps
+from assay.harness.run import _Trial, compiled_by, first_call, made_call
+from assay.harness.search.generated import case_of
+from assay.suites import ops
+from assay.suites.programs import draw
 
 BACKEND = "assay,numerics=exact"
 SEEDS = 16

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from compiler.entry.dynamo import assay
+from assay.compiler.entry.dynamo import assay
 from tests.lowering import check, error_of, executable, planned, traced
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import embedding
 
-from compiler.entry.dynamo import assay
+from assay.compiler.entry.dynamo import assay
 from tests.lowering import assert_same, check, error_of, executable, planned, traced
 
 TABLE = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from compiler.entry.dynamo import compile_fx_inner
-from compiler.journal import reset, totals
+from assay.compiler.entry.dynamo import compile_fx_inner
+from assay.compiler.journal import reset, totals
 from tests.lowering import traced
 
 aten = torch.ops.aten

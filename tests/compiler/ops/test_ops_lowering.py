@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from compiler import journal
-from compiler.ir.loops.index import Symbol
-from compiler.ops import OPERATORS, Kind, kind_of
-from compiler.ops.registry import element
+from assay.compiler import journal
+from assay.compiler.ir.loops.index import Symbol
+from assay.compiler.ops import OPERATORS, Kind, kind_of
+from assay.compiler.ops.registry import element
 from tests.lowering import assert_same, executable, planned, traced
 
 aten = torch.ops.aten

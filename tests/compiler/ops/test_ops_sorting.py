@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from compiler import journal
-from compiler.entry.dynamo import assay, compile_fx_inner
-from compiler.ops.reductions.sorting import (
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay, compile_fx_inner
+from assay.compiler.ops.reductions.sorting import (
     LONGEST_INSERTED,
     LONGEST_KEPT,
     LONGEST_NARROW,

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from compiler import journal
-from compiler.entry.dynamo import assay
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Allocate
-from compiler.ops.indexing.resampling import bilinear
-from compiler.ops.registry import OPERATORS, Kind, Op
-from compiler.passes.split_log_softmax import split_log_softmax
-from compiler.schedule.fuse import MOST_INLINED, MOST_SPREAD
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Allocate
+from assay.compiler.ops.indexing.resampling import bilinear
+from assay.compiler.ops.registry import OPERATORS, Kind, Op
+from assay.compiler.passes.split_log_softmax import split_log_softmax
+from assay.compiler.schedule.fuse import MOST_INLINED, MOST_SPREAD
 from tests.lowering import assert_same, executable, planned, traced
 
 SIZES = {

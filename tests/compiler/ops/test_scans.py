@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from compiler.entry.dynamo import assay
-from compiler.errors import VerifyError
-from compiler.ir.loops.index import Int, Symbol
-from compiler.ir.loops.kernel import Load, Loop, Reduce, Scan
-from compiler.ir.loops.verify import verify
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.index import Int, Symbol
+from assay.compiler.ir.loops.kernel import Load, Loop, Reduce, Scan
+from assay.compiler.ir.loops.verify import verify
 from tests.lowering import assert_same, check, planned, traced
 
 Program = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from compiler.codegen.loops.nest import apart_loops
-from compiler.entry.dynamo import assay
-from compiler.errors import VerifyError
-from compiler.ir.loops.index import Index, Int, Symbol
-from compiler.ir.loops.kernel import Allocate, Bind, Const, Kernel, Load, Loop, Store
-from compiler.ir.loops.verify import verify
+from assay.compiler.codegen.loops.nest import apart_loops
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.errors import VerifyError
+from assay.compiler.ir.loops.index import Index, Int, Symbol
+from assay.compiler.ir.loops.kernel import Allocate, Bind, Const, Kernel, Load, Loop, Store
+from assay.compiler.ir.loops.verify import verify
 from tests.lowering import assert_same, check, error_of, executable, planned, traced
 
 aten = torch.ops.aten

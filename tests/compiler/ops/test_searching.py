@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from compiler.entry.dynamo import assay, compile_fx_inner
+from assay.compiler.entry.dynamo import assay, compile_fx_inner
 from tests.lowering import check, error_of, traced
 
 EDGES = [math.nan, math.inf, -math.inf, 0.0, -0.0, -3.0, 3.0]

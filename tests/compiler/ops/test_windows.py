@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.codegen.loops.nest import segments
-from compiler.entry.dynamo import assay
-from compiler.ir.loops.index import Int, Symbol, evaluate, maximum, minimum
-from compiler.ir.loops.kernel import Load, Loop, Store
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.codegen.loops.nest import segments
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.loops.index import Int, Symbol, evaluate, maximum, minimum
+from assay.compiler.ir.loops.kernel import Load, Loop, Store
 from tests.lowering import assert_same, check, planned, traced
 
 aten = torch.ops.aten

@@ -11,11 +11,11 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes.products.add_biases import add_biases
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes.products.add_biases import add_biases
 
 aten = torch.ops.aten
-PASS = "compiler.passes.products.add_biases"
+PASS = "assay.compiler.passes.products.add_biases"
 
 
 @pytest.fixture(autouse=True)

@@ -14,18 +14,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from compiler.entry import dynamo as fx
-from compiler.ir.graph.roles import Program, Signature, Tangent, UserOutput
-from compiler.kernels import attend as attention
-from compiler.passes import CHOICES, PASSES
-from compiler.passes.attention.attend import attend
-from harness.case import case
-from harness.protocol.acts import steps
-from harness.run import run_case
+from assay.compiler.entry import dynamo as fx
+from assay.compiler.ir.graph.roles import Program, Signature, Tangent, UserOutput
+from assay.compiler.kernels import attend as attention
+from assay.compiler.passes import CHOICES, PASSES
+from assay.compiler.passes.attention.attend import attend
+from assay.harness.case import case
+from assay.harness.protocol.acts import steps
+from assay.harness.run import run_case
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
 B, H, S, T, D = 2, 4, 24, 48, 16
-MODULE = importlib.import_module("compiler.passes.attention.attend")
+MODULE = importlib.import_module("assay.compiler.passes.attention.attend")
 LOWEST = torch.finfo(torch.float32).min
 
 

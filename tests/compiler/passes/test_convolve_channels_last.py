@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from compiler.entry import dynamo as fx
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes import CHOICES
-from compiler.passes.products.convolve_channels_last import convolve_channels_last
+from assay.compiler.entry import dynamo as fx
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes import CHOICES
+from assay.compiler.passes.products.convolve_channels_last import convolve_channels_last
 
 Call = Callable[..., object]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes.fill_literals import fill_literals
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes.fill_literals import fill_literals
 
 aten = torch.ops.aten
 

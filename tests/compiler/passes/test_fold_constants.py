@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler import journal
-from compiler.ir.graph.roles import Program
-from compiler.passes.eliminate_dead_code import eliminate_dead_code
-from compiler.passes.fold_constants import MOST_BYTES, fold_constants
+from assay.compiler import journal
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.passes.eliminate_dead_code import eliminate_dead_code
+from assay.compiler.passes.fold_constants import MOST_BYTES, fold_constants
 from tests.lowering import traced
 
 X = torch.randn(6, 16, generator=torch.Generator().manual_seed(2))

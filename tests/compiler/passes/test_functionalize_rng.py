@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler import journal
-from compiler.entry.dynamo import assay
-from compiler.ir.graph.roles import Seed
-from compiler.ir.graph.trace import is_random
-from compiler.passes.random.functionalize_rng import functionalize_rng
-from compiler.passes.random.give_key import give_key
-from harness.backends.registry import resolve
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.graph.roles import Seed
+from assay.compiler.ir.graph.trace import is_random
+from assay.compiler.passes.random.functionalize_rng import functionalize_rng
+from assay.compiler.passes.random.give_key import give_key
+from assay.harness.backends.registry import resolve
 from tests.compiler.passes.test_split_dropout import recorded
 from tests.lowering import traced
 

@@ -9,8 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes.products.multiply_pixels import multiply_pixels
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes.products.multiply_pixels import multiply_pixels
 
 IMAGES, WEIGHT = (2, 6, 9, 7), (5, 6, 1, 1)
 

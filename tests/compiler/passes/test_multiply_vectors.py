@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.ir.graph.roles import Program
-from compiler.passes.products.multiply_vectors import multiply_vectors
+from assay.compiler.ir.graph.roles import Program
+from assay.compiler.passes.products.multiply_vectors import multiply_vectors
 from tests.lowering import traced
 
 Function = Callable[..., tuple[Tensor, ...]]

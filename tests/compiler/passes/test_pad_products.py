@@ -11,11 +11,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes.products.pad_products import pad_products
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes.products.pad_products import pad_products
 
 M, K, N = 2048, 256, 1003
-PASS = "compiler.passes.products.pad_products"
+PASS = "assay.compiler.passes.products.pad_products"
 PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.ir.graph.roles import Program, Saved, UserInput
-from compiler.kernels import dropout
-from compiler.passes.random.split_dropout import split_dropout
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.ir.graph.roles import Program, Saved, UserInput
+from assay.compiler.kernels import dropout
+from assay.compiler.passes.random.split_dropout import split_dropout
 from tests.compiler.autograd.test_partition import joint_of
 
 aten = torch.ops.aten

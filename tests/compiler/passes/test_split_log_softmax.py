@@ -7,10 +7,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Allocate
-from compiler.passes.split_log_softmax import split_log_softmax
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Allocate
+from assay.compiler.passes.split_log_softmax import split_log_softmax
 from tests.lowering import assert_same, executable, planned, traced
 
 aten = torch.ops.aten

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes.products.sum_depthwise import sum_depthwise
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes.products.sum_depthwise import sum_depthwise
 
 CHANNELS = 6
 

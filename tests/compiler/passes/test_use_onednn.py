@@ -6,8 +6,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.ir.graph.roles import Program, Signature
-from compiler.passes.products.use_onednn import use_onednn
+from assay.compiler.ir.graph.roles import Program, Signature
+from assay.compiler.passes.products.use_onednn import use_onednn
 
 LARGE = (512, 256, 128)
 """Rows, depth and columns: 2**25 operations."""

@@ -13,12 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.entry.dynamo import assay
-from compiler.ir.graph.roles import Mutation, UserInput
-from compiler.passes.write_in_place import write_in_place
-from reference.evaluate import evaluate
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.graph.roles import Mutation, UserInput
+from assay.compiler.passes.write_in_place import write_in_place
+from assay.reference.evaluate import evaluate
 
 TARGETS = ("aten", "cpp")
 

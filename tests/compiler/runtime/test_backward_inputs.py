@@ -12,10 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
-from compiler.assembly import halves
-from compiler.entry.aot import aot_function, aot_module_simplified
-from compiler.entry.dynamo import compile_fx, compile_fx_inner
-from compiler.errors import AssayError
+from assay.compiler.assembly import halves
+from assay.compiler.entry.aot import aot_function, aot_module_simplified
+from assay.compiler.entry.dynamo import compile_fx, compile_fx_inner
+from assay.compiler.errors import AssayError
 
 Made = Callable[[Tensor], Tensor]
 

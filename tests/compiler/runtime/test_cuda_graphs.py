@@ -20,10 +20,10 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.capture.functionalize import capture
-from compiler.entry.dynamo import _call
-from compiler.errors import OptionError
-from compiler.ir.graph.roles import (
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.entry.dynamo import _call
+from assay.compiler.errors import OptionError
+from assay.compiler.ir.graph.roles import (
     Buffer,
     Gradient,
     GraphCall,
@@ -35,15 +35,21 @@ from compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Allocate, Free, Reinterpret
-from compiler.ir.loops.live_memory import Change
-from compiler.journal import reset, totals
-from compiler.options import Options
-from compiler.runtime.recording import cuda_graphs
-from compiler.runtime.recording.cuda_graphs import MOST_MISSES, MOST_RECORDINGS, MOST_SIZES, Replayed, reason_against
-from compiler.runtime.recording.pool_layout import Event, Freed, Returned, Taken
-from compiler.runtime.recording.recording import Pool, _events, record
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Allocate, Free, Reinterpret
+from assay.compiler.ir.loops.live_memory import Change
+from assay.compiler.journal import reset, totals
+from assay.compiler.options import Options
+from assay.compiler.runtime.recording import cuda_graphs
+from assay.compiler.runtime.recording.cuda_graphs import (
+    MOST_MISSES,
+    MOST_RECORDINGS,
+    MOST_SIZES,
+    Replayed,
+    reason_against,
+)
+from assay.compiler.runtime.recording.pool_layout import Event, Freed, Returned, Taken
+from assay.compiler.runtime.recording.recording import Pool, _events, record
 from tests.taped import WEIGHT, Step, Tape, made, plain, replays
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.entry.aot import aot_function
-from compiler.entry.dynamo import assay
-from compiler.runtime import partial_backward
+from assay.compiler.entry.aot import aot_function
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.runtime import partial_backward
 
 SUBSETS = [set(chosen) for count in (1, 2, 3) for chosen in itertools.combinations(range(4), count)]
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.autograd.rematerialize import cheapest_split
-from compiler.ir.graph.roles import Program, Saved, Seed
-from compiler.ops.calls.drawn_numbers import dropout_mask, reserve_numbers
-from compiler.passes.random.give_key import give_key
-from compiler.passes.random.split_dropout import split_dropout
-from compiler.runtime import philox
-from reference.loops import OPERATORS
+from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.ir.graph.roles import Program, Saved, Seed
+from assay.compiler.ops.calls.drawn_numbers import dropout_mask, reserve_numbers
+from assay.compiler.passes.random.give_key import give_key
+from assay.compiler.passes.random.split_dropout import split_dropout
+from assay.compiler.runtime import philox
+from assay.reference.loops import OPERATORS
 from tests.compiler.autograd.test_partition import joint_of
 from tests.compiler.passes.test_split_dropout import recorded
 from tests.lowering import check

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.runtime.recording.pool_layout import (
+from assay.compiler.runtime.recording.pool_layout import (
     LARGE_BYTES,
     MOST_EVENTS,
     OWN_SEGMENT_BYTES,

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from compiler.ir.graph.roles import Buffer, UserInput
-from compiler.journal import reset, totals
-from compiler.runtime.recording import cuda_graphs, recording
-from compiler.runtime.recording.cuda_graphs import MOST_MISSES
-from compiler.runtime.recording.recording import Pool
+from assay.compiler.ir.graph.roles import Buffer, UserInput
+from assay.compiler.journal import reset, totals
+from assay.compiler.runtime.recording import cuda_graphs, recording
+from assay.compiler.runtime.recording.cuda_graphs import MOST_MISSES
+from assay.compiler.runtime.recording.recording import Pool
 from tests.taped import WEIGHT, Step, Tape, made, replays
 
 ROUNDS = 6

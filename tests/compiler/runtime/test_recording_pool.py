@@ -17,12 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from compiler.ir.graph.roles import Buffer, GraphCall, UserInput, UserOutput
-from compiler.journal import reset, totals
-from compiler.runtime.recording import cuda_graphs
-from compiler.runtime.recording.cuda_graphs import MOST_CLASHES, MOST_MISSES, Replayed
-from compiler.runtime.recording.pool_layout import Event
-from compiler.runtime.recording.recording import Held, Holding, Pool, _is_within, free_bytes, pool_of, recorded_bytes
+from assay.compiler.ir.graph.roles import Buffer, GraphCall, UserInput, UserOutput
+from assay.compiler.journal import reset, totals
+from assay.compiler.runtime.recording import cuda_graphs
+from assay.compiler.runtime.recording.cuda_graphs import MOST_CLASHES, MOST_MISSES, Replayed
+from assay.compiler.runtime.recording.pool_layout import Event
+from assay.compiler.runtime.recording.recording import (
+    Held,
+    Holding,
+    Pool,
+    _is_within,
+    free_bytes,
+    pool_of,
+    recorded_bytes,
+)
 from tests.taped import ALIGNED, EARLY, LATE, Arena, SideBySide, Step, Tape, made, plain, replays
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from compiler.entry.dynamo import assay
-from compiler.runtime import specialize
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.runtime import specialize
 
 
 def unguarded(model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[..., Any], list[Tensor]]:
     """What the backend made of a frozen model, which calls of it do not go through Dynamo to; and its arguments."""
-    monkeypatch.setattr("compiler.entry.dynamo.is_flag_guarded", lambda source: False)
+    monkeypatch.setattr("assay.compiler.entry.dynamo.is_flag_guarded", lambda source: False)
     made: list[Any] = []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
@@ -56,8 +56,10 @@ def test_unfrozen_in_more_ways_than_are_kept_is_eagers(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("is_needed", [False, True])
 def test_versions_noted_for_a_torch_that_unpacks_all_or_none(is_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compiler.codegen.call.forward_half.BEFORE_2_13", True)
-    monkeypatch.setattr("compiler.runtime.partial_backward.unpacked", lambda saved: pytest.fail("versions are noted"))
+    monkeypatch.setattr("assay.compiler.codegen.call.forward_half.BEFORE_2_13", True)
+    monkeypatch.setattr(
+        "assay.compiler.runtime.partial_backward.unpacked", lambda saved: pytest.fail("versions are noted")
+    )
     compiled = torch.compile(lambda x, w: (x.sin(), w.sin()), backend=assay, options={"warm": False})
     x, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     results = compiled(x, w)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from compiler.codegen.triton.equal_stores import twins_of
-from compiler.ir.loops.independent_stores import components, with_buffers
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import CPU, Allocate, Free, Launch, Reuse, Schedule
-from compiler.schedule import batched_launches, order
-from compiler.schedule.dependence import may_overwrite
-from compiler.schedule.memory import reuse
+from assay.compiler.codegen.triton.equal_stores import twins_of
+from assay.compiler.ir.loops.independent_stores import components, with_buffers
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import CPU, Allocate, Free, Launch, Reuse, Schedule
+from assay.compiler.schedule import batched_launches, order
+from assay.compiler.schedule.dependence import may_overwrite
+from assay.compiler.schedule.memory import reuse
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, load, loops, store
 from tests.lowering import check, planned, traced

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reference.loops import as_function
+from assay.reference.loops import as_function
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, i, k, load, loops, reduce, store
 

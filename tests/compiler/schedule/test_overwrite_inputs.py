@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler import pipeline
-from compiler.ir.loops.kernel import Launch, Reuse, Schedule
-from compiler.runtime.call import write_back
-from compiler.schedule.order import plan
+from assay.compiler import pipeline
+from assay.compiler.ir.loops.kernel import Launch, Reuse, Schedule
+from assay.compiler.runtime.call import write_back
+from assay.compiler.schedule.order import plan
 
 Program = Callable[..., object]
 

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler.codegen.cpp.kernel import emit_kernel
-from compiler.entry.dynamo import assay
-from compiler.ir.loops.kernel import Kernel
-from compiler.schedule.row_and_column_sums import MOST_TOTALS
+from assay.compiler.codegen.cpp.kernel import emit_kernel
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.schedule.row_and_column_sums import MOST_TOTALS
 from tests.lowering import check, planned, traced
 
 IN_PARTS = "part*"

@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.loops import rewrite
-from compiler.ir.loops.kernel import Allocate, CallAten, Kernel, Launch, Reuse, Schedule
-from compiler.ir.loops.text import show
-from compiler.schedule.dependence import may_overwrite
-from compiler.schedule.fuse import MOST_INLINED, MOST_OF_INPUTS, MOST_SPREAD
+from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.loops import rewrite
+from assay.compiler.ir.loops.kernel import Allocate, CallAten, Kernel, Launch, Reuse, Schedule
+from assay.compiler.ir.loops.text import show
+from assay.compiler.schedule.dependence import may_overwrite
+from assay.compiler.schedule.fuse import MOST_INLINED, MOST_OF_INPUTS, MOST_SPREAD
 from tests.lowering import assert_same, check, executable, planned, traced
 
 aten = torch.ops.aten

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler.errors import BuildError
-from compiler.ir.loops.kernel import Expr, Kernel
-from compiler.options import Options
-from compiler.toolchain import build, cache, launch
-from compiler.toolchain.load import load_kernels
+from assay.compiler.errors import BuildError
+from assay.compiler.ir.loops.kernel import Expr, Kernel
+from assay.compiler.options import Options
+from assay.compiler.toolchain import build, cache, launch
+from assay.compiler.toolchain.load import load_kernels
 from tests import kernel_ir as ir
 
 

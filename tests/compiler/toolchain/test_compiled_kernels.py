@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compiler.ir.loops.kernel import Kernel
-from compiler.toolchain import load
-from compiler.toolchain.gpu import compiled_kernels
-from compiler.toolchain.launch import Loaded
+from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.toolchain import load
+from assay.compiler.toolchain.gpu import compiled_kernels
+from assay.compiler.toolchain.launch import Loaded
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, j, loops, reduce, store
 from tests.kernel_ir import load as read
@@ -40,7 +40,7 @@ def kernels() -> list[Kernel]:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
-    from compiler.toolchain.gpu import triton_launch
+    from assay.compiler.toolchain.gpu import triton_launch
 
     found: list[Launch] = []
     loaded: list[tuple[bytes, str]] = []

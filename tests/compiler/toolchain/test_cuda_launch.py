@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler.toolchain.build import find_compiler
-from compiler.toolchain.gpu.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
+from assay.compiler.toolchain.build import find_compiler
+from assay.compiler.toolchain.gpu.cuda_launch import MOST_VALUES, launch_cuda, load_cuda
 
 STAND_IN = """
 extern "C" {

@@ -14,28 +14,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler import journal
-from compiler.codegen.triton.products import product_in
-from compiler.codegen.triton.programs import emit_programs
-from compiler.codegen.triton.tile_sizes import PRODUCTS, tiles_of_product
-from compiler.errors import Unsupported
-from compiler.ir.loops.kernel import CallAten, Kernel, Launch, Reuse, Schedule, Tiles
-from compiler.ir.loops.verify import verify_schedule
-from compiler.journal import Journal
-from compiler.ops import lower
-from compiler.ops.lower import ON_CPU
-from compiler.options import Options
-from compiler.schedule.fuse import fuse
-from compiler.schedule.order import plan
-from compiler.schedule.products import Region
-from reference.loops import as_function
+from assay.compiler import journal
+from assay.compiler.codegen.triton.products import product_in
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.codegen.triton.tile_sizes import PRODUCTS, tiles_of_product
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.loops.kernel import CallAten, Kernel, Launch, Reuse, Schedule, Tiles
+from assay.compiler.ir.loops.verify import verify_schedule
+from assay.compiler.journal import Journal
+from assay.compiler.ops import lower
+from assay.compiler.ops.lower import ON_CPU
+from assay.compiler.options import Options
+from assay.compiler.schedule.fuse import fuse
+from assay.compiler.schedule.order import plan
+from assay.compiler.schedule.products import Region
+from assay.reference.loops import as_function
 from tests import kernel_ir as ir
 from tests.compiler.toolchain.test_compiled_kernels import launches as launches  # the stand-in for a GPU
 from tests.lowering import executable, planned, traced
 from tests.product_programs import CASES, TILES, Case, by_tiles, drawn, run, runs
 from tests.sources import ROOT
 
-for_gpu = pytest.importorskip("harness.backends.for_gpu", reason="needs Triton")
+for_gpu = pytest.importorskip("assay.harness.backends.for_gpu", reason="needs Triton")
 BOUNDS = {torch.bfloat16: 2**-7, torch.float16: 2**-9, torch.float32: 2**-7, torch.bool: 0.0}
 """The share of the largest element that a rounding before and one behind the epilogue may come to."""
 RUNS = runs()
@@ -245,7 +245,7 @@ def test_products_compile_for_sm_90_without_spills(large: Kernel, tiles: Tiles, 
 
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_products_run_on_tensor_cores_with_loads_under_way(large: Kernel, is_wide: bool, tmp_path: Path) -> None:
-    from compiler.toolchain.gpu.triton_launch import compiled, module_of
+    from assay.compiler.toolchain.gpu.triton_launch import compiled, module_of
 
     kernel = replace(large, tiles=Tiles(128, 128, 64, 8, 3))
     (program,) = emit_programs(kernel, is_wide)
@@ -256,7 +256,7 @@ def test_products_run_on_tensor_cores_with_loads_under_way(large: Kernel, is_wid
 @pytest.mark.parametrize("name", ["left transposed", "several results", "batches added", "operands rounded", "heads"])
 @pytest.mark.parametrize("is_aligned", [True, False])
 def test_products_of_odd_sizes_compile_for_sm_90(name: str, is_aligned: bool, tmp_path: Path) -> None:
-    from compiler.toolchain.gpu.triton_launch import compiled, module_of
+    from assay.compiler.toolchain.gpu.triton_launch import compiled, module_of
 
     case = CASES[name]
     for kernel in by_tiles(case, case.arguments(torch.bfloat16)).kernels:
@@ -292,7 +292,7 @@ def regions() -> list[Region]:
 
 @pytest.fixture
 def chosen(launches: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from compiler.toolchain.gpu import tune_products
+    from assay.compiler.toolchain.gpu import tune_products
 
     monkeypatch.setattr(tune_products, "machine_of", lambda device: "this one")
     journal.reset()
@@ -331,7 +331,7 @@ def test_the_library_stays_where_tiles_save_too_little(
 def test_a_region_is_measured_once_for_a_device(
     regions: list[Region], chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from compiler.toolchain.gpu import tune_products
+    from assay.compiler.toolchain.gpu import tune_products
 
     clock = Clock(1)
     first = chosen([*regions, *regions], tmp_path, clock)
@@ -352,7 +352,7 @@ def test_what_there_is_no_room_to_measure_is_the_librarys_and_not_remembered(
 def test_tiles_that_do_not_compile_are_left_out(
     regions: list[Region], chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from compiler.toolchain.gpu import triton_launch
+    from assay.compiler.toolchain.gpu import triton_launch
 
     monkeypatch.setattr(triton_launch, "MOST_SHARED", 0)
     clock = Clock(1)
@@ -361,8 +361,8 @@ def test_tiles_that_do_not_compile_are_left_out(
 
 def test_products_are_chosen_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by default, nor where results are to be eager's bits, nor on the CPU."""
-    from compiler import pipeline
-    from compiler.toolchain import load
+    from assay.compiler import pipeline
+    from assay.compiler.toolchain import load
 
     asked = list[int]()
 
@@ -388,7 +388,7 @@ def test_tiles_are_tried_that_a_product_may_want(rows: int, columns: int) -> Non
 
 
 def test_regions_take_room_for_both_ways(regions: list[Region]) -> None:
-    from compiler.toolchain.gpu.tune_products import bytes_of, filled
+    from assay.compiler.toolchain.gpu.tune_products import bytes_of, filled
 
     (region,) = regions
     made = filled(region.layouts.values(), torch.device("cpu"))

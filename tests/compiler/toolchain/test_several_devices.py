@@ -14,19 +14,19 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler.codegen.call import prologue
-from compiler.codegen.host import emit, load
-from compiler.entry.dynamo import assay
-from compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
-from compiler.ir.loops.kernel import Allocate, Launch, Schedule
-from compiler.ir.tensors.devices import asks_for_current
-from compiler.ops import lower
-from compiler.ops.lower import ON_CPU
-from compiler.runtime import philox
-from compiler.runtime.recording import cuda_graphs
-from compiler.schedule.fuse import fuse
-from compiler.schedule.order import plan
-from compiler.toolchain.gpu import compiled_kernels
+from assay.compiler.codegen.call import prologue
+from assay.compiler.codegen.host import emit, load
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.loops.kernel import Allocate, Launch, Schedule
+from assay.compiler.ir.tensors.devices import asks_for_current
+from assay.compiler.ops import lower
+from assay.compiler.ops.lower import ON_CPU
+from assay.compiler.runtime import philox
+from assay.compiler.runtime.recording import cuda_graphs
+from assay.compiler.schedule.fuse import fuse
+from assay.compiler.schedule.order import plan
+from assay.compiler.toolchain.gpu import compiled_kernels
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, const, i, loops, store
 from tests.kernel_ir import load as read
@@ -38,7 +38,7 @@ FIRST, SECOND = torch.device("cuda", 0), torch.device("cuda", 1)
 
 def schedule_of(function: Any, *devices: torch.device) -> Schedule:
     """The schedule of a function of vectors on these devices, which need not be there."""
-    from compiler.codegen.triton.programs import takes
+    from assay.compiler.codegen.triton.programs import takes
 
     with FakeTensorMode():
         given = [torch.empty(64, device=device) for device in devices]
@@ -112,8 +112,8 @@ def test_kernels_are_loaded_and_launched_on_their_own_device(
     warm: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With the first device current: the function of the one that a kernel is for, on its current stream."""
-    from compiler.toolchain import load
-    from compiler.toolchain.gpu import triton_launch
+    from assay.compiler.toolchain import load
+    from assay.compiler.toolchain.gpu import triton_launch
 
     now, found, loaded = [0], list[tuple[int, tuple[int, ...]]](), list[int]()
     stand_in_devices(monkeypatch, now)
@@ -210,9 +210,9 @@ def test_a_graph_that_makes_tensors_on_the_current_device_is_known(
 def test_a_call_that_was_compiled_with_another_device_current_is_eagers(
     needs_gradient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.entry.dynamo.current_if_asked", lambda module: 0)
+    monkeypatch.setattr("assay.compiler.entry.dynamo.current_if_asked", lambda module: 0)
     reasons: list[str] = []
-    monkeypatch.setattr("compiler.fallback.count_eager", lambda reason, nodes: reasons.append(reason))
+    monkeypatch.setattr("assay.compiler.fallback.count_eager", lambda reason, nodes: reasons.append(reason))
     now = [0]
     stand_in_devices(monkeypatch, now)
     model, x = nn.Linear(4, 4).requires_grad_(needs_gradient), torch.randn(2, 4)

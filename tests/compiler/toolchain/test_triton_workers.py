@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from compiler import journal
-from compiler.codegen.triton.programs import emit_programs
-from compiler.toolchain.gpu import triton_workers
-from compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, _first_that_compiles, build, diagnosed
-from compiler.toolchain.gpu.triton_launch import path_of, text_of, wanted_of
-from compiler.toolchain.gpu.triton_workers import Workers, receive, send
+from assay.compiler import journal
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.toolchain.gpu import triton_workers
+from assay.compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, _first_that_compiles, build, diagnosed
+from assay.compiler.toolchain.gpu.triton_launch import path_of, text_of, wanted_of
+from assay.compiler.toolchain.gpu.triton_workers import Workers, receive, send
 from tests.compiler.codegen.test_cpp_kernels import RUNS
 from tests.sources import ROOT
 
@@ -51,7 +51,7 @@ def workers() -> Iterator[Workers]:
 
 def test_workers_start_without_torch() -> None:
     """It takes seconds to import and to end, in each of them."""
-    code = "import sys, compiler.toolchain.gpu.triton_workers; sys.exit('torch' in sys.modules)"
+    code = "import sys, assay.compiler.toolchain.gpu.triton_workers; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
@@ -89,7 +89,7 @@ def test_where_no_worker_starts_this_process_builds(several: list[Wanted]) -> No
 
 
 def test_a_worker_that_ends_on_a_program_is_told_of(several: list[Wanted]) -> None:
-    worker = "from compiler.toolchain.gpu.triton_workers import *"
+    worker = "from assay.compiler.toolchain.gpu.triton_workers import *"
     ends = f"{worker}; send(sys.stdout.buffer, 1); receive(sys.stdin.buffer); exit(7)"
     answers = Workers(2, (sys.executable, "-c", ends)).build_all(several)
     assert {str(answer) for answer in answers} == {"the process that compiled it ended with 7"}
@@ -132,7 +132,7 @@ def test_a_worker_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> No
 ENDS = """
 import sys
 from pathlib import Path
-from compiler.toolchain.gpu.triton_workers import workers
+from assay.compiler.toolchain.gpu.triton_workers import workers
 from tests.compiler.toolchain.test_triton_workers import NAMES, wanted
 workers().count = 2
 workers().build_all([each for name in NAMES for each in wanted(name, Path(sys.argv[1]))])
@@ -148,7 +148,7 @@ def test_workers_end_with_their_process_and_leave_nothing_open(tmp_path: Path) -
 
 DEAF = """
 import sys, time
-from compiler.toolchain.gpu.triton_workers import send
+from assay.compiler.toolchain.gpu.triton_workers import send
 send(sys.stdout.buffer, None)
 time.sleep(60)
 """

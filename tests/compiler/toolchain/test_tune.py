@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler import journal
-from compiler.codegen.triton.tile_sizes import SPACE, USUAL, Blocks, Change
-from compiler.ir.loops.kernel import CPU, Check, Kernel
-from compiler.options import Options
-from compiler.toolchain.gpu import tune
-from compiler.toolchain.gpu.tune import fastest, filled, is_measurable
+from assay.compiler import journal
+from assay.compiler.codegen.triton.tile_sizes import SPACE, USUAL, Blocks, Change
+from assay.compiler.ir.loops.kernel import CPU, Check, Kernel
+from assay.compiler.options import Options
+from assay.compiler.toolchain.gpu import tune
+from assay.compiler.toolchain.gpu.tune import fastest, filled, is_measurable
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_cpp_kernels import RUNS
 from tests.compiler.toolchain.test_compiled_kernels import launches as launches  # the stand-in for a GPU
@@ -43,14 +43,14 @@ class Clock:
 
 
 def variants(folder: Path) -> object:
-    from compiler.toolchain.gpu.triton_launch import Variants
+    from assay.compiler.toolchain.gpu.triton_launch import Variants
 
     return Variants(kernel(), str(folder))
 
 
 @pytest.mark.usefixtures("launches")
 def test_the_fastest_candidate_is_what_the_kernel_is(tmp_path: Path) -> None:
-    from compiler.toolchain.gpu.triton_launch import tune_all
+    from assay.compiler.toolchain.gpu.triton_launch import tune_all
 
     journal.reset()
     made, clock = variants(tmp_path), Clock(2)
@@ -62,7 +62,7 @@ def test_the_fastest_candidate_is_what_the_kernel_is(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("launches")
 def test_what_was_measured_is_measured_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler.toolchain.gpu import triton_launch
+    from assay.compiler.toolchain.gpu import triton_launch
 
     first, second, clock = variants(tmp_path), variants(tmp_path), Clock(1)
     triton_launch.tune_all([first], clock)  # type: ignore[list-item]
@@ -75,7 +75,7 @@ def test_what_was_measured_is_measured_no_more(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.usefixtures("launches")
 def test_kernels_are_tuned_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler.toolchain.gpu import triton_launch
+    from assay.compiler.toolchain.gpu import triton_launch
 
     seen = list[str]()
     monkeypatch.setattr(triton_launch, "tune_all", lambda kernels: seen.extend(each.kernel.name for each in kernels))
@@ -89,7 +89,7 @@ def test_kernels_are_tuned_where_that_is_asked_for(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("launches")
 def test_what_there_is_no_room_to_measure_is_not_remembered(tmp_path: Path) -> None:
-    from compiler.toolchain.gpu.triton_launch import tune_all
+    from assay.compiler.toolchain.gpu.triton_launch import tune_all
 
     journal.reset()
     made, clock = variants(tmp_path), Clock(1)

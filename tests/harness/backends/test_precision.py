@@ -7,10 +7,10 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from harness.backends.precision import at_precision
-from harness.bench.steps import make_step
-from harness.case import Made, case
-from harness.run import run_case
+from assay.harness.backends.precision import at_precision
+from assay.harness.bench.steps import make_step
+from assay.harness.case import Made, case
+from assay.harness.run import run_case
 
 
 @case()

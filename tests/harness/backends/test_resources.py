@@ -11,22 +11,22 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from compiler.errors import BuildError
-from compiler.ir.loops.index import Int
-from compiler.ir.loops.kernel import Buffer
-from compiler.options import Options
-from harness.backends import resources
-from harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
-from harness.cli.commands import commands
+from assay.compiler.errors import BuildError
+from assay.compiler.ir.loops.index import Int
+from assay.compiler.ir.loops.kernel import Buffer
+from assay.compiler.options import Options
+from assay.harness.backends import resources
+from assay.harness.backends.resources import COMPILED, FAILED, NO_TEXT, UNALIGNED, USUAL, WIDE_INDEX, Record, Resources
+from assay.harness.cli.commands import commands
 from tests import kernel_ir as ir
 from tests.kernel_ir import call, i, load, loops, n, store
 
-for_gpu = pytest.importorskip("harness.backends.for_gpu", reason="needs Triton")
+for_gpu = pytest.importorskip("assay.harness.backends.for_gpu", reason="needs Triton")
 
 X = torch.linspace(0.1, 2, 40)
 CASES = """
 import torch
-from harness.case import case
+from assay.harness.case import case
 @case(modes=("infer",))
 def powers():
     return (lambda x, y: (x.exp(), torch.digamma(y))), (torch.ones(3), torch.ones(5, 7)), {}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.batches import batch_worker
-from harness.batches.batch import How, Tally
-from harness.batches.sample import Batch
+from assay.harness.batches import batch_worker
+from assay.harness.batches.batch import How, Tally
+from assay.harness.batches.sample import Batch
 
 
 class Ended(BaseException):

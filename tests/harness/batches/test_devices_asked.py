@@ -9,15 +9,15 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from harness.batches import batch
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_run import Settings
-from harness.batches.batch_summary import on_device
-from harness.cli import commands as cli
-from harness.outcome import Result
-from harness.search import hunt_worker
-from harness.search.hunt import Settings as Hunt
-from suites.programs import draw
+from assay.harness.batches import batch
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_run import Settings
+from assay.harness.batches.batch_summary import on_device
+from assay.harness.cli import commands as cli
+from assay.harness.outcome import Result
+from assay.harness.search import hunt_worker
+from assay.harness.search.hunt import Settings as Hunt
+from assay.suites.programs import draw
 from tests.toy_batches import ALL
 
 
@@ -42,14 +42,14 @@ def test_batches_run_on_the_device(devices: list[str]) -> None:
 
 def test_drawn_programs_run_on_the_device(devices: list[str]) -> None:
     hunt_worker.tried(draw("devices:0"), "infer", "eager", "cuda")
-    request = Hunt("suites.programs", 1, 0, ("eager",), ("infer",), device="cuda").request([0])
+    request = Hunt("assay.suites.programs", 1, 0, ("eager",), ("infer",), device="cuda").request([0])
     hunt_worker._Worker(request, lambda said: None).run()
     assert devices and set(devices) == {"cuda"}
 
 
 def test_files_of_a_run_on_the_cpu_stay_what_they_were() -> None:
-    assert on_device(Settings("suites.ops", "ops")) == {}
-    assert on_device(Settings("suites.ops", "ops", device="cuda")) == {"device": "cuda"}
+    assert on_device(Settings("assay.suites.ops", "ops")) == {}
+    assert on_device(Settings("assay.suites.ops", "ops", device="cuda")) == {"device": "cuda"}
 
 
 @pytest.mark.parametrize(("suite", "reason"), [("gradients", "are judged on the CPU"), ("machine", "on the CPU")])

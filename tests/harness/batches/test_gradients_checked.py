@@ -1,4 +1,4 @@
-"""`harness.batches.gradients`: what torch's checks say of a backend, and of eager itself, as verdicts."""
+"""`assay.harness.batches.gradients`: what torch's checks say of a backend, and of eager itself, as verdicts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from compiler.errors import Unsupported
-from harness.backends.registry import resolve
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_report import judged
-from harness.batches.gradients import FIELDS, Checks
-from harness.batches.sample import Batch, Sample
-from harness.case import Case
-from harness.outcome import Result
+from assay.compiler.errors import Unsupported
+from assay.harness.backends.registry import resolve
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_report import judged
+from assay.harness.batches.gradients import FIELDS, Checks
+from assay.harness.batches.sample import Batch, Sample
+from assay.harness.case import Case
+from assay.harness.outcome import Result
 
 HERE = "tests.harness.batches.test_gradients_checked"
 

@@ -1,4 +1,4 @@
-"""`harness.bench.memory_dial`: what passes, and one small model at every budget."""
+"""`assay.harness.bench.memory_dial`: what passes, and one small model at every budget."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import json
 import pytest
 from rich.console import Console
 
-from harness.bench import memory_dial
-from harness.bench.memory_dial import BUDGETS, Dial, Row
-from harness.bench.models import Subject
-from harness.discover import discover
+from assay.harness.bench import memory_dial
+from assay.harness.bench.memory_dial import BUDGETS, Dial, Row
+from assay.harness.bench.models import Subject
+from assay.harness.discover import discover
 
 
 def rows(*peaks: int, error: float = 1e-6) -> tuple[Row, ...]:
@@ -39,7 +39,7 @@ def test_memory_passes_where_gradients_are_eagers_and_peaks_fall(measured: tuple
 
 
 def subject() -> Subject:
-    (case,) = discover(("suites.benchmarks.memory",))
+    (case,) = discover(("assay.suites.benchmarks.memory",))
     return Subject(case, ("train",), "tiny")
 
 

@@ -1,4 +1,4 @@
-"""`harness.bench.operators`: the bar, the ledger, and a slice of the programs in a process of its own."""
+"""`assay.harness.bench.operators`: the bar, the ledger, and a slice of the programs in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from harness.bench import operators
-from harness.bench.operators import LEAST_US, MOST, Operators, Plan, Row, measured, programs
-from harness.judge.ledger import Known
+from assay.harness.bench import operators
+from assay.harness.bench.operators import LEAST_US, MOST, Operators, Plan, Row, measured, programs
+from assay.harness.judge.ledger import Known
 
 PLAN = Plan("assay", ("eager",), "", 1, 0, 200)
 KNOWN = Known("operators.sort.*", "infer", "assay", "time", "radix", "me", datetime.date(2999, 1, 1))

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli.commands import commands
-from harness.processes import child
+from assay.harness.cli.commands import commands
+from assay.harness.processes import child
 
 CASES = """
 import ctypes
 import time
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 @case(modes=("infer",))
 def well():

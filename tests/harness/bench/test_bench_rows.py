@@ -1,4 +1,4 @@
-"""`harness.bench.models`: rows from what the workers said, means, and what is in no mean."""
+"""`assay.harness.bench.models`: rows from what the workers said, means, and what is in no mean."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.bench import models as bench
-from harness.bench.models import Answer, Bench, BenchRow, Settings
+from assay.harness.bench import models as bench
+from assay.harness.bench.models import Answer, Bench, BenchRow, Settings
 
 SETTINGS = Settings("assay", ("inductor", "eager"), seed=0, device="cpu", rounds=3, timeout_s=60.0)
 KEYS = [

@@ -1,4 +1,4 @@
-"""`harness.bench.scaling`: exponents from times, what counts as linear, and one compile in its own process."""
+"""`assay.harness.bench.scaling`: exponents from times, what counts as linear, and one compile in its own process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import pytest
 from rich.console import Console
 
-from harness.bench import scaling
-from harness.bench.scaling import Plan, Request, Row, Scaling
+from assay.harness.bench import scaling
+from assay.harness.bench.scaling import Plan, Request, Row, Scaling
 
 PLAN = Plan("assay", (), ("infer",), "", 60.0)
 

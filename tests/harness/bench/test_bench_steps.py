@@ -1,4 +1,4 @@
-"""`harness.bench.steps`: what one timed step does."""
+"""`assay.harness.bench.steps`: what one timed step does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.bench import steps
-from harness.calls.clone import Call
-from harness.case import Made, case
+from assay.harness.bench import steps
+from assay.harness.calls.clone import Call
+from assay.harness.case import Made, case
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

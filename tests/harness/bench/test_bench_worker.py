@@ -1,4 +1,4 @@
-"""`harness.bench.bench_worker`: what one measuring process answers."""
+"""`assay.harness.bench.bench_worker`: what one measuring process answers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import measure
-from harness.bench import bench_worker
-from harness.bench.bench_worker import Request
-from harness.discover import discover
-from harness.outcome import Difference, Result
+from assay.harness import measure
+from assay.harness.bench import bench_worker
+from assay.harness.bench.bench_worker import Request
+from assay.harness.discover import discover
+from assay.harness.outcome import Difference, Result
 
 CASES = """
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 @case()
 def scale():

@@ -11,22 +11,22 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from harness.backends.registry import resolve
-from harness.bench import memory_dial, memory_report
-from harness.bench.live_memory import BESIDE_BYTES, BESIDE_SHARE, Curve, Memory, Value, measure
-from harness.bench.memory_dial import Dial, Row
-from harness.bench.memory_report import Shown, grouped, highest, picture
-from harness.bench.models import Subject
-from harness.cli.commands import commands
-from harness.discover import discover
-from harness.processes import worker
+from assay.harness.backends.registry import resolve
+from assay.harness.bench import memory_dial, memory_report
+from assay.harness.bench.live_memory import BESIDE_BYTES, BESIDE_SHARE, Curve, Memory, Value, measure
+from assay.harness.bench.memory_dial import Dial, Row
+from assay.harness.bench.memory_report import Shown, grouped, highest, picture
+from assay.harness.bench.models import Subject
+from assay.harness.cli.commands import commands
+from assay.harness.discover import discover
+from assay.harness.processes import worker
 from tests.harness.report.test_report_html import Page
 from tests.harness.report.test_report_totals import ENVIRONMENT
 
 CASES = """
 import torch
 from torch import nn
-from harness.case import case
+from assay.harness.case import case
 
 class Layers(nn.Module):
     def __init__(self, width, depth):
@@ -74,7 +74,7 @@ def test_memory_agrees_with_the_resident_set(cases: str) -> None:
             memory_dial.request_of(Subject(case, ("train",), "small"), kind, "assay", 0) | {"budgets": (1.0,)}
             for kind in ("live", "peak")
         ]
-        live, peak = [worker.ask("harness.bench.memory_worker", request, 300, extra) for request in asked]
+        live, peak = [worker.ask("assay.harness.bench.memory_worker", request, 300, extra) for request in asked]
     assert live.failure is None and peak.failure is None
     _, measured = Memory.of(live.lines[0]).measured.peak
     resident = peak.lines[0]["peak_bytes"]

@@ -1,4 +1,4 @@
-"""`harness.measure`: rounds, ratios and their spread, cold compile time, peak memory."""
+"""`assay.harness.measure`: rounds, ratios and their spread, cold compile time, peak memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from harness import measure
-from harness.measure import Rounds, Sampling
+from assay.harness import measure
+from assay.harness.measure import Rounds, Sampling
 
 
 class Clock:

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from harness.calls import clone
-from harness.calls.clone import Call, CloneError, copy_call, nearby, nudged, widened
-from harness.calls.memory import aliases
-from harness.calls.tree import walk_call
-from harness.observe.observation import kept_on_host, look
+from assay.harness.calls import clone
+from assay.harness.calls.clone import Call, CloneError, copy_call, nearby, nudged, widened
+from assay.harness.calls.memory import aliases
+from assay.harness.calls.tree import walk_call
+from assay.harness.observe.observation import kept_on_host, look
 
 
 def graph_of(call: Call) -> frozenset[tuple[str, str, str]]:

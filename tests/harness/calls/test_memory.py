@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.calls.memory import aliases, poke
+from assay.harness.calls.memory import aliases, poke
 
 
 def bytes_of(tensor: Tensor) -> set[int]:

@@ -1,4 +1,4 @@
-"""`python -m harness run` as a process: real cases held against eager, and the signal that ends it early."""
+"""`python -m assay run` as a process: real cases held against eager, and the signal that ends it early."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sources import ROOT
 CASES = """
 import time
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 @case(modes=("infer",))
 def quick():
@@ -40,7 +40,7 @@ def wrong(graph, inputs):
 
 def command(folder: Path, *arguments: str) -> list[str]:
     (folder / "mine.py").write_text(CASES)
-    return [sys.executable, "-m", "harness", "run", str(folder / "mine.py"), *arguments]
+    return [sys.executable, "-m", "assay", "run", str(folder / "mine.py"), *arguments]
 
 
 def test_run_ended_by_a_time_limit_keeps_what_had_ended(tmp_path: Path) -> None:
@@ -62,7 +62,9 @@ def test_run_ended_by_a_time_limit_keeps_what_had_ended(tmp_path: Path) -> None:
 
 def test_run_finds_a_backend_in_the_working_directory_and_says_that_it_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "my_backend.py").write_text(BACKEND)
-    code = "import sys; sys.path.remove('') if '' in sys.path else None; from harness.__main__ import main; main()"
+    code = (
+        "import sys; sys.path.remove('') if '' in sys.path else None; from assay.harness.__main__ import main; main()"
+    )
     arguments = command(tmp_path, "--backend", "my_backend:wrong", "--filter", "quick")[3:]
     path = {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(

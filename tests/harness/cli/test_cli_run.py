@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from click.testing import Result as Invoked
 from rich.console import Console
 
-from harness.case import Case, case
-from harness.cli import commands as cli
-from harness.judge import ledger
-from harness.outcome import Difference, Result
-from harness.report import progress
+from assay.harness.case import Case, case
+from assay.harness.cli import commands as cli
+from assay.harness.judge import ledger
+from assay.harness.outcome import Difference, Result
+from assay.harness.report import progress
 
 CASES = """
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 @case()
 def first():

@@ -8,12 +8,12 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from harness.case import SIZES
-from harness.cli.commands import commands
-from harness.judge.ledger import read as read_ledger_at
+from assay.harness.case import SIZES
+from assay.harness.cli.commands import commands
+from assay.harness.judge.ledger import read as read_ledger_at
 
 CASES = """
-from harness.case import case
+from assay.harness.case import case
 @case(modes=("infer",), tags=("quick",))
 def double():
     import torch
@@ -150,7 +150,7 @@ def test_cli_bench_against_an_unknown_backend_is_refused(cases: str) -> None:
 def test_cli_broken_ledger_is_named(cases: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.toml"
     path.write_text('[[known]]\ncase = "x"\n')
-    monkeypatch.setattr("harness.cli.commands.ledger.read", lambda device: read_ledger_at(path))
+    monkeypatch.setattr("assay.harness.cli.commands.ledger.read", lambda device: read_ledger_at(path))
     assert "ledger.toml: entry 1 has no" in refused("run", cases, "--backend", "eager")
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends.direct import without_dynamo
-from harness.backends.registry import Backend, promises_bits, resolve
-from harness.calls.memory import bits
-from harness.case import Case
-from harness.judge.compare import _plus_zero
-from harness.protocol.acts import steps
-from harness.run import run_case
+from assay.harness.backends.direct import without_dynamo
+from assay.harness.backends.registry import Backend, promises_bits, resolve
+from assay.harness.calls.memory import bits
+from assay.harness.case import Case
+from assay.harness.judge.compare import _plus_zero
+from assay.harness.protocol.acts import steps
+from assay.harness.run import run_case
 
 
 def judged(

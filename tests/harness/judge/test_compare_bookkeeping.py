@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiler.codegen.call import epilogue
-from harness.backends.registry import Backend, resolve
-from harness.case import Case, Made
-from harness.case import case as declare
-from harness.outcome import Result
-from harness.run import run_case
+from assay.compiler.codegen.call import epilogue
+from assay.harness.backends.registry import Backend, resolve
+from assay.harness.case import Case, Made
+from assay.harness.case import case as declare
+from assay.harness.outcome import Result
+from assay.harness.run import run_case
 
 Function = Callable[..., Any]
 Scenario = Callable[..., Any]

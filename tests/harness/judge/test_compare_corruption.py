@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.backends.registry import Backend
-from harness.case import Case
-from harness.case import case as declare
-from harness.protocol.acts import FEW, steps
-from harness.run import run_case
+from assay.harness.backends.registry import Backend
+from assay.harness.case import Case
+from assay.harness.case import case as declare
+from assay.harness.protocol.acts import FEW, steps
+from assay.harness.run import run_case
 
 Function = Callable[..., Any]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.judge import tolerance
-from harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Evidence, explain
+from assay.harness.judge import tolerance
+from assay.harness.judge.tolerance import DIFFERS, EXCUSED, UNANCHORED, UNSTABLE, Evidence, explain
 
 
 def kind(ours: Tensor, eager: Tensor, evidence: Evidence) -> str:

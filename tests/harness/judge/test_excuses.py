@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.backends.registry import Backend
-from harness.case import case
-from harness.run import run_case
+from assay.harness.backends.registry import Backend
+from assay.harness.case import case
+from assay.harness.run import run_case
 
 NOW = 1.7e9
 """A Unix time in seconds; neighbouring float32 numbers are 128 apart there."""

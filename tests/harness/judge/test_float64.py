@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.judge.float64 import WIDER, Recast
+from assay.harness.judge.float64 import WIDER, Recast
 
 ENDS = torch.tensor([3, 3, 8], dtype=torch.int32)
 FORMS = {

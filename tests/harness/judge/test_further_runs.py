@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.backends.registry import Backend
-from harness.case import Case, Made
-from harness.judge.eager_runs import EagerRuns
-from harness.outcome import Result
-from harness.protocol.acts import DEFAULT
-from harness.run import run_case
+from assay.harness.backends.registry import Backend
+from assay.harness.case import Case, Made
+from assay.harness.judge.eager_runs import EagerRuns
+from assay.harness.outcome import Result
+from assay.harness.protocol.acts import DEFAULT
+from assay.harness.run import run_case
 
 Nudged = list[tuple[int, int]]
 """Of each run on neighbouring numbers: its number, and how many acts it goes through."""

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends.registry import Backend
-from harness.case import Made, case
-from harness.protocol.acts import steps
-from harness.run import run_case
+from assay.harness.backends.registry import Backend
+from assay.harness.case import Made, case
+from assay.harness.protocol.acts import steps
+from assay.harness.run import run_case
 
 
 @case()

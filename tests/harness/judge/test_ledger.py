@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge import ledger
-from harness.judge.ledger import Known, LedgerError, judge, read
-from harness.outcome import Difference, Result
+from assay.harness.judge import ledger
+from assay.harness.judge.ledger import Known, LedgerError, judge, read
+from assay.harness.outcome import Difference, Result
 
 TODAY = datetime.date(2026, 6, 1)
 ENTRY = """

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from harness.case import Made, case
-from harness.run import run_case
+from assay.harness.case import Made, case
+from assay.harness.run import run_case
 
 
 def wide(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.backends.registry import Backend, resolve
-from harness.case import case
-from harness.judge.oracle import Oracle
-from harness.judge.vector_tails import PLACES, Placed
-from harness.observe.scripts import Scripts
-from harness.protocol.acts import steps
-from harness.run import _Trial, made_call, run_case
+from assay.harness.backends.registry import Backend, resolve
+from assay.harness.case import case
+from assay.harness.judge.oracle import Oracle
+from assay.harness.judge.vector_tails import PLACES, Placed
+from assay.harness.observe.scripts import Scripts
+from assay.harness.protocol.acts import steps
+from assay.harness.run import _Trial, made_call, run_case
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from compiler import journal
-from compiler.autograd import joint
-from compiler.capture.decompositions.table import DECOMPOSITIONS
-from compiler.entry.dynamo import assay
-from compiler.fallback import nodes_of
-from harness.backends.registry import Backend
-from harness.case import case
-from harness.judge import ledger
-from harness.outcome import Result
-from harness.report.documents import Row, total
-from harness.run import run_case
+from assay.compiler import journal
+from assay.compiler.autograd import joint
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS
+from assay.compiler.entry.dynamo import assay
+from assay.compiler.fallback import nodes_of
+from assay.harness.backends.registry import Backend
+from assay.harness.case import case
+from assay.harness.judge import ledger
+from assay.harness.outcome import Result
+from assay.harness.report.documents import Row, total
+from assay.harness.run import run_case
 
 COLD = "assay,warm=False"
 
@@ -81,7 +81,7 @@ def run(program: Any, backend: str, mode: str = "infer") -> Result:
 @pytest.fixture
 def wrong_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {**DECOMPOSITIONS, torch.ops.aten.gelu.default: raising(KeyError("aten.native_gelu"))}
-    monkeypatch.setattr("compiler.entry.dynamo.DECOMPOSITIONS", table)
+    monkeypatch.setattr("assay.compiler.entry.dynamo.DECOMPOSITIONS", table)
 
 
 @pytest.mark.usefixtures("wrong_decomposition")
@@ -101,7 +101,7 @@ def test_fell_back_an_error_while_recording_gradients_is_a_crash(monkeypatch: py
 
 @pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), RuntimeError("x")])
 @pytest.mark.parametrize(
-    "place", ["compiler.pipeline.differentiate", "compiler.pipeline.lower", "compiler.pipeline.fuse"]
+    "place", ["assay.compiler.pipeline.differentiate", "assay.compiler.pipeline.lower", "assay.compiler.pipeline.fuse"]
 )
 def test_fell_back_an_error_of_any_stage_is_a_crash(
     place: str, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -158,7 +158,7 @@ def test_fell_back_a_backend_that_gives_all_back(name: str, reason: str) -> None
     assert not torch._dynamo.config.suppress_errors
 
 
-@pytest.mark.parametrize("name", ["eager", "aot_eager", "harness.selftest.wrong_backends:right"])
+@pytest.mark.parametrize("name", ["eager", "aot_eager", "assay.harness.selftest.wrong_backends:right"])
 def test_fell_back_not_a_rung_that_runs_in_eager_by_design(name: str) -> None:
     assert run(layered, name, "train").verdict == "same"
 

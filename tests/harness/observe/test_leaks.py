@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.calls.clone import Call
-from harness.observe import leaks
+from assay.harness.calls.clone import Call
+from assay.harness.observe import leaks
 
 
 @pytest.mark.parametrize(("until", "grows"), [(leaks.CALLS, False), (1000, True)])

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.calls.clone import Call, nudged
-from harness.calls.errors import place_of
-from harness.case import Made
-from harness.case import case as declare
-from harness.observe.observation import Script, observe
-from harness.protocol.acts import Act
-from harness.run import run_case
+from assay.harness.calls.clone import Call, nudged
+from assay.harness.calls.errors import place_of
+from assay.harness.case import Made
+from assay.harness.case import case as declare
+from assay.harness.observe.observation import Script, observe
+from assay.harness.protocol.acts import Act
+from assay.harness.run import run_case
 
 Make = Callable[[], Made]
 

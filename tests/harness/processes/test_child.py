@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes.child import Child, Lost, ending
+from assay.harness.processes.child import Child, Lost, ending
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.discover import discover
-from harness.outcome import Result
-from harness.processes.isolate import run_warm
+from assay.harness.discover import discover
+from assay.harness.outcome import Result
+from assay.harness.processes.isolate import run_warm
 
-WRONG = "harness.selftest.wrong_backends:spoils_warm_starts"
+WRONG = "assay.harness.selftest.wrong_backends:spoils_warm_starts"
 FILE = """
 import torch
-from harness.case import case
+from assay.harness.case import case
 
 @case(modes=("infer",))
 def layer():
@@ -38,7 +38,7 @@ def test_warm_row_tells_apart_who_is_wrong_there_alone(tmp_path: Path) -> None:
     assert (result.verdict, result.is_warm) == ("diverged", True), result.detail
 
 
-@pytest.mark.parametrize("backend", ["harness.selftest.wrong_backends:scales_results"])
+@pytest.mark.parametrize("backend", ["assay.harness.selftest.wrong_backends:scales_results"])
 def test_warm_row_is_the_first_one_where_that_does_not_pass(tmp_path: Path, backend: str) -> None:
     result = run(tmp_path, backend)
     assert (result.verdict, result.is_warm) == ("diverged", False) and "empty caches" in result.detail

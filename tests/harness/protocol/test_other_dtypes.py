@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.calls.clone import Call
-from harness.case import Case, Made
-from harness.observe.scripts import Scripts
-from harness.outcome import Result
-from harness.protocol.acts import FURTHER, Act, Protocol
-from harness.run import run_case
+from assay.harness.calls.clone import Call
+from assay.harness.case import Case, Made
+from assay.harness.observe.scripts import Scripts
+from assay.harness.outcome import Result
+from assay.harness.protocol.acts import FURTHER, Act, Protocol
+from assay.harness.run import run_case
 
-WRONG = "harness.selftest.wrong_backends:spoils_other_dtypes"
+WRONG = "assay.harness.selftest.wrong_backends:spoils_other_dtypes"
 MODES = ("infer", "train")
 
 

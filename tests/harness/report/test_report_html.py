@@ -1,4 +1,4 @@
-"""`harness.report.documents.render_html`: one page that loads nothing and hides nothing."""
+"""`assay.harness.report.documents.render_html`: one page that loads nothing and hides nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from harness.outcome import Difference
-from harness.report import documents as report
-from harness.report.documents import Row
+from assay.harness.outcome import Difference
+from assay.harness.report import documents as report
+from assay.harness.report.documents import Row
 from tests.harness.report.test_report_totals import ENVIRONMENT, row
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

@@ -1,4 +1,4 @@
-"""`harness.report.documents`: totals, formats, and the JSON document."""
+"""`assay.harness.report.documents`: totals, formats, and the JSON document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge.ledger import Judgement
-from harness.outcome import Difference, Result
-from harness.report import documents as report
-from harness.report.documents import Row
+from assay.harness.judge.ledger import Judgement
+from assay.harness.outcome import Difference, Result
+from assay.harness.report import documents as report
+from assay.harness.report.documents import Row
 
 ENVIRONMENT = {"torch": "2.13.0", "cpu": "a processor", "date": "2026-01-01", "gpu": None}
 

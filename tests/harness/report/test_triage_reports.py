@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.commands import commands
-from harness.report.triage import Change, ReportError, compare, read
+from assay.harness.cli.commands import commands
+from assay.harness.report.triage import Change, ReportError, compare, read
 
 
 def entry(**fields: Any) -> dict[str, Any]:

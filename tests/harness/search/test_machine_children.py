@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.search import drive
-from harness.search.drive import Plan, sharded
+from assay.harness.search import drive
+from assay.harness.search.drive import Plan, sharded
 
 
 def test_children_end_when_the_run_is_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Invoked
 
-from harness.cli import commands as cli
-from harness.search.drive import CHUNK
+from assay.harness.cli import commands as cli
+from assay.harness.search.drive import CHUNK
 
 FEW = ("--runs", "2", "--steps", "4", "--subjects", "add_into_first")
 

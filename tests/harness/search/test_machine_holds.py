@@ -7,8 +7,8 @@ import os
 from hypothesis import seed
 from hypothesis.stateful import run_state_machine_as_test
 
-from harness.backends.registry import resolve
-from suites.programs.machine import machine_for, profile
+from assay.harness.backends.registry import resolve
+from assay.suites.programs.machine import machine_for, profile
 
 
 def test_machine_finds_no_difference_on_our_backend() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.registry import resolve
-from harness.search.drive import CHUNK, Plan, quietly, stored
-from harness.search.script import Failure, failure_from, reduced
-from harness.search.twin import Diverged, Twin
-from suites.programs import machine
+from assay.harness.backends.registry import resolve
+from assay.harness.search.drive import CHUNK, Plan, quietly, stored
+from assay.harness.search.script import Failure, failure_from, reduced
+from assay.harness.search.twin import Diverged, Twin
+from assay.suites.programs import machine
 from tests.sources import ROOT
 
 BOUND = 40

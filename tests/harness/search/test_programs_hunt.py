@@ -12,15 +12,15 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from harness.cli.commands import commands
-from harness.judge.compare import is_identical
-from harness.outcome import Result as Outcome
-from harness.search import hunt_worker
-from harness.search.generated import Kind
-from harness.search.hunt import Settings
-from harness.search.hunt_worker import _Worker, tried
-from harness.search.shrink import shrink
-from suites.programs import draw
+from assay.harness.cli.commands import commands
+from assay.harness.judge.compare import is_identical
+from assay.harness.outcome import Result as Outcome
+from assay.harness.search import hunt_worker
+from assay.harness.search.generated import Kind
+from assay.harness.search.hunt import Settings
+from assay.harness.search.hunt_worker import _Worker, tried
+from assay.harness.search.shrink import shrink
+from assay.suites.programs import draw
 from tests.sources import ROOT
 
 
@@ -56,7 +56,7 @@ def test_hunt_of_eager_itself_finds_nothing(tmp_path: Path) -> None:
 def test_worker_makes_a_fault_small(fault: str, fields: set[str]) -> None:
     """No bound of time decides it: each program is made as small as it gets, which takes about 25 s in all."""
     backend = f"tests.faulty_backends:{fault}"
-    settings = Settings("suites.programs", 5, 0, (backend,), ("infer",), shrink_s=120.0, shrinks=1)
+    settings = Settings("assay.suites.programs", 5, 0, (backend,), ("infer",), shrink_s=120.0, shrinks=1)
     numbers = (*range(3), writing())
     events: list[dict[str, Any]] = []
     _Worker(settings.request(numbers), events.append).run()
@@ -121,7 +121,9 @@ def test_worker_runs_nothing_on_a_gpu_that_raises(device: str, monkeypatch: pyte
 
     monkeypatch.setattr(hunt_worker, "tried", fails)
     indexed = next(n for n in range(400) if "[torch.tensor([" in draw(f"0:{n}").source())
-    settings = Settings("suites.programs", 1, 0, ("eager-none",), ("infer",), shrink_s=120.0, shrinks=1, device=device)
+    settings = Settings(
+        "assay.suites.programs", 1, 0, ("eager-none",), ("infer",), shrink_s=120.0, shrinks=1, device=device
+    )
     _Worker(settings.request([indexed]), lambda event: None).run()
     raised = [source for source in set(ran) if not is_valid(source)]
     assert len(set(ran)) > 5 and bool(raised) == (device == "cpu")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx
 
-from harness.backends.registry import resolve
-from harness.search.twin import Step, Subject, Twin, replay, replay_in_float64
-from suites.programs.subjects import Norms, detached
+from assay.harness.backends.registry import resolve
+from assay.harness.search.twin import Step, Subject, Twin, replay, replay_in_float64
+from assay.suites.programs.subjects import Norms, detached
 
 
 def driven(subject: Subject, *steps: Step) -> Twin:

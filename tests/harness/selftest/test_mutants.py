@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.discover import discover
-from harness.selftest import compiler_bank
-from harness.selftest.changed_tree import changed_tree
-from harness.selftest.compiler_bank import CONTROL, CompilerMutants, Failed, parts_of
-from harness.selftest.mutant_rows import CASE, SLICES, Row, near_rows, slice_rows
-from harness.selftest.mutants import KEYS, ROOT, Mutant, MutantError, read
-from harness.selftest.record import Asked, Kill, Member
-from harness.selftest.survivors import read as reasons
+from assay.harness.discover import discover
+from assay.harness.selftest import compiler_bank
+from assay.harness.selftest.changed_tree import changed_tree
+from assay.harness.selftest.compiler_bank import CONTROL, CompilerMutants, Failed, parts_of
+from assay.harness.selftest.mutant_rows import CASE, SLICES, Row, near_rows, slice_rows
+from assay.harness.selftest.mutants import KEYS, ROOT, Mutant, MutantError, read
+from assay.harness.selftest.record import Asked, Kill, Member
+from assay.harness.selftest.survivors import read as reasons
 from tests.sources import is_under
 
 AT_LEAST, KINDS = 60, 12
@@ -161,8 +161,8 @@ def test_mutants_near_rows_end_with_symbolic_sizes() -> None:
 
 
 def test_mutants_slices_grow_with_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.selftest.mutant_rows.units", tuple)  # listing them takes seconds
-    monkeypatch.setattr("harness.selftest.mutant_rows.has_models", lambda: False)
+    monkeypatch.setattr("assay.harness.selftest.mutant_rows.units", tuple)  # listing them takes seconds
+    monkeypatch.setattr("assay.harness.selftest.mutant_rows.has_models", lambda: False)
     sizes = [len(slice_rows(level, "assay")) for level in SLICES]
     assert sizes == sorted(sizes) and sizes[0] > 50
 

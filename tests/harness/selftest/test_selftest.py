@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.backends.registry import BackendError, resolve
-from harness.cli.commands import commands
-from harness.discover import discover
-from harness.outcome import Result
-from harness.processes.worker import Answer
-from harness.run import run_case
-from harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
-from harness.selftest.command import BY_COST, QUICK, totals
-from harness.selftest.record import Asked, Kill, Member, Tried
-from harness.selftest.survivors import SurvivorsError, read
-from harness.selftest.wrong_backends import BANK, CORRECT
-from harness.selftest.wrong_backends.registry import wrong
+from assay.harness.backends.registry import BackendError, resolve
+from assay.harness.cli.commands import commands
+from assay.harness.discover import discover
+from assay.harness.outcome import Result
+from assay.harness.processes.worker import Answer
+from assay.harness.run import run_case
+from assay.harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
+from assay.harness.selftest.command import BY_COST, QUICK, totals
+from assay.harness.selftest.record import Asked, Kill, Member, Tried
+from assay.harness.selftest.survivors import SurvivorsError, read
+from assay.harness.selftest.wrong_backends import BANK, CORRECT
+from assay.harness.selftest.wrong_backends.registry import wrong
 
 AT_LEAST = 60
 CASES = """
 import torch
-from harness.case import Made, case
+from assay.harness.case import Made, case
 
 class Small(torch.nn.Module):
     def __init__(self):

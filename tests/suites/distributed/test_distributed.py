@@ -8,14 +8,14 @@ import sys
 import pytest
 import torch
 
-from suites.distributed.check import differences
-from suites.distributed.training import WAYS, shared
+from assay.suites.distributed.check import differences
+from assay.suites.distributed.training import WAYS, shared
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_training_over_two_processes_is_eagers(way: str) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    check = ["-m", "suites.distributed.check", "--way", way, "--backend", "assay"]
+    check = ["-m", "assay.suites.distributed.check", "--way", way, "--backend", "assay"]
     done = subprocess.run([*launcher, *check], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
     assert done.stdout.count(f"{way} are as eager") == 2

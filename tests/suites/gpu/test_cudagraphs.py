@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compiler.journal import reset, totals
-from compiler.runtime.recording import pool_layout as packing
-from compiler.runtime.recording import recording, workspaces
-from compiler.runtime.recording.pool_layout import Event, Segments
-from compiler.runtime.recording.recording import CudaTape, Pool, pool_of, recorded_bytes
+from assay.compiler.journal import reset, totals
+from assay.compiler.runtime.recording import pool_layout as packing
+from assay.compiler.runtime.recording import recording, workspaces
+from assay.compiler.runtime.recording.pool_layout import Event, Segments
+from assay.compiler.runtime.recording.recording import CudaTape, Pool, pool_of, recorded_bytes
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from compiler import journal
-from compiler.runtime import philox
+from assay.compiler import journal
+from assay.compiler.runtime import philox
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from compiler.codegen.triton.programs import emit_programs
-from compiler.options import Options
-from compiler.toolchain.gpu.triton_launch import load_triton
+from assay.compiler.codegen.triton.programs import emit_programs
+from assay.compiler.options import Options
+from assay.compiler.toolchain.gpu.triton_launch import load_triton
 from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
 from tests.compiler.codegen.test_triton_programs import OWN
 

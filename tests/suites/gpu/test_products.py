@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler import journal
-from compiler.codegen.triton.tile_sizes import PRODUCTS
-from compiler.ir.loops.kernel import Tiles
-from compiler.journal import Journal
-from compiler.options import Options
-from compiler.pipeline import build
-from compiler.schedule.products import Region
-from suites.gpu import products
+from assay.compiler import journal
+from assay.compiler.codegen.triton.tile_sizes import PRODUCTS
+from assay.compiler.ir.loops.kernel import Tiles
+from assay.compiler.journal import Journal
+from assay.compiler.options import Options
+from assay.compiler.pipeline import build
+from assay.compiler.schedule.products import Region
+from assay.suites.gpu import products
 from tests.compiler.toolchain.test_product_tiles import assert_near
 from tests.lowering import traced
 from tests.product_programs import CASES, EVERY, Case

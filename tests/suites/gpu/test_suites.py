@@ -11,18 +11,18 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_report import judged
-from harness.batches.batch_run import Shard, Unit, plan
-from harness.batches.sample import Sample, key_of
-from harness.case import MODES, SHAPES, Case
-from harness.discover import discover
-from harness.judge import ledger
-from harness.outcome import Result
-from harness.run import run_case
-from harness.search.hunt_worker import tried
-from suites import ops
-from suites.programs import draw
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_report import judged
+from assay.harness.batches.batch_run import Shard, Unit, plan
+from assay.harness.batches.sample import Sample, key_of
+from assay.harness.case import MODES, SHAPES, Case
+from assay.harness.discover import discover
+from assay.harness.judge import ledger
+from assay.harness.outcome import Result
+from assay.harness.run import run_case
+from assay.harness.search.hunt_worker import tried
+from assay.suites import ops
+from assay.suites.programs import draw
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compiler import journal
+from assay.compiler import journal
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from compiler import journal
+from assay.compiler import journal
 from tests.compiler.capture.test_user_triton_kernels import PROGRAMS, flat, inputs
 
 pytestmark = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compiler import journal
+from assay.compiler import journal
 
 pytestmark = [
     pytest.mark.gpu,

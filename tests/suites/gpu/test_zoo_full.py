@@ -12,10 +12,10 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from harness.case import Case
-from harness.discover import discover
-from harness.judge import ledger
-from suites.gpu.correct import held
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.judge import ledger
+from assay.suites.gpu.correct import held
 
 pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')
 ZOO = discover(["zoo"])

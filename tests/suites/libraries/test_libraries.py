@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.case import Case
-from harness.discover import discover
-from harness.run import run_case
-from suites.libraries import row as rows
-from suites.libraries.row import MissingPackage, library
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.run import run_case
+from assay.suites.libraries import row as rows
+from assay.suites.libraries.row import MissingPackage, library
 
 CASES = discover(["libraries"])
 REQUIREMENTS = Path(__file__).parents[3] / "suites" / "libraries" / "requirements.txt"

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.batches.batch import How, run_batch
-from harness.batches.batch_report import judged
-from harness.batches.batch_run import Shard, Unit, plan
-from harness.batches.sample import Sample
-from harness.case import MODES, SHAPES
-from harness.judge import ledger
-from suites import ops
+from assay.harness.batches.batch import How, run_batch
+from assay.harness.batches.batch_report import judged
+from assay.harness.batches.batch_run import Shard, Unit, plan
+from assay.harness.batches.sample import Sample
+from assay.harness.case import MODES, SHAPES
+from assay.harness.judge import ledger
+from assay.suites import ops
 
 EVERY = 200
 """One batch in so many."""

@@ -1,5 +1,5 @@
-"""Hypothesis profiles: `pytest tests/suites/programs --hypothesis-profile nightly --hypothesis-seed 3` is one shard of a
-night. Without one, `ci` holds. Failing programs are made smaller by the harness, which is much faster at it."""
+"""Hypothesis profiles: `pytest tests/suites/programs --hypothesis-profile nightly --hypothesis-seed 3` is one shard of
+a night. Without one, `ci` holds. Failing programs are made smaller by the harness, which is much faster at it."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from harness.outcome import Result
-from harness.search.generated import Program, kind_of
-from harness.search.hunt_worker import tried
-from harness.search.shrink import shrink
-from suites.programs import Generated
-from suites.programs.strategies import programs
+from assay.harness.outcome import Result
+from assay.harness.search.generated import Program, kind_of
+from assay.harness.search.hunt_worker import tried
+from assay.harness.search.shrink import shrink
+from assay.suites.programs import Generated
+from assay.suites.programs.strategies import programs
 
 BACKEND = "assay,target=aten"
 AS_EAGER = ("same", "fell-back", "reference-unstable", "no-oracle")

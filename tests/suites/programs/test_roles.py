@@ -12,11 +12,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from compiler.capture.decompositions.table import DECOMPOSITIONS
-from compiler.capture.functionalize import capture
-from compiler.capture.inputs import Call, fake_leaf
-from compiler.errors import Unsupported
-from compiler.ir.graph.roles import (
+from assay.compiler.capture.decompositions.table import DECOMPOSITIONS
+from assay.compiler.capture.functionalize import capture
+from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.roles import (
     Bump,
     Constant,
     Input,
@@ -30,10 +30,10 @@ from compiler.ir.graph.roles import (
     UserOutput,
     View,
 )
-from reference.effects import Effects, effects
-from suites.programs import Generated
-from suites.programs.calls import namespace_of
-from suites.programs.strategies import programs
+from assay.reference.effects import Effects, effects
+from assay.suites.programs import Generated
+from assay.suites.programs.calls import namespace_of
+from assay.suites.programs.strategies import programs
 
 Relation = tuple[Any, ...]
 

@@ -12,13 +12,13 @@ import zlib
 import pytest
 import torch
 
-from compiler import journal
-from compiler.entry.dynamo import assay
-from harness.case import Case
-from harness.discover import discover
-from harness.judge import ledger
-from harness.run import run_case
-from suites.semantics._summary import counted, table
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.judge import ledger
+from assay.harness.run import run_case
+from assay.suites.semantics._summary import counted, table
 
 CASES = discover(["semantics"])
 KNOWN = ledger.read()
