@@ -37,7 +37,7 @@ MOST = {"static": 96, "dynamic": 24}
 """How many samples of a batch."""
 CUTS = (1, 0)
 DEEPER = {"image": (2, 3, 4, 5), "volume": (2, 3, 2, 4, 3)}
-UNCHECKED = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
+UNCHECKED = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "lu_unpack")
 """Operators that look at no size of their other arguments before they read and write so far. They are not cut."""
 
 Values = tuple[Any, tuple[Any, ...], dict[str, Any]]

@@ -116,7 +116,7 @@ def test_examples_run(page: str) -> None:
 def commands_in(text: str) -> Iterator[str]:
     """The commands of `assay` in the code of a page."""
     code = "\n".join([*re.findall(r"```\w*\n(.*?)```", text, re.S), *re.findall(r"`[^`\n]+`", text)])
-    return (name for name in re.findall(r"\bassay ([a-z]+)\b", code))
+    return (name for name in re.findall(r"(?<!from )\bassay ([a-z]+)\b", code))
 
 
 def test_a_wrong_command_is_found() -> None:

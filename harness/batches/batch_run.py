@@ -151,6 +151,10 @@ class _Line(threading.Thread):
                     tally.judged(result)
                 return Ended(unit, tally, time.monotonic() - began)
             self._end_worker()
+            if not event["samples"]:
+                tally = Tally()
+                tally.judged(_unmade(unit, f"making the samples: {event['detail']}", self._settings.suite, "no-oracle"))
+                return Ended(unit, tally, time.monotonic() - began)
             if len(event["samples"]) > 1:
                 together = max(1, len(event["samples"]) // 4)
             else:
@@ -174,16 +178,13 @@ def _sample_of(result: Result) -> str:
     return result.case.partition("[")[2].removesuffix("]")
 
 
-def _unmade(unit: Unit, detail: str, suite: str) -> Result:
-    """The row of a batch whose samples could not be made."""
-    return Result(f"{suite}.{unit.batch.name}[*]", unit.batch.mode, unit.backend, "crash", detail=detail)
+def _unmade(unit: Unit, detail: str, suite: str, verdict: str = "crash") -> Result:
+    """The row of a batch whose samples could not be made. They are made with eager alone."""
+    return Result(f"{suite}.{unit.batch.name}[*]", unit.batch.mode, unit.backend, verdict, detail=detail)
 
 
 def _lost(unit: Unit, event: Event, suite: str) -> Result:
-    name = event["samples"][0] if event["samples"] else "making the samples"
-    case = f"{suite}.{unit.batch.name}[{name}]"
-    if not event["samples"]:
-        raise RuntimeError(f"{case}: the process ended: {event['detail']}")
+    case = f"{suite}.{unit.batch.name}[{event['samples'][0]}]"
     return Result(case, unit.batch.mode, unit.backend, event["verdict"], detail=event["detail"])
 
 

@@ -1315,3 +1315,13 @@ def logit_with_a_negative_bound() -> Made:
 def logit_with_a_negative_bound_near_zero() -> Made:
     """It is no bound, forward either: what lies outside of [0, 1] has no logit."""
     return lambda x: x.logit(-1e-3), (torch.tensor([0.25, 0.5, 2.0, -1.0], requires_grad=True),), {}
+
+
+@program("gradients of memory that overlaps itself", modes=TRAIN)
+def spectrum_of_an_expanded_leaf() -> Made:
+    """Elements that share a place have the mean of their gradients, as `as_strided` gives it."""
+
+    def f(x: Tensor) -> Tensor:
+        return torch.view_as_real(torch.stft(x, 4, 1, window=torch.ones(4), center=False, return_complex=True))
+
+    return f, (torch.randn(3, 1).expand(3, 6).requires_grad_(),), {}

@@ -3,6 +3,9 @@
     one_hot(float32[8], 3)   ->   pieces that take floats, where eager's kernel raises
 
 While a call is recorded, each of them first asks the kernel, and is then taken apart as before.
+
+Eager takes `stft` apart in other pieces. Their gradient with respect to memory that overlaps itself is another: each
+element has the mean of what flows to the elements that share its place.
 """
 
 from __future__ import annotations
@@ -15,21 +18,19 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
+from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.refusals import refuse_call
+from assay.compiler.ir.tensors.strides import overlaps_itself
 
 aten = torch.ops.aten
-IN_PYTHON = tuple(
-    overload
-    for name in (
-        *("upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d").split(),
-        *("upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d").split(),
-        *("_upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa").split(),
-        *("hardshrink softshrink multi_margin_loss multilabel_margin_loss_forward one_hot").split(),
-        *("native_batch_norm lstm gru rnn_tanh rnn_relu stft istft pad_sequence").split(),
-    )
-    if (packet := getattr(aten, name, None)) is not None
-    for overload in (getattr(packet, one) for one in packet.overloads())
-)
+NAMES = (
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d "
+    "upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa hardshrink softshrink multi_margin_loss "
+    "multilabel_margin_loss_forward one_hot native_batch_norm lstm gru rnn_tanh rnn_relu stft istft pad_sequence"
+).split()
+PACKETS = [getattr(aten, name) for name in NAMES if hasattr(aten, name)]
+IN_PYTHON = (aten.matmul.out, *(getattr(packet, one) for packet in PACKETS for one in packet.overloads()))
 """Operators that torch's dispatcher may take apart in Python."""
 KEYS = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
 
@@ -56,6 +57,8 @@ def refusing_as_eager() -> Iterator[None]:
 def _asking(op: torch._ops.OpOverload, kernel: Kernel) -> Kernel:
     def ask(*args: Any, **kwargs: Any) -> Any:
         refuse_call(op, args, kwargs)
+        if op is aten.stft.center and args[0].requires_grad and overlaps_itself(args[0]):
+            raise Unsupported("the program takes the gradient of stft over memory that overlaps itself")
         return kernel(*args, **kwargs)
 
     return ask

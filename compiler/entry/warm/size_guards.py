@@ -77,5 +77,12 @@ class SizeGuards:
 
 def _sizes(value: object) -> Iterator[torch.SymInt]:
     """The symbolic sizes of an input."""
-    given = (*value.shape, *value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else (value,)
-    yield from (size for size in given if isinstance(size, torch.SymInt))
+    yield from (size for size in _numbers(value) if isinstance(size, torch.SymInt))
+
+
+def _numbers(value: object) -> tuple[object, ...]:
+    if not isinstance(value, torch.Tensor):
+        return (value,)
+    if value.layout is not torch.strided:
+        return tuple(value.shape)
+    return (*value.shape, *value.stride(), value.storage_offset())
