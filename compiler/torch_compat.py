@@ -48,9 +48,10 @@ def has_registered_effect(target: torch._ops.OpOverload) -> bool:
     return found is not None and found.effect is not None
 
 
-def is_flag_guarded(source: Source | None) -> bool:
-    """Whether Dynamo compiles again where a tensor that came from there requires grad and did not when it was compiled.
-    Before 2.13 it looks so at arguments alone: what a module or the globals hold may be unfrozen unnoticed."""
+def is_guarded(source: Source | None) -> bool:
+    """Whether Dynamo compiles again where a tensor that came from there is another than it was: whether it requires
+    grad, its dtype, its sizes and strides. Before 2.13 it looks so at arguments alone. What a module or the globals
+    hold may be unfrozen, converted by `module.double()` or replaced by `parameter.data = ...` unnoticed."""
     return not BEFORE_2_13 or source is None or isinstance(source, LocalSource)
 
 

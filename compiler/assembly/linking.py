@@ -86,7 +86,8 @@ def ambient_needs(call: Call, signature: Signature) -> AmbientNeeds:
         is_grad_off=not ambient.grad,
         inference_on=Inference() in signature.effects,
         is_guarded=not call.is_specialized,
-        frozen=call.frozen if ambient.grad else (),
+        frozen=call.frozen() if ambient.grad and not call.is_specialized else (),
+        unguarded=() if call.is_specialized else call.unguarded,
         current=call.current,
         inference=tuple(position for position, leaf in enumerate(call.leaves) if leaf.is_inference),
     )

@@ -42,8 +42,7 @@ class Call:
     `overlaps` are groups of leaves (by position) that overlap in memory and are recorded as views of what they share:
     a call that is specialised to them is compiled for no other.
 
-    `frozen` are the positions of tensors that require no grad, where whoever calls may not notice that they do later;
-    `current` is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in
+    `unguarded` are the positions of tensors of which whoever calls may not notice that they are others later; `current` is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in
     eager where the call does.
     """
 
@@ -53,13 +52,19 @@ class Call:
     overlaps: tuple[tuple[int, ...], ...] = ()
     is_specialized: bool = False
     constants: tuple[object, ...] | None = None
-    frozen: tuple[int, ...] = ()
+    unguarded: tuple[int, ...] = ()
     current: int | None = None
     nodes: int = 1
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""
         return self.function(leaves)
+
+    def frozen(self) -> tuple[int, ...]:
+        """The positions of tensors that require no grad, where whoever calls may not notice that they do later."""
+        fakes = {position: leaf.fake for position, leaf in enumerate(self.leaves) if not leaf.requires_grad}
+        can = {position for position, fake in fakes.items() if _can_require_grad(fake)}
+        return tuple(position for position in self.unguarded if position in can)
 
     def sizes(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
         """Where the call is given each of its symbolic sizes: as the leaf of a position, or as one of its dimensions.
@@ -88,7 +93,13 @@ class Call:
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)
         groups = overlaps(values, versions)
-        return Call(self.function, leaves, fake_mode, groups, True, self.constants, current=self.current)
+        return Call(
+            self.function, leaves, fake_mode, groups, True, self.constants, current=self.current, nodes=self.nodes
+        )
+
+
+def _can_require_grad(fake: Leaf) -> bool:
+    return isinstance(fake, torch.Tensor) and (fake.is_floating_point() or fake.is_complex())
 
 
 def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,7 +53,7 @@ from assay.compiler.runtime.recording.cuda_graphs import Recordable, give_up_rec
 from assay.compiler.toolchain import load
 from assay.compiler.toolchain.load import LoadKernels, load_kernels
 from assay.compiler.toolchain.serialized_call import Linked
-from assay.compiler.torch_compat import Decompositions, is_flag_guarded
+from assay.compiler.torch_compat import Decompositions, is_guarded
 
 Compiled = Callable[..., Any]
 
@@ -262,18 +262,20 @@ def _call(
         run,
         leaves,
         fake_mode,
-        frozen=tuple(_frozen(leaves, placeholders)),
+        unguarded=_unguarded(leaves, placeholders),
         current=current_if_asked(gm),
         nodes=nodes_of(gm),
     ), spec
 
 
-def _frozen(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> Iterator[int]:
-    """The positions of tensors that require no grad now, of which Dynamo does not notice that they do later."""
-    for position, (leaf, node) in enumerate(zip(leaves, placeholders, strict=False)):
-        can = isinstance(leaf.fake, torch.Tensor) and (leaf.fake.is_floating_point() or leaf.fake.is_complex())
-        if can and not leaf.requires_grad and not is_flag_guarded(getattr(node, "_dynamo_source", None)):
-            yield position
+def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> tuple[int, ...]:
+    """The positions of tensors of which Dynamo does not notice that they are others than when it compiled."""
+    pairs = enumerate(zip(leaves, placeholders, strict=False))
+    return tuple(
+        position
+        for position, (leaf, node) in pairs
+        if isinstance(leaf.fake, torch.Tensor) and not is_guarded(getattr(node, "_dynamo_source", None))
+    )
 
 
 class _Recorded(fx.Interpreter):

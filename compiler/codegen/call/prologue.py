@@ -29,7 +29,16 @@ from assay.compiler.ir.graph.roles import (
     Written,
 )
 from assay.compiler.ir.tensors.overlap import is_alias, pairs_of
-from assay.compiler.runtime.call import base_of, current_device, is_negative, laid_over, requires_grad, warn_from
+from assay.compiler.runtime.backward_inputs import BackwardInputs, Expected
+from assay.compiler.runtime.call import (
+    base_of,
+    current_device,
+    is_negative,
+    laid_out_as,
+    laid_over,
+    requires_grad,
+    warn_from,
+)
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"
@@ -53,7 +62,8 @@ class AmbientNeeds:
     `inference`: the inputs, by position, that are inference tensors. `is_grad_off`: gradients are off wherever the call
     is made.
     `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do. `frozen`: as is a
-    call where an input at these positions, which required no grad, does. `current`: the GPU that has to be the current
+    call where an input at these positions, which required no grad, does, or where one at the positions `unguarded` has
+    another dtype, device, size or strides. `current`: the GPU that has to be the current
     one, as what is made there was recorded to be on it.
     """
 
@@ -67,6 +77,7 @@ class AmbientNeeds:
     hooks_off: bool = False
     frozen: tuple[int, ...] = ()
     current: int | None = None
+    unguarded: tuple[int, ...] = ()
 
 
 def written_positions(signature: Signature) -> tuple[int, ...]:
@@ -121,6 +132,8 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
     if needs.current is not None:
         test = f"{source.bind('device_now', current_device)}() != {needs.current}"
         source.line(1, f"if {test}: return eager(args, {CURRENT!r})")
+    if needs.unguarded:
+        _emit_facts(source, program, needs.unguarded)
     if needs.frozen:
         given = "".join(f"args[{position}], " for position in needs.frozen)
         test = f"True in map({source.bind('requires_grad', requires_grad)}, ({given}))"
@@ -138,6 +151,14 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
     for index in sorted({role.of.index for role in signature.differentiable if isinstance(role, Mutation)}):
         watched = f"args[{index}].retains_grad or args[{index}]._backward_hooks"
         source.line(1, f"if {watched}: return eager(args, {WATCHED!r})")
+
+
+def _emit_facts(source: Source, program: Program, positions: tuple[int, ...]) -> None:
+    """The guard of inputs against others that the graph was not made for."""
+    values = [program.placeholders[position].meta["val"] for position in positions]
+    known = source.bind("known", BackwardInputs(tuple(Expected.of(value, laid_out_as(value)) for value in values)))
+    given = ", ".join(f"args[{position}]" for position in positions)
+    source.line(1, f"if not ({known}.check({given}) or {known}.look({given})): return elsewhere(args)")
 
 
 def _given(role: InputRole) -> str:

@@ -25,7 +25,7 @@ from assay.compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
 from assay.compiler.ir.tensors import fake_strides, mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
 from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
-from assay.compiler.ir.tensors.refusals import refuse_call
+from assay.compiler.ir.tensors.refusals import check_position, refuse_call
 from assay.compiler.ir.tensors.shared_bytes import share_a_byte
 from assay.compiler.ir.tensors.strides import (
     extent,
@@ -167,6 +167,7 @@ class Watching(FunctionalTensorMode):
         with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
             self._check(call)
         refuse_call(*call)
+        check_position(func, args)
         warn_of_freedom(*call)
         if (divisor := divisor_of(*call)) is not None:
             self.note_offset(args[0], divisor)

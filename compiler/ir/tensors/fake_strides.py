@@ -85,8 +85,9 @@ def _resized(x: torch.Tensor, size: Sequence[int | torch.SymInt], *_: object) ->
 
 def _padded(x: torch.Tensor, padding: Sequence[int | torch.SymInt]) -> torch.Tensor:
     """In eager's format of memory; a volume without a batch is taken for images. On a GPU in rows."""
-    sizes = [size + padding[2 * k] + padding[2 * k + 1] for k, size in enumerate(reversed(x.shape[-3:]))]
-    shape = (*x.shape[:-3], *reversed(sizes))
+    count = len(padding) // 2
+    sizes = [size + padding[2 * k] + padding[2 * k + 1] for k, size in enumerate(reversed(x.shape[-count:]))]
+    shape = (*x.shape[:-count], *reversed(sizes))
     chosen = suggest_memory_format(x) if _is_on_cpu(x) else torch.contiguous_format
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=chosen)
 
@@ -198,6 +199,7 @@ WRONG: dict[object, Callable[..., object]] = {
     aten.max_unpool2d.default: _unpooled,
     **dict.fromkeys((aten.upsample_nearest2d.default, aten._upsample_nearest_exact2d.default), _resized),
     **dict.fromkeys((aten.upsample_bilinear2d.default, aten.upsample_bicubic2d.default), _resized),
+    **dict.fromkeys((aten.reflection_pad2d.default, aten.replication_pad2d.default), _padded),  # before torch 2.13
     **dict.fromkeys((aten.reflection_pad3d.default, aten.replication_pad3d.default), _padded),
     **dict.fromkeys((aten.reflection_pad2d_backward.default, aten.reflection_pad3d_backward.default), _like_padded),
     **dict.fromkeys((aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default), _like_padded),

@@ -121,6 +121,21 @@ def refuse_call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
             bool(size != 0)  # a guard: called with no elements there, the program is recorded afresh
 
 
+def check_position(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> None:
+    """Holds a position that changes from call to call to its dimension: by a guard, or by an assertion at run time
+    where only the data tell it. Torch does so from 2.13 on.
+
+    Raises: IndexError if it lies outside.
+    """
+    if func is not torch.ops.aten.select.int or not isinstance(args[2], torch.SymInt):
+        return
+    value, dim, index = args
+    size = value.shape[dim]
+    said = f"select(): index {index} out of range for tensor of size {list(value.shape)} at dimension {dim}"
+    torch._check_index(index < size, lambda: said)
+    torch._check_index(index >= -size, lambda: said)
+
+
 def _computed_sizes(leaves: Sequence[object]) -> list[torch.SymInt]:
     """The sizes of tensors that are computed of the sizes of inputs: those that may come to be 0."""
     found: dict[object, torch.SymInt] = {}

@@ -1,4 +1,4 @@
-"""A tensor that requires grad, and required none when its call was compiled, where Dynamo does not look."""
+"""A tensor that is another than when its call was compiled, where Dynamo does not look."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.compiler.runtime import specialize
 
 def unguarded(model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[..., Any], list[Tensor]]:
     """What the backend made of a frozen model, which calls of it do not go through Dynamo to; and its arguments."""
-    monkeypatch.setattr("assay.compiler.entry.dynamo.is_flag_guarded", lambda source: False)
+    monkeypatch.setattr("assay.compiler.entry.dynamo.is_guarded", lambda source: False)
     made: list[Any] = []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
@@ -52,6 +52,33 @@ def test_unfrozen_in_more_ways_than_are_kept_is_eagers(monkeypatch: pytest.Monke
         parameter = getattr(model.requires_grad_(False), name).requires_grad_(True)
         run(*inputs)[0].sum().backward()
         torch.testing.assert_close(parameter.grad, torch.autograd.grad(model(x).sum(), [parameter])[0])
+
+
+def _transposed(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data = parameter.data.t().contiguous().t() if parameter.dim() == 2 else parameter.data
+
+
+def _doubled(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data = torch.cat([parameter.data, parameter.data])
+
+
+@pytest.mark.parametrize("change", [nn.Module.double, _transposed, _doubled], ids=["double", "transposed", "doubled"])
+def test_parameters_of_another_kind_are_noticed(
+    change: Callable[[nn.Module], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels would read them as what they were: numbers of half the width, or memory that is not theirs."""
+    model, index = nn.EmbeddingBag(6, 4, mode="sum"), torch.tensor([[0, 5, 1], [2, 2, 3]])
+    run, inputs = unguarded(nn.Sequential(model, nn.Tanh()), index, monkeypatch)
+    for _ in range(2):
+        torch.testing.assert_close(run(*inputs)[0], model(index).tanh())
+    change(model)
+    for _ in range(2):
+        (y,) = run(*inputs)
+        wanted = model(index).tanh()
+        assert (y.dtype, y.stride()) == (wanted.dtype, wanted.stride())
+        torch.testing.assert_close(y, wanted)
 
 
 @pytest.mark.parametrize("is_needed", [False, True])
