@@ -100,6 +100,17 @@ def names_of(wheel: Path) -> Mapping[str, zipfile.ZipInfo]:
         return {entry.filename: entry for entry in archive.infolist()}
 
 
+RESULTS = "assay/suites/benchmarks/results/"
+"""Raw measurements, kept beside the benchmarks in the repository: for readers, not for installations."""
+
+
+def test_a_wheel_holds_every_module_and_template(wheel: Path) -> None:
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.*") if "__pycache__" not in file.parts]
+    absent = {f"assay/{file.relative_to(ROOT).as_posix()}" for file in files} - set(names_of(wheel))
+    assert {name for name in absent if not name.startswith(RESULTS)} == set()
+    assert all(name.endswith(".json") for name in absent)
+
+
 def test_a_wheel_holds_the_package_and_no_tests(wheel: Path) -> None:
     names = names_of(wheel)
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"assay"}

@@ -1,4 +1,4 @@
-"""What a fresh clone is set up with: the pins, the commands that the README names, what is in the wheel."""
+"""What a fresh clone is set up with: the pins, the commands that the README names."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import configparser
 import importlib
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tomllib
-import zipfile
-from pathlib import Path
 
 import pytest
 
-from tests.sources import PACKAGES, ROOT
+from tests.sources import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -69,34 +65,3 @@ def test_packaging_ci_script_runs_tox_in_an_environment_of_its_own() -> None:
 def test_packaging_entry_points_exist(target: str) -> None:
     module, _, attribute = target.partition(":")
     assert callable(getattr(importlib.import_module(module), attribute))
-
-
-RESULTS = "suites/benchmarks/results/"
-"""Raw measurements, kept beside the benchmarks in the repository: for readers, not for installations."""
-
-
-def test_packaging_wheel_holds_every_module_and_template(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(source),
-    ]
-    subprocess.run(build, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
-    (wheel,) = tmp_path.glob("*.whl")
-    kept = {file.relative_to(source).as_posix() for package in PACKAGES for file in (source / package).rglob("*.*")}
-    with zipfile.ZipFile(wheel) as archive:
-        absent = {name for name in kept if "egg-info" not in name} - set(archive.namelist())
-    assert {name for name in absent if not name.startswith(RESULTS)} == set()
-    assert all(name.endswith(".json") for name in absent)

@@ -42,8 +42,9 @@ class Call:
     `overlaps` are groups of leaves (by position) that overlap in memory and are recorded as views of what they share:
     a call that is specialised to them is compiled for no other.
 
-    `unguarded` are the positions of tensors of which whoever calls may not notice that they are others later; `current` is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in
-    eager where the call does.
+    `unguarded` are the positions of tensors of which whoever calls may not notice that they are others later. `current`
+    is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in eager
+    where the call does.
     """
 
     function: Callable[[list[object]], Sequence[object]]
