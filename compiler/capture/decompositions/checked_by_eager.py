@@ -25,9 +25,10 @@ from assay.compiler.ir.tensors.strides import overlaps_itself
 aten = torch.ops.aten
 NAMES = (
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
-    "upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa hardshrink softshrink multi_margin_loss "
-    "multilabel_margin_loss_forward one_hot native_batch_norm lstm gru rnn_tanh rnn_relu stft istft pad_sequence"
+    "upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa "
+    "hardshrink softshrink multi_margin_loss multilabel_margin_loss_forward one_hot native_batch_norm "
+    "lstm gru rnn_tanh rnn_relu stft istft pad_sequence"
 ).split()
 PACKETS = [getattr(aten, name) for name in NAMES if hasattr(aten, name)]
 IN_PYTHON = (aten.matmul.out, *(getattr(packet, one) for packet in PACKETS for one in packet.overloads()))
