@@ -27,6 +27,7 @@ from torch._dynamo import list_backends, register_backend
 from assay.compiler.entry.dynamo import assay
 
 os.environ.setdefault("ASSAY_WARM", "0")
+os.environ.setdefault("ASSAY_MACHINE", "default")
 os.environ.setdefault("ASSAY_VERIFY", "1")
 torch._dynamo.config.fail_on_recompile_limit_hit = True
 

@@ -8,6 +8,8 @@ ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on 
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
 ASSAY_VERIFY=1        check every graph after each pass: a view that is not its operand's is a bug of the compiler
 ASSAY_SANITIZE=a,b    sanitizers of the C++ compiler that kernels are built with, for example address,undefined
+ASSAY_MACHINE=path    where facts measured of this machine are kept (default: ~/.cache/assay/machine.json); `default`
+                      measures none
 ASSAY_KEEP_MEMORY=0   leave the C library's heap as it is: it gives what a call frees back to the system
 """
 
@@ -38,6 +40,13 @@ MODES: dict[str, dict[str, object]] = {
 
 def _cache_default() -> str:
     return os.environ.get("ASSAY_CACHE") or str(Path.home() / ".cache" / "assay")
+
+
+def machine_file() -> Path | None:
+    """Where facts of this machine are kept; None where none is measured. It is no part of the cache, which may be new
+    for each process."""
+    named = os.environ.get("ASSAY_MACHINE") or str(Path.home() / ".cache" / "assay" / "machine.json")
+    return None if named == "default" else Path(named)
 
 
 def keeps_memory() -> bool:

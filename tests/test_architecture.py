@@ -40,7 +40,7 @@ HARNESS = (
 )
 """The harness, floor by floor: a room imports its own modules, and those of the floors under it."""
 
-FOUNDATION = ("compiler", "errors", "torch_compat", "torch_stubs", "options", "journal", "fallback")
+FOUNDATION = ("compiler", "errors", "torch_compat", "torch_stubs", "options", "journal", "fallback", "machine")
 """Files of the compiler that every room but `ir` may import."""
 
 COMPILER: dict[str, tuple[str, ...]] = {

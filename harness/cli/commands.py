@@ -25,6 +25,7 @@ import click
 import torch
 from rich.console import Console
 
+from assay.compiler import machine
 from assay.harness.backends import resources  # fmt: skip
 from assay.harness.backends.precision import PRECISIONS
 from assay.harness.backends.registry import FOR_GPU, OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
@@ -293,9 +294,12 @@ def list_cases(names: tuple[str, ...], text: str) -> None:
 
 
 def show_environment() -> None:
-    """Show what a report says of this machine: versions, compiler, processor, threads."""
+    """Show what a report says of this machine, and the facts that the compiler has measured of it."""
     for name, value in environment("cuda" if torch.cuda.is_available() else "cpu").items():
         click.echo(f"{name:<14}{value if value is not None else 'none'}")
+    click.echo("\nThis machine, as far as compiles have asked for it (assay/compiler/machine.py):")
+    for name, value in machine.facts().items():
+        click.echo(f"{name:<22}{value}")
 
 
 commands.add_command(selftest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from assay.compiler.kernels import products, tiles
+from assay.compiler.kernels import product_rates, products, tiles
 from assay.compiler.ops.registry import Kind, record
 
 _LIBRARY = torch.library.Library("assay", "FRAGMENT")
@@ -34,5 +34,7 @@ multiply_batch = torch.ops.assay.multiply_batch.default
 prepare_multiply = products.prepare
 may_be_shortened = products.may_be_shortened
 has_wide_vectors = tiles.has_wide_vectors
+is_own_fastest = product_rates.is_own_fastest
+is_onednn_faster = product_rates.is_onednn_faster
 
 record(Kind.contraction, None, "assay.multiply", "assay.multiply_batch")

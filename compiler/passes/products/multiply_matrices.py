@@ -11,7 +11,8 @@ Rounding: another order of the same float32 sums. On two cores of an AVX-512 mac
 
 The gradient of a weight, whose first operand is transposed, takes 1002 in 384 x 256 x 1024, oneDNN 1324 and MKL 1265;
 8 rows in 8 x 1024 x 1024 take 203, in MKL 403; 16 products of 96 x 64 x 96 take 112, in MKL 152. A call costs 3 us more
-than MKL's: small products stay where they are, and those of one row, which read each number of `w` once.
+than MKL's: small products stay where they are, and those of one row, which read each number of `w` once. On another
+machine who is fastest is measured, when a compile first meets such a product.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.tensors.strides import hint, hints, is_known
 from assay.compiler.ops.calls.products import (
     has_wide_vectors,
+    is_own_fastest,
     may_be_shortened,
     multiply,
     multiply_batch,
@@ -71,7 +73,8 @@ def _is_faster(node: fx.Node) -> bool:
     (*batch, rows, depth), columns = hints(x.meta["val"].shape), hint(w.meta["val"].shape[-1])
     if batch and batch[0] < torch.get_num_threads():
         return False  # each product is one thread's
-    return rows >= LEAST_ROWS and 2 * math.prod(batch) * rows * depth * columns >= LEAST_FLOPS
+    is_large = rows >= LEAST_ROWS and 2 * math.prod(batch) * rows * depth * columns >= LEAST_FLOPS
+    return is_large and is_own_fastest(is_turned=hint(x.meta["val"].stride(-1)) != 1)
 
 
 def _replace(node: fx.Node) -> None:
