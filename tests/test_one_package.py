@@ -124,7 +124,8 @@ def test_a_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
     report = tmp_path / "report.json"
-    run(work, ("-m", "assay", "run", "mine.py", "--json", str(report)), (installed,))
+    page = str(tmp_path / "page")
+    run(work, ("-m", "assay", "run", "mine.py", "--json", str(report), "--html", page), (installed,))
     (row,) = json.loads(report.read_text())["results"]
     assert row["verdict"] == "same"
     code = "import torch, assay, compiler; assert assay.compiler.FOLDER.is_relative_to('" + str(installed) + "')"

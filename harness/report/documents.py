@@ -229,7 +229,7 @@ def render_html(rows: Sequence[Row], environment: Mapping[str, Any], *, interrup
 def render_page(template: str, **values: Any) -> str:
     """A page of the folder of templates."""
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("harness"), autoescape=True, undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("assay.harness"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     templates.filters.update(FORMATS)
