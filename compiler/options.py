@@ -115,6 +115,11 @@ class Options:
     of matrices is then also tried as one kernel with the pointwise work around it. The cache remembers the choice."""
     verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
     """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
+    stop_after: str = ""
+    """The state after which the compile stops; what it would have built runs operator by operator. Empty: it does not
+    stop. `assay ladder` says which states there are."""
+    fusions: int = -1
+    """How many decisions of a graph to compute values together are carried out, in their order; -1: all of them."""
     fallback: str = "eager"
     """What becomes of a graph that the compiler cannot take. `eager`: it runs in eager, counted and said. `limits`: it
     does so if it meets a declared limit; any other error is raised, unless eager raises too. `error`: it raises."""
@@ -158,6 +163,10 @@ class Options:
                 raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
         if not isinstance(self.cudagraphs, bool | None):
             raise OptionError(f"assay: option cudagraphs is {self.cudagraphs!r}; it takes True, False or None")
+        if not isinstance(self.stop_after, str):
+            raise OptionError(f"assay: option stop_after is {self.stop_after!r}; it takes the name of a state")
+        if isinstance(self.fusions, bool) or not isinstance(self.fusions, int) or self.fusions < -1:
+            raise OptionError(f"assay: option fusions is {self.fusions!r}; it takes a whole number from -1 on")
         if not isinstance(self.debug, int) or not 0 <= self.debug <= 4:
             raise OptionError(f"assay: option debug is {self.debug!r}; it takes 0 to 4")
 

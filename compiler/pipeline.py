@@ -81,7 +81,7 @@ def build(
     with journal.stage("lower"):
         lowered = lower(program, targets_of(options), is_exact=options.numerics == "exact")
     with journal.stage("fuse"):
-        fused = fuse(lowered, keep_rounding=options.numerics != "fast")
+        fused = fuse(lowered, options.numerics != "fast", options.fusions)
     with journal.stage("plan"):
         schedule = plan(fused, after_call(program), choose)
     journal.planned(program.is_backward, lambda given: live_bytes(schedule.steps, program.values, given))

@@ -37,6 +37,7 @@ from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true
 from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
 from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
 from assay.compiler.entry.recompile import Recompiled
+from assay.compiler.entry.stop import WRITTEN, stopped
 from assay.compiler.entry.warm import starts as warm
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import GivenBack, give_back, nodes_of
@@ -183,6 +184,7 @@ def _compilers(
 ) -> Compilers:
     """Our own compiler for all graphs; what it makes is kept where the results are flat, as those of Dynamo are."""
     generate, is_exact = target_of(options) != "aten", options.numerics == "exact"
+    writes_kernels = generate and options.stop_after != WRITTEN
     chosen = (*PASSES, FUNCTIONAL) if options.functionalize_rng else PASSES
     if generate:
         chosen += tuple(step for step in CHOICES if step.kind == "exact" or options.numerics == "fast")
@@ -202,14 +204,26 @@ def _compilers(
             keeper.forget("it returns a structure")
         keeper.linked(linked, programs)
 
-    return Compilers(
+    made = Compilers(
         build_graph, build_graph, build_graph,
         partition=_partition(options, may_round=generate and not is_exact),
         decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
-        write=functools.partial(write_in_place, generate=generate),
+        write=functools.partial(write_in_place, generate=writes_kernels),
         keep=keep,
         passes=chosen,
     )  # fmt: skip
+    return stopped(made, options.stop_after, _calling(options, journal)) if options.stop_after else made
+
+
+def _calling(options: Options, journal: Journal) -> Callable[[Program], GraphCall]:
+    """Builds graphs whose operators are all calls to ATen."""
+
+    def call_operators(program: Program) -> GraphCall:
+        given, reserve = give_key(program)
+        host = build(given, replace(options, target="aten"), journal)
+        return replace(host, recordable=Recordable.of(given, host.steps), reserve=reserve).run(options)
+
+    return call_operators
 
 
 def _partition(options: Options, *, may_round: bool) -> Callable[[Program], Split]:

@@ -130,10 +130,11 @@ def axes_of(tensor: Tensor, outer: frozenset[str], cost: Cost) -> tuple[int, ...
     return tuple(sorted(dims, key=lambda dim: (f"d{dim}" not in outer, -cost.number(tensor.stride[dim]))))
 
 
-def fuse(lowered: Lowered, keep_rounding: bool = False) -> Fused:
+def fuse(lowered: Lowered, keep_rounding: bool = False, most_decisions: int = -1) -> Fused:
     """Groups the generated values of a graph. With `keep_rounding` every value is rounded to its tensor's dtype
-    wherever it is used, as eager does, even inside a kernel."""
-    return _Fusion(lowered, keep_rounding).run()
+    wherever it is used, as eager does, even inside a kernel. After `most_decisions` to inline or to join a value, each
+    further one is a kernel of its own; -1: there is no such limit."""
+    return _Fusion(lowered, keep_rounding, most_decisions).run()
 
 
 def _is_decided_by_halves(expr: Expr) -> bool:
@@ -161,8 +162,9 @@ class _Use:
 
 
 class _Fusion:
-    def __init__(self, lowered: Lowered, keep_rounding: bool) -> None:
+    def __init__(self, lowered: Lowered, keep_rounding: bool, most_decisions: int = -1) -> None:
         self.lowered = lowered
+        self.decisions_left = most_decisions
         self.keep_rounding = keep_rounding
         self.cost = Cost(lowered.hints)
         self.views = {d.tensor.name: d for d in lowered.definitions if isinstance(d, Viewed)}
@@ -267,10 +269,17 @@ class _Fusion:
     def _place(self, definition: Generated, position: int) -> None:
         tensor = definition.tensor
         expr = self._resolve(definition)
-        if tensor.name not in self.demanded and self._is_inlined(tensor, expr):
+        if tensor.name not in self.demanded and self._is_inlined(tensor, expr) and self._may_decide():
             self.inlined[tensor.name] = expr
             return
         self._join(tensor, expr, position)
+
+    def _may_decide(self) -> bool:
+        """Whether one more decision may be carried out, which is counted."""
+        if self.decisions_left:
+            self.decisions_left -= 1
+            return True
+        return False
 
     def _scatter(self, definition: Scattered, position: int) -> None:
         """Updates are never part of another kernel: what reads the tensor must see all of them."""
@@ -364,25 +373,32 @@ class _Fusion:
         """Makes a value a member of the first group that takes it."""
         axes = self.axes[tensor.name]
         read = elements(expr)
-        for group in self._candidates(read):
-            if self._try(group, tensor, expr, axes, read):
-                self._added(group, tensor, read, position)
-                return
-        joined = self._joined_producers(read)
-        if joined is not None and self._try(joined[0], tensor, expr, axes, read):
-            self._replace(*joined)
-            self._added(joined[0], tensor, read, position)
+        if self.decisions_left and self._is_joined(tensor, expr, axes, read, position):
+            self.decisions_left -= 1
             return
-        for group in self._risable(read):
-            if self._try(group, tensor, expr, axes, read, may_rise=True):
-                self._added(group, tensor, read, position)
-                return
         level = 1 + max((self.levels.get(element.tensor, 0) for element in read), default=0)
         group = Group(level, tuple(tensor.shape[dim] for dim in axes))
         self.groups[id(group)] = group
         group.expansions[tensor.name] = _over_loops(group, tensor, expr, axes, self.cost.ranges)
         group.seen.update(nodes(group.expansions[tensor.name]))
         self._added(group, tensor, read, position)
+
+    def _is_joined(self, tensor: Tensor, expr: Expr, axes: tuple[int, ...], read: list[Element], position: int) -> bool:
+        """Whether some group takes the value, which is then a member of it."""
+        for group in self._candidates(read):
+            if self._try(group, tensor, expr, axes, read):
+                self._added(group, tensor, read, position)
+                return True
+        joined = self._joined_producers(read)
+        if joined is not None and self._try(joined[0], tensor, expr, axes, read):
+            self._replace(*joined)
+            self._added(joined[0], tensor, read, position)
+            return True
+        for group in self._risable(read):
+            if self._try(group, tensor, expr, axes, read, may_rise=True):
+                self._added(group, tensor, read, position)
+                return True
+        return False
 
     def _note_reading(self, names: Iterable[str], by: Group | None = None) -> None:
         """Values are read outside of the groups that compute them, which stay where they are then."""
