@@ -33,7 +33,7 @@ HARNESS = (
     ("harness.run",),
     ("harness.processes", "harness.report"),
     ("harness.bench", "harness.search"),
-    ("harness.batches",),
+    ("harness.batches", "harness.locate"),
     ("harness.selftest",),
     ("harness.cli",),
     ("harness.__main__",),

@@ -7,6 +7,7 @@
     assay-recorded      our compiler without kernels, each operator in ATen, its result laid out as is recorded
     assay-triton        our compiler, its kernels as Triton programs, interpreted: slow, for small sizes
     assay-sm90          our compiler, its kernels compiled by Triton for a GPU beside the C++ that runs: what each takes
+    switched            a part of a program on another backend (harness/backends/switches.py)
     NAME                any backend that torch.compile knows: assay, eager, aot_eager, inductor, ...
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
@@ -45,6 +46,7 @@ OWN = {
     "assay-triton": "assay.harness.backends.interpreted:assay_triton",
     FOR_GPU: "assay.harness.backends.for_gpu:assay_sm90",
     "assay_reference": "assay.reference.pipeline:assay_reference",
+    "switched": "assay.harness.backends.switches:switched",
 }
 """Our own backends, found from a checkout too, where no entry point is installed."""
 

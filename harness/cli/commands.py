@@ -5,6 +5,8 @@ assay bench    time a backend against others        2: bad usage, with the valid
 assay memory   what a training step keeps, and why  130: interrupted; the report holds what had ended
 assay compare  what changed between two reports
 assay kernels  what kernels take of a GPU, as `run --kernels` recorded
+assay ladder   the first rung on which a case differs
+assay bisect   the graph, node or kernel with which it does
 assay selftest what the ordinary run finds of backends that are known to be wrong
 assay list     the cases of a suite
 assay env      what a report says of this machine
@@ -35,6 +37,7 @@ from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.live_memory import Memory
 from assay.harness.case import MODES, SHAPES, SIZES, Case
 from assay.harness.cli.batch_options import BATCHES, Batches, batches_table
+from assay.harness.cli.locate_commands import bisect, ladder
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
 from assay.harness.outcome import Result
@@ -302,7 +305,8 @@ def show_environment() -> None:
         click.echo(f"{name:<22}{value}")
 
 
-commands.add_command(selftest)
+for each in (selftest, ladder, bisect):
+    commands.add_command(each)
 commands.command("env")(show_environment)
 commands.command("show-environment", hidden=True)(show_environment)
 

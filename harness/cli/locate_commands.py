@@ -1,0 +1,184 @@
+"""`assay ladder`, `assay bisect`, `assay shrink` and `assay repro`: where one case goes wrong, and how little it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from assay.harness.backends.registry import BackendError
+from assay.harness.case import MODES, SIZES, Case
+from assay.harness.discover import DiscoverError, discover
+from assay.harness.locate.bisect import Bisected, Bisection, command
+from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
+from assay.harness.locate.rungs import ladder_of
+from assay.harness.locate.runner import TIMEOUT_S, Runner
+from assay.harness.report import documents as report
+from assay.harness.report import progress
+
+ONE_CASE = (
+    click.argument("name", metavar="CASE"),
+    click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR"),
+    click.option("--mode", type=click.Choice(MODES), help="Default: train, where the case has it."),
+    click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True),
+    click.option("--seed", type=int, default=0, show_default=True),
+    click.option("--repeats", type=click.IntRange(min=1), default=REPEATS, show_default=True, help="Runs of a rung."),
+    click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT_S,
+                 show_default=True, metavar="S", help="Seconds that one run may take."),
+    click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
+                 metavar="[PATH]", help="Write what was found here; without PATH to standard output."),
+)  # fmt: skip
+
+
+def of_one_case(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and the options of a command about one case."""
+    for option in reversed(ONE_CASE):
+        function = option(function)
+    return function
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """What the commands have in common."""
+
+    case: Case
+    backend: str
+    mode: str
+    size: str
+    seed: int
+    repeats: int
+    timeout_s: float
+    json_path: Path | None
+
+    @staticmethod
+    def of(name: str, backend: str, mode: str | None, **rest: Any) -> Asked:
+        """Raises: click.UsageError for a case or backend that does not exist, and for a mode that the case lacks."""
+        case = one_case(name)
+        chosen = mode or case.modes[-1]
+        if chosen not in case.modes:
+            raise click.UsageError(f"{case.name} has no mode {chosen}; it has {', '.join(case.modes)}")
+        return Asked(case, backend, chosen, **rest)
+
+    def runner(self) -> Runner:
+        return Runner(self.case, self.size, self.seed, self.timeout_s)
+
+    def climbed(self, runner: Runner, console: Console, runs_all: bool = False) -> Found:
+        """Raises: click.UsageError for a backend that does not exist; NothingFails."""
+        try:
+            rungs = ladder_of(self.backend)
+        except BackendError as error:
+            raise click.UsageError(str(error)) from error
+        climb = Climb(runner, self.mode, rungs, self.repeats, lambda step: console.print(step_line(step)))
+        return climb.find(runs_all)
+
+
+def one_case(name: str) -> Case:
+    """Raises: click.UsageError where the name is of no case, or of several."""
+    try:
+        cases = discover((name,))
+    except DiscoverError as error:
+        raise click.UsageError(str(error)) from error
+    if len(cases) > 1:
+        raise click.UsageError(f"{name} holds {len(cases)} cases, and one is asked for: {cases[0].name}, ...")
+    return cases[0]
+
+
+def step_line(step: Step) -> Text:
+    """`partitioned  3 of 3 differ: values at output[0]`"""
+    word = "as eager" if not step.failures else f"{step.failures} of {step.runs} differ"
+    style = "bold red" if step.failures else "green"
+    told = "" if not step.failures else f"  {told_of(step)}"
+    return Text(f"{step.rung.name:<32}") + Text(word, style=style) + Text(told[:160])
+
+
+def told_of(step: Step) -> str:
+    """What differed first."""
+    found = step.row.differences
+    return (
+        f"{found[0].field} at {found[0].path}" if found else f"{step.row.verdict}: {step.row.detail.split(chr(10))[0]}"
+    )
+
+
+def show_found(console: Console, found: Found, origin: str) -> None:
+    below = f"; {found.below.rung.name} is as eager" if found.below else ""
+    sure = f"confidence {found.confidence:.1%}" if found.below else "nothing is below it"
+    console.print(Text(f"first rung that differs: {found.first.rung.name}{below} ({sure})", style="bold"))
+    if found.below is not None:
+        console.print(Text(command(found, origin, found.below.rung.backend)), soft_wrap=True)
+    console.print(Text(command(found, origin, found.first.rung.backend)), soft_wrap=True)
+
+
+def as_data(found: Found) -> dict[str, Any]:
+    """The JSON document of a ladder."""
+    steps = [
+        {"rung": s.rung.name, "backend": s.rung.backend, "runs": s.runs, "failures": s.failures,
+         "verdict": s.row.verdict, "detail": s.row.detail} for s in found.steps
+    ]  # fmt: skip
+    return report.finite({  # type: ignore[no-any-return]
+        "schema": 1, "case": found.case, "mode": found.mode, "backend": found.backend, "kind": str(found.kind),
+        "first": found.first.rung.name, "below": found.below and found.below.rung.name, "rate": found.rate,
+        "confidence": found.confidence, "steps": steps,
+    })  # fmt: skip
+
+
+def nothing(console: Console, error: NothingFails) -> None:
+    console.print(Text(str(error), style="green"))
+    sys.exit(0)
+
+
+@click.command()
+@of_one_case
+@click.option("--all", "runs_all", is_flag=True, help="Run every rung, and not only those that halving needs.")
+def ladder(name: str, backend: str, mode: str | None, runs_all: bool, **rest: Any) -> None:
+    """Find the first rung on which CASE differs from eager: eager, Dynamo, each state of the compiler, the whole.
+
+    Exit 0: the whole backend is as eager. Exit 1: a rung differs.
+    """
+    asked = Asked.of(name, backend, mode, **rest)
+    console = progress.terminal_beside(asked.json_path)
+    with asked.runner() as runner:
+        try:
+            found = asked.climbed(runner, console, runs_all)
+        except NothingFails as error:
+            nothing(console, error)
+    show_found(console, found, asked.case.origin)
+    if asked.json_path is not None:
+        report.write_json(asked.json_path, as_data(found))
+    sys.exit(1)
+
+
+@click.command()
+@of_one_case
+def bisect(name: str, backend: str, mode: str | None, **rest: Any) -> None:
+    """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
+
+    Exit 0: the whole backend is as eager. Exit 1: a rung differs.
+    """
+    asked = Asked.of(name, backend, mode, **rest)
+    console = progress.terminal_beside(asked.json_path)
+    with asked.runner() as runner:
+        try:
+            found = asked.climbed(runner, console)
+        except NothingFails as error:
+            nothing(console, error)
+        done = Bisection(runner, found, lambda text: console.print(Text(text), soft_wrap=True)).find()
+    show_bisected(console, done, asked.case.origin)
+    if asked.json_path is not None:
+        places = [dataclasses.asdict(place) for place in done.places]
+        pair = dict(zip(("good", "bad"), done.commands(asked.case.origin), strict=True))
+        report.write_json(asked.json_path, as_data(found) | {"places": places, "difference": done.difference} | pair)
+    sys.exit(1)
+
+
+def show_bisected(console: Console, done: Bisected, origin: str) -> None:
+    good, bad = done.commands(origin)
+    console.print(Text(f"first rung that differs: {done.found.first.rung.name}", style="bold"))
+    console.print(Text(f"as eager:  {good}\ndiffers:   {bad}"), soft_wrap=True)
+    if done.difference:
+        console.print(Text(done.difference), soft_wrap=True)

@@ -1,0 +1,124 @@
+"""The first rung on which a case differs from eager: found by halving, then held by repeats.
+
+Halving takes a handful of runs. What it finds is a rung that fails beside one below it that does not; both are then run
+again. The confidence is that of the rung below being right: had it the failure rate of the rung above, so many runs
+without a failure would come with the probability that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from assay.harness.locate.rungs import Rung
+from assay.harness.locate.runner import Runner, Tried
+from assay.harness.outcome import Result
+from assay.harness.search.generated import Kind, kind_of
+
+REPEATS = 3
+
+
+class NothingFails(Exception):
+    """The whole backend is as eager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rung that was run: how often, and how often it failed as the whole backend does."""
+
+    rung: Rung
+    runs: int
+    failures: int
+    row: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a case begins to differ. `below` is the last rung that does not; None if the first one differs."""
+
+    case: str
+    mode: str
+    backend: str
+    kind: Kind
+    first: Step
+    below: Step | None
+    steps: tuple[Step, ...]
+
+    @property
+    def rate(self) -> float:
+        return self.first.failures / self.first.runs
+
+    @property
+    def confidence(self) -> float:
+        """How sure it is that the rung below does not fail, at a rate as low as the runs leave room for."""
+        if self.below is None:
+            return 1.0
+        likely = (self.first.failures + 1) / (self.first.runs + 2)
+        return 1 - (1 - likely) ** self.below.runs if not self.below.failures else 0.0
+
+
+@dataclass(slots=True)
+class Climb:
+    """One search. `say` is told of every rung that is run."""
+
+    runner: Runner
+    mode: str
+    rungs: Sequence[Rung]
+    repeats: int = REPEATS
+    say: Callable[[Step], None] = lambda step: None
+    steps: dict[str, Step] = field(default_factory=dict)
+    kind: Kind | None = None
+
+    def find(self, runs_all: bool = False) -> Found:
+        """The first rung that differs. Raises: NothingFails if the last one is as eager."""
+        top = self._run(len(self.rungs) - 1)
+        if not top.failures:
+            top = self._first_failing()
+        if runs_all:
+            for index in range(len(self.rungs)):
+                self._run(index)
+        index = self._halved(self.rungs.index(top.rung))
+        first, below = self._again(index), self._again(index - 1) if index else None
+        assert self.kind is not None
+        case, backend = self.runner.case.name, self.rungs[-1].backend
+        return Found(case, self.mode, backend, self.kind, first, below, tuple(self.steps.values()))
+
+    def _first_failing(self) -> Step:
+        """The last rung but one, where only a warm start hides the failure; or repeats of the last."""
+        for index in (len(self.rungs) - 2, len(self.rungs) - 1):
+            step = self._again(index)
+            if step.failures:
+                return step
+        raise NothingFails(f"{self.runner.case.name} {self.mode} {self.rungs[-1].backend}: as eager, on every try")
+
+    def _halved(self, failing: int) -> int:
+        """The lowest failing rung, if all above it fail, too; else one that fails above one that does not."""
+        low, high = -1, failing
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._run(middle).failures else (middle, high)
+        return high
+
+    def _run(self, index: int) -> Step:
+        rung = self.rungs[index]
+        return self.steps.get(rung.name) or self._note(rung, 0, 0, self._tried(rung, 1))
+
+    def _again(self, index: int) -> Step:
+        rung = self.rungs[index]
+        known = self._run(index)
+        if known.runs >= self.repeats:
+            return known
+        return self._note(rung, known.runs, known.failures, self._tried(rung, self.repeats - known.runs), known.row)
+
+    def _tried(self, rung: Rung, times: int) -> Tried:
+        mode = rung.mode if rung.mode in self.runner.case.modes else self.mode
+        return self.runner.run(rung.backend, mode, times, is_warm=rung.is_warm, environment=rung.environment)
+
+    def _note(self, rung: Rung, runs: int, failures: int, tried: Tried, known: Result | None = None) -> Step:
+        failed = tried.failures(self.kind)
+        if failed and self.kind is None:
+            self.kind = kind_of(failed[0])
+        row = failed[0] if failed else known or tried.rows[0]
+        step = self.steps[rung.name] = Step(rung, runs + len(tried.rows), failures + len(failed), row)
+        self.say(step)
+        return step

@@ -1,0 +1,142 @@
+"""Runs one case on one backend after another, in a child that stays, so that torch is imported once.
+
+What a child is told is one line: `{"mode": "train", "backend": "assay,stop_after=captured", "times": 1}`. It answers
+with one line, too: `{"rows": [...], "graphs": [[...]], "kernels": [...]}`. A child that dies or is silent is a crash or
+a timeout of that run, and a fresh one goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.harness import outcome
+from assay.harness.backends.switches import SEEN
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.outcome import Result
+from assay.harness.processes.child import Child, Lost, last_words, sharing
+from assay.harness.processes.isolate import run_warm
+from assay.harness.report.documents import finite
+from assay.harness.run import run_case
+from assay.harness.search.generated import Kind, kind_of
+
+TIMEOUT_S = 120.0
+START_S = 120.0
+HARMLESS = ("same", "reference-unstable", "no-oracle", "fell-back")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a backend came to in its runs. `graphs` and `kernels` are what `switched` saw in the last of them."""
+
+    rows: tuple[Result, ...]
+    graphs: tuple[tuple[str, ...], ...] = ()
+    kernels: tuple[str, ...] = ()
+
+    def failures(self, like: Kind | None = None) -> list[Result]:
+        """The runs that failed, in the way of `like` if it is given."""
+        return [row for row in self.rows if is_failure(row) and (like is None or is_alike(kind_of(row), like))]
+
+
+def is_failure(row: Result) -> bool:
+    return row.verdict not in HARMLESS
+
+
+def is_alike(one: Kind, other: Kind) -> bool:
+    """Whether two failures are taken for one: a field in common, or the same error; a timeout is one of its own."""
+    if one.verdict != other.verdict:
+        return False
+    return bool(one.fields & other.fields) if one.fields or other.fields else one.error == other.error
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs of one case. Use it as a context manager: the child ends with it."""
+
+    case: Case
+    size: str = "tiny"
+    seed: int = 0
+    timeout_s: float = TIMEOUT_S
+    runs: int = 0
+    _children: dict[tuple[tuple[str, str], ...], Child] = field(default_factory=dict)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children.values():
+            child.end()
+        self._children.clear()
+
+    def run(
+        self, backend: str, mode: str, times: int = 1, *, is_warm: bool = False,
+        environment: tuple[tuple[str, str], ...] = (),
+    ) -> Tried:  # fmt: skip
+        """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
+        self.runs += times
+        if is_warm:
+            run = {"size": self.size, "seed": self.seed, "timeout_s": self.timeout_s, "timed": False}
+            return Tried(tuple(run_warm(self.case, mode, backend, **run) for _ in range(times)))
+        child = self._child(environment)
+        try:
+            child.tell(json.dumps({"mode": mode, "backend": backend, "times": times}))
+            answer = json.loads(child.line(self.timeout_s * times))
+        except (Lost, OSError) as lost:
+            return self._lost(environment, lost, backend, mode)
+        rows = tuple(outcome.read(row) for row in answer["rows"])
+        return Tried(rows, tuple(map(tuple, answer["graphs"])), tuple(answer["kernels"]))
+
+    def _lost(self, environment: tuple[tuple[str, str], ...], lost: Lost | OSError, backend: str, mode: str) -> Tried:
+        child = self._children.pop(environment)
+        child.end()
+        verdict, told = (lost.verdict, lost.args[0]) if isinstance(lost, Lost) else ("crash", str(lost))
+        words = last_words(child.said())
+        return Tried((Result(self.case.name, mode, backend, verdict, detail=f"{told}. It said last:\n{words}"),))
+
+    def _child(self, environment: tuple[tuple[str, str], ...]) -> Child:
+        if environment not in self._children:
+            self._children[environment] = self._started(dict(environment))
+        return self._children[environment]
+
+    def _started(self, environment: Mapping[str, str]) -> Child:
+        request = {"origin": self.case.origin, "case": self.case.name, "size": self.size, "seed": self.seed}
+        variables = {**sharing(), **environment}
+        child = Child(__spec__.name, json.dumps(request), environment=variables, speaks=True, listens=True)
+        child.line(START_S)  # it says that it is there
+        return child
+
+
+def main(argument: str) -> None:
+    """The child: answers each line until none comes."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    request = json.loads(argument)
+    (case,) = [found for found in discover((request["origin"],)) if found.name == request["case"]]
+    print("{}", file=output, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_answer(case, request, json.loads(line))), file=output, flush=True)
+
+
+def _answer(case: Case, request: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    rows = []
+    for _ in range(asked["times"]):
+        SEEN.start()
+        result = run_case(
+            case, asked["mode"], asked["backend"], size=request["size"], seed=request["seed"], timed=False, quick=True
+        )
+        rows.append(finite(dataclasses.asdict(result)))
+    return {"rows": rows, "graphs": SEEN.graphs, "kernels": SEEN.kernels}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
