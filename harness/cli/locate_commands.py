@@ -1,4 +1,4 @@
-"""`assay ladder`, `assay bisect`, `assay shrink` and `assay repro`: where one case goes wrong, and how little it takes."""
+"""`assay ladder`, `assay bisect`, `assay shrink` and `assay repro`: where one case goes wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
@@ -17,8 +17,10 @@ from assay.harness.case import MODES, SIZES, Case
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate.bisect import Bisected, Bisection, command
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
+from assay.harness.locate.repro import repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
+from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 
@@ -127,7 +129,7 @@ def as_data(found: Found) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def nothing(console: Console, error: NothingFails) -> None:
+def nothing(console: Console, error: NothingFails) -> NoReturn:
     console.print(Text(str(error), style="green"))
     sys.exit(0)
 
@@ -182,3 +184,70 @@ def show_bisected(console: Console, done: Bisected, origin: str) -> None:
     console.print(Text(f"as eager:  {good}\ndiffers:   {bad}"), soft_wrap=True)
     if done.difference:
         console.print(Text(done.difference), soft_wrap=True)
+
+
+SHRINKING = click.option("--limit", "limit_s", type=click.FloatRange(min=0, min_open=True), default=60.0,
+                         show_default=True, metavar="S", help="Seconds to spend on making it smaller.")  # fmt: skip
+
+
+def found_and_shrunk(asked: Asked, console: Console, limit_s: float) -> tuple[Found, Shrunk]:
+    """Raises: NothingFails; NotShrunk."""
+    with asked.runner() as runner:
+        found = asked.climbed(runner, console)
+    return found, shrunk(asked.case, found, asked.backend, size=asked.size, seed=asked.seed, limit_s=limit_s)
+
+
+@click.command()
+@of_one_case
+@SHRINKING
+def shrink(name: str, backend: str, mode: str | None, limit_s: float, **rest: Any) -> None:
+    """Make CASE smaller as long as it fails in the same way, at the first rung that differs.
+
+    Exit 0: the whole backend is as eager. Exit 1: it differs, and the smallest program is shown.
+    """
+    asked = Asked.of(name, backend, mode, **rest)
+    console = progress.terminal_beside(asked.json_path)
+    try:
+        found, least = found_and_shrunk(asked, console, limit_s)
+    except NothingFails as error:
+        nothing(console, error)
+    except NotShrunk as error:
+        raise click.ClickException(f"{asked.case.name} is not made smaller: {error}") from error
+    also = "also" if least.on_backend else "not"
+    calls = f"{len(least.operators)} calls ({', '.join(least.operators)}), {least.numbers} numbers"
+    console.print(Text(least.source), soft_wrap=True)
+    console.print(Text(f"{calls}; on {found.first.rung.name}, and {also} on {asked.backend}", style="bold"))
+    if asked.json_path is not None:
+        report.write_json(asked.json_path, as_data(found) | report.finite(dataclasses.asdict(least)))
+    sys.exit(1)
+
+
+@click.command()
+@of_one_case
+@SHRINKING
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the file, and the issue beside.")
+def repro(name: str, backend: str, mode: str | None, limit_s: float, output: Path | None, **rest: Any) -> None:
+    """Write one file that needs torch alone and fails as CASE does, and the text of an issue.
+
+    The file is run in three fresh processes first; it says in how many of them it failed. Exit 0: the whole backend is
+    as eager. Exit 1: it differs.
+    """
+    asked = Asked.of(name, backend, mode, **rest)
+    console = progress.terminal_beside(asked.json_path)
+    try:
+        found, least = found_and_shrunk(asked, console, limit_s)
+    except NothingFails as error:
+        nothing(console, error)
+    except NotShrunk as error:
+        raise click.ClickException(f"{asked.case.name} is not made smaller: {error}") from error
+    below = found.below.rung.name if found.below else ""
+    on = asked.backend if least.on_backend else found.first.rung.backend
+    made = repro_of(least, asked.case.name, asked.mode, on, found.first.rung.name, below)
+    console.print(Text(made.source), soft_wrap=True)
+    console.print(Text(f"{made.lines} lines; fails in {made.failures} of {made.runs} fresh processes", style="bold"))
+    if output is not None:
+        output.write_text(made.source)
+        output.with_suffix(".md").write_text(made.issue)
+    if asked.json_path is not None:
+        report.write_json(asked.json_path, as_data(found) | report.finite(dataclasses.asdict(made)))
+    sys.exit(1)

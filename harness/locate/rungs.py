@@ -86,7 +86,7 @@ def _of_assay(bare: str, settings: list[str]) -> tuple[Rung, ...]:
     joint = Rung("joint", f"assay,stop_after={CAPTURED}{kept}")
     loops = (Rung("lowered", f"assay-loops,fusions=0{kept}"), Rung("fused", f"assay-loops{kept}"))
     if bare == "assay-triton":
-        last = (Rung("interpreted", f"{bare}{kept}", environment=(("TRITON_INTERPRET", "1"),)),)
-    else:
-        last = (Rung("generated", f"{bare}{kept},warm=False"), Rung("warm", f"{bare}{kept}", is_warm=True))
+        interpreted = Rung("interpreted", f"{bare}{kept}", environment=(("TRITON_INTERPRET", "1"),))
+        return (stops[0], joint, *stops[1:], *loops, interpreted)
+    last = (Rung("generated", f"{bare}{kept},warm=False"), Rung("warm", f"{bare}{kept}", is_warm=True))
     return (stops[0], joint, *stops[1:], *loops, *last)

@@ -7,8 +7,10 @@ as soon as each part is measured, so that a crash loses only what was under way.
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,3 +70,20 @@ def _last_line(said: str) -> str:
     lines = [line for line in said.splitlines() if line.strip()]
     faults = [line for line in lines if line.startswith("Fatal Python error")]
     return [*faults, *reversed(lines), "it said nothing"][0].strip()
+
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def answering(run: Callable[[Mapping[str, Any], Say], None]) -> None:
+    """Runs the request of the command line. The answer has one line of JSON an event, each written at once."""
+    request, answer = map(Path, sys.argv[1:])
+    with answer.open("a") as file:
+
+        def say(event: dict[str, Any]) -> None:
+            file.write(json.dumps(event) + "\n")
+            file.flush()
+
+        run(json.loads(request.read_text()), say)
+    sys.stdout.flush()
+    os._exit(0)  # what a wrong backend has left behind may not let the interpreter end

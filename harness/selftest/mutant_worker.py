@@ -30,11 +30,11 @@ from assay.harness.case import MODES, SHAPES
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
 from assay.harness.outcome import Result
+from assay.harness.processes.worker import answering
 from assay.harness.report.documents import finite
 from assay.harness.run import run_case
 from assay.harness.search.hunt_worker import tried
 from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, TESTS, Row, hashed
-from assay.harness.selftest.rows_worker import answering
 
 SEED = 0
 MOST = 8

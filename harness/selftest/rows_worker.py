@@ -10,15 +10,12 @@ is known.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from assay.harness.case import Case
 from assay.harness.discover import discover
+from assay.harness.processes.worker import answering
 from assay.harness.report.documents import finite
 from assay.harness.run import run_case
 
@@ -36,23 +33,6 @@ def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) 
 def _case(origin: str, name: str) -> Case:
     (found,) = [case for case in discover((origin,)) if case.name == name]
     return found
-
-
-Say = Callable[[dict[str, Any]], None]
-
-
-def answering(run: Callable[[Mapping[str, Any], Say], None]) -> None:
-    """Runs the request of the command line. The answer has one line of JSON an event, each written at once."""
-    request, answer = map(Path, sys.argv[1:])
-    with answer.open("a") as file:
-
-        def say(event: dict[str, Any]) -> None:
-            file.write(json.dumps(event) + "\n")
-            file.flush()
-
-        run(json.loads(request.read_text()), say)
-    sys.stdout.flush()
-    os._exit(0)  # what a wrong backend has left behind may not let the interpreter end
 
 
 if __name__ == "__main__":

@@ -1,0 +1,372 @@
+"""A graph that Dynamo made of a case, as a program that prints itself with torch alone, and knows simpler ones.
+
+    program := given* line* outputs
+    given   := name = a tensor: recorded, or drawn as its text says
+    line    := name = target(args) | name = value.target(args)
+
+Simpler is fewer lines first, then fewer numbers, then plainer inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.graph import _get_qualified_name
+from torch.fx.node import map_aggregate
+
+from assay.harness.case import Case
+
+RECORDED, DRAWN, WRITTEN = "recorded", "drawn", "written"
+MOST_WRITTEN = 48
+"""Numbers of a tensor that is written out."""
+SMALLER = (1, 2, 3, 4, 8)
+
+
+class Unprintable(ValueError):
+    """A graph with a part that has no text in torch alone; the message names the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value by its name."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One call. The target of a method is its name."""
+
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        found: list[str] = []
+
+        def note(leaf: Any) -> Any:
+            if is_ref(leaf):
+                found.append(leaf.name)
+
+        self.mapped(note)
+        return tuple(found)
+
+    def mapped(self, change: Callable[[Any], Any]) -> Line:
+        args = map_aggregate(self.args, change)
+        return replace(self, args=args, kwargs=tuple((name, map_aggregate(v, change)) for name, v in self.kwargs))
+
+    def text(self) -> str:
+        words = [literal(arg) for arg in self.args] + [f"{name}={literal(value)}" for name, value in self.kwargs]
+        if isinstance(self.target, str):
+            return f"{self.name} = {words[0]}.{self.target}({', '.join(words[1:])})"
+        return f"{self.name} = {qualified(self.target)}({', '.join(words)})"
+
+    def run(self, values: Mapping[str, Any]) -> Any:
+        filled = self.mapped(lambda leaf: values[leaf.name] if is_ref(leaf) else leaf)
+        if isinstance(self.target, str):
+            return getattr(filled.args[0], self.target)(*filled.args[1:], **dict(filled.kwargs))
+        return self.target(*filled.args, **dict(filled.kwargs))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An input: the tensor that was recorded, and how its values are made."""
+
+    name: str
+    tensor: Tensor
+    values: str = RECORDED
+
+    def text(self) -> str:
+        """The expression that makes it."""
+        tensor, shape = self.tensor, tuple(self.tensor.shape)
+        if self.values == RECORDED:
+            made = f"RECORDED[{self.name!r}].clone()"
+        elif self.values == WRITTEN:
+            made = f"torch.tensor({literal(plain(tensor))}, dtype={tensor.dtype})"
+        else:
+            made = drawn_text(tensor)
+        if not tensor.is_contiguous() and self.values != RECORDED:
+            made = f"torch.empty_strided({shape}, {tensor.stride()}, dtype={tensor.dtype}).copy_({made})"
+        return made + (".requires_grad_()" if tensor.requires_grad else "")
+
+
+def plain(tensor: Tensor) -> Any:
+    return tensor.detach().tolist()
+
+
+def drawn_text(tensor: Tensor) -> str:
+    shape = ", ".join(map(str, tensor.shape)) or "()"
+    if tensor.is_floating_point() or tensor.is_complex():
+        dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
+        return f"torch.randn({shape}{dtype})"
+    most = max(1, int(tensor.max())) + 1 if tensor.numel() and tensor.dtype != torch.bool else 2
+    return f"torch.randint({most}, ({shape},)).to({tensor.dtype})"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProgram:
+    """What the text of a shrunk program is made of."""
+
+    givens: tuple[Given, ...]
+    lines: tuple[Line, ...]
+    outputs: tuple[str, ...]
+
+    @staticmethod
+    def of(gm: fx.GraphModule, inputs: Sequence[Any]) -> GraphProgram:
+        """A graph of Dynamo's with what it was called with. Raises: Unprintable."""
+        names: dict[fx.Node, Any] = {}
+        givens: list[Given] = []
+        lines: list[Line] = []
+        left = list(inputs)
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                value = left.pop(0)
+                names[node] = Ref(f"x{len(givens)}") if isinstance(value, Tensor) else value
+                givens += [Given(f"x{len(givens)}", value)] if isinstance(value, Tensor) else []
+            elif node.op in ("call_function", "call_method"):
+                names[node] = Ref(node.name)
+                lines.append(_line(node, names))
+            elif node.op != "output":
+                raise Unprintable(f"{node.name} is a {node.op}")
+        results = fx.node.map_arg(gm.graph.output_node().args[0], lambda node: names[node])
+        outputs = tuple(each.name for each in _flat(results) if is_ref(each))
+        return GraphProgram(tuple(givens), tuple(lines), tuple(dict.fromkeys(outputs))).without_dead()
+
+    def weight(self) -> tuple[int, int, int]:
+        numbers = sum(given.tensor.numel() for given in self.givens)
+        odd = sum(_oddity(given) for given in self.givens) + len(self.outputs)
+        return len(self.lines), numbers, odd
+
+    def body(self) -> str:
+        """The function's text."""
+        arguments = ", ".join(given.name for given in self.givens)
+        lines = [*(line.text() for line in self.lines), f"return {', '.join(self.outputs)},"]
+        return "\n".join([f"def program({arguments}):", *(f"    {line}" for line in lines)])
+
+    def inputs_text(self) -> str:
+        return ", ".join(given.text() for given in self.givens)
+
+    def source(self) -> str:
+        imports = "import operator\n" if "operator." in self.body() else ""
+        made = f"def inputs():\n    torch.manual_seed(0)\n    return ({self.inputs_text()},)"
+        return f"{imports}import torch\n\n\n{self.body()}\n\n\n{made}\n"
+
+    @property
+    def is_text_alone(self) -> bool:
+        """Whether the text needs no recorded tensor."""
+        return all(given.values != RECORDED for given in self.givens)
+
+    def case(self, name: str, mode: str) -> Case:
+        """The text as a case: it is compiled and run as it is printed."""
+        namespace: dict[str, Any] = {"RECORDED": {given.name: given.tensor.detach() for given in self.givens}}
+        exec(compile(self.source(), f"<{name}>", "exec"), namespace)
+        function, inputs = namespace["program"], namespace["inputs"]
+        return Case(name, lambda: (function, inputs(), {}), (mode,), ("fresh",), ("tiny",))
+
+    def values(self) -> dict[str, Any]:
+        """Every value of an eager run by its name."""
+        found: dict[str, Any] = {given.name: given.tensor.detach().clone() for given in self.givens}
+        with torch.no_grad():
+            for line in self.lines:
+                found[line.name] = line.run(found)
+        return found
+
+    def without_dead(self) -> GraphProgram:
+        """Without lines and inputs that no output needs; what writes in place is kept, as views may see it."""
+        needed, kept = set(self.outputs), []
+        for line in reversed(self.lines):
+            if line.name in needed or _writes(line):
+                needed.update(line.reads)
+                kept.append(line)
+        givens = tuple(given for given in self.givens if given.name in needed)
+        return GraphProgram(givens, tuple(reversed(kept)), self.outputs)
+
+    # ---- simpler programs
+
+    def simpler(self) -> Iterator[GraphProgram]:
+        """Programs with one change each, the boldest first."""
+        size = self.weight()
+        for candidate in self._candidates():
+            if candidate.weight() < size:
+                yield candidate
+
+    def _candidates(self) -> Iterator[GraphProgram]:
+        if len(self.outputs) > 1:
+            yield from (replace(self, outputs=(name,)).without_dead() for name in self.outputs)
+        values = self.values()
+        yield from self._beginnings(values)
+        yield from self._endings(values)
+        yield from self._without_lines(values)
+        yield from (self._with(given, other) for given in self.givens for other in plainer(given))
+        yield from self._with_sizes()
+
+    def _beginnings(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
+        """Up to some line, which is then the output."""
+        for index in _halvings(len(self.lines)):
+            name = self.lines[index].name
+            if isinstance(values[name], Tensor) and (name,) != self.outputs:
+                yield replace(self, outputs=(name,)).without_dead()
+
+    def _endings(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
+        """From some line on, with what was computed before as inputs."""
+        for index in reversed(_halvings(len(self.lines))):
+            yield self._cut(self.lines[: index + 1], values)
+
+    def _without_lines(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
+        for line in self.lines:
+            yield self._cut((line,), values)
+            for name in dict.fromkeys(line.reads):
+                if _alike(values.get(name), values[line.name]):
+                    yield self._bypassed(line, name)
+
+    def _cut(self, dropped: Sequence[Line], values: Mapping[str, Any]) -> GraphProgram:
+        """With the values of some lines as inputs; numbers stand in their place."""
+        gone = {line.name for line in dropped if line.name not in self.outputs}
+        kept = tuple(line for line in self.lines if line.name not in gone)
+        read = {name for line in kept for name in line.reads} & gone
+        constants = {name: values[name] for name in read if not isinstance(values[name], Tensor)}
+        if any(not isinstance(value, int | float | bool) for value in constants.values()):
+            return self  # a tuple of tensors: its parts are what could be inputs
+        grows = any(given.tensor.requires_grad for given in self.givens)
+        made = tuple(
+            Given(name, value.detach().clone().requires_grad_(grows and value.is_floating_point()))
+            for name in sorted(read - constants.keys()) if isinstance(value := values[name], Tensor)
+        )  # fmt: skip
+        filled = tuple(
+            line.mapped(lambda leaf: constants.get(leaf.name, leaf) if is_ref(leaf) else leaf) for line in kept
+        )
+        return GraphProgram((*self.givens, *made), filled, self.outputs).without_dead()
+
+    def _bypassed(self, line: Line, name: str) -> GraphProgram:
+        """With an operand in the place of a line's result."""
+        others = tuple(other for other in self.lines if other is not line)
+        moved = tuple(
+            other.mapped(lambda leaf: Ref(name) if is_ref(leaf) and leaf.name == line.name else leaf)
+            for other in others
+        )
+        outputs = tuple(dict.fromkeys(name if output == line.name else output for output in self.outputs))
+        return GraphProgram(self.givens, moved, outputs).without_dead()
+
+    def _with(self, given: Given, other: Given) -> GraphProgram:
+        return replace(self, givens=tuple(other if each is given else each for each in self.givens))
+
+    def _with_sizes(self) -> Iterator[GraphProgram]:
+        """With one size smaller wherever it stands, in inputs and in arguments."""
+        sizes = sorted({size for given in self.givens for size in given.tensor.shape if size > 1}, reverse=True)
+        for size in sizes:
+            for smaller in (*SMALLER, size // 2):
+                if smaller < size:
+                    yield self._resized(size, smaller)
+
+    def _resized(self, size: int, smaller: int) -> GraphProgram:
+        def narrowed(tensor: Tensor) -> Tensor:
+            found = tensor.detach()
+            for dim, extent in enumerate(tensor.shape):
+                found = found.narrow(dim, 0, smaller) if extent == size else found
+            return found.clone().requires_grad_(tensor.requires_grad)
+
+        givens = tuple(replace(given, tensor=narrowed(given.tensor)) for given in self.givens)
+        lines = tuple(line.mapped(lambda leaf: smaller if _is_size(leaf, size) else leaf) for line in self.lines)
+        return GraphProgram(givens, lines, self.outputs)
+
+
+def is_ref(leaf: object) -> bool:
+    return isinstance(leaf, Ref)
+
+
+def _is_size(leaf: object, size: int) -> bool:
+    return isinstance(leaf, int) and not isinstance(leaf, bool) and leaf == size
+
+
+def _line(node: fx.Node, names: Mapping[fx.Node, Any]) -> Line:
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: names[each])
+    made = Line(node.name, node.target, tuple(args), tuple(kwargs.items()))
+    try:
+        compile(made.text(), "<line>", "exec")
+    except SyntaxError as error:
+        raise Unprintable(f"{node.name} is {made.text()}") from error
+    return made
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _flat(each)
+    else:
+        yield value
+
+
+def _writes(line: Line) -> bool:
+    name = line.target if isinstance(line.target, str) else getattr(line.target, "__name__", "")
+    return (name.endswith("_") and not name.endswith("__")) or name in ("setitem", "iadd", "imul", "isub", "itruediv")
+
+
+def _alike(one: object, other: object) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return False
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def _halvings(count: int) -> list[int]:
+    """Places in a list: the middle, the quarters, ..., each once, at most twelve."""
+    places = [count * odd // (1 << level) for level in (1, 2, 3) for odd in range(1, 1 << level, 2)]
+    return list(dict.fromkeys(place for place in (*places, 0, 1, count - 2) if 0 <= place < count - 1))
+
+
+def plainer(given: Given) -> Iterator[Given]:
+    """An input with plainer values, then with a plainer layout and dtype."""
+    tensor = given.tensor
+    if given.values == RECORDED:
+        yield replace(given, values=DRAWN)
+        if tensor.numel() <= MOST_WRITTEN:
+            yield replace(given, values=WRITTEN)
+    if not tensor.is_contiguous():
+        yield replace(given, tensor=tensor.detach().contiguous().requires_grad_(tensor.requires_grad))
+    if tensor.requires_grad:
+        yield replace(given, tensor=tensor.detach())
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        yield replace(given, tensor=tensor.detach().float().requires_grad_(tensor.requires_grad))
+
+
+def _oddity(given: Given) -> int:
+    tensor = given.tensor
+    values = {DRAWN: 0, WRITTEN: 2, RECORDED: 8}[given.values]
+    is_odd = tensor.is_floating_point() and tensor.dtype != torch.float32
+    return 1 + values + (not tensor.is_contiguous()) + tensor.requires_grad + is_odd
+
+
+def literal(value: Any) -> str:
+    """A value as Python that needs torch alone."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if isinstance(value, tuple) and not isinstance(value, torch.Size):
+        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list | torch.Size):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {literal(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({', '.join(map(literal, (value.start, value.stop, value.step)))})"
+    return f"torch.device({str(value)!r})" if isinstance(value, torch.device) else repr(value)
+
+
+def qualified(target: Any) -> str:
+    """Where a function is found from torch. Raises: Unprintable for one that is a user's."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return f"torch.ops.{target}"
+    name = str(_get_qualified_name(target)).replace("_operator.", "operator.")
+    if name.partition(".")[0] not in ("torch", "operator", "math"):
+        name = f"operator.{target.__name__}" if target.__module__ in ("builtins", "_operator") else name
+    if name.partition(".")[0] not in ("torch", "operator"):
+        raise Unprintable(f"{name} is no part of torch")
+    return name

@@ -1,0 +1,118 @@
+"""A planted bug is found at its rung, its graph and its node, made small, and shown by a file that fails by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.harness.case import Case
+from assay.harness.discover import discover
+from assay.harness.locate.bisect import Bisection, state_difference
+from assay.harness.locate.graph_program import GraphProgram, literal, qualified
+from assay.harness.locate.ladder import Climb, Found, NothingFails
+from assay.harness.locate.repro import repro_of, text_of, verified
+from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
+from assay.harness.locate.runner import Runner
+from assay.harness.locate.shrink import Shrunk, shrunk
+
+HERE = Path(__file__).parent / "wrong_gelu.py"
+WRONG = "tests.harness.locate.wrong_gelu:wrong"
+
+
+def case_of(name: str) -> Case:
+    (found,) = discover((f"{HERE}::{name}",))
+    return found
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(case_of("model")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def found(runner: Runner) -> Found:
+    return Climb(runner, "train", ladder_of(WRONG)).find()
+
+
+@pytest.fixture(scope="module")
+def least(found: Found) -> Shrunk:
+    return shrunk(case_of("model"), found, WRONG, size="tiny", seed=0, limit_s=20)
+
+
+def test_ladder_names_the_first_rung_that_differs(found: Found) -> None:
+    assert (found.first.rung.name, found.below and found.below.rung.name) == (WRONG, "traced")
+    assert found.first.failures == found.first.runs == 3
+    assert 0.99 < found.confidence < 1
+
+
+def test_ladder_says_that_nothing_fails() -> None:
+    with Runner(case_of("right")) as right, pytest.raises(NothingFails):
+        Climb(right, "infer", ladder_of("eager"), repeats=1).find()
+
+
+def test_ladder_of_assay_goes_through_every_state() -> None:
+    names = [rung.name for rung in ladder_of("assay,dynamic")]
+    assert names[:3] == ["eager", "dynamo", "captured"] and names[-4:] == ["lowered", "fused", "generated", "warm"]
+    assert all("dynamic" in rung.backend for rung in ladder_of("assay,dynamic")[1:])
+    assert [rung.name for rung in ladder_of("inductor")][-2:] == ["aot_eager_decomp_partition", "inductor"]
+
+
+def test_ladder_refuses_two_rungs_of_one_name() -> None:
+    with pytest.raises(ValueError, match="one name"):
+        register_ladder("anything", (Rung("a", "eager"), Rung("a", "eager")))
+
+
+def test_runner_goes_on_after_a_crash(runner: Runner) -> None:
+    died = runner.run("tests.harness.locate.wrong_gelu:missing", "infer")
+    assert died.rows[0].verdict == "crash"
+    assert runner.run("eager", "infer").rows[0].verdict == "same"
+
+
+def test_bisect_finds_the_graph_and_the_node(runner: Runner, found: Found) -> None:
+    done = Bisection(runner, found).find()
+    assert [(place.what, place.count) for place in done.places] == [("graph", 2), ("node", 3)]
+    assert "gelu" in done.places[1].text
+    good, bad = done.commands(str(HERE))
+    assert good.endswith("nodes=2") and bad.endswith("nodes=3")
+
+
+def test_bisect_shows_what_a_step_changed() -> None:
+    assert state_difference(["a", "b"], ["a", "c"]).splitlines()[-2:] == ["-b", "+c"]
+
+
+def test_shrink_leaves_one_call(least: Shrunk) -> None:
+    assert least.operators == ("gelu",) and least.is_text_alone and least.on_backend
+    assert least.numbers <= 4
+
+
+def test_repro_is_short_and_fails_in_every_process(least: Shrunk) -> None:
+    made = repro_of(least, "model", "train", WRONG, "wrong", "traced", times=2)
+    assert made.is_verified and made.lines < 40
+    assert "harness" not in made.source.replace("tests.harness", "")
+    assert "in 2 of 2 fresh processes" in made.source and made.source in made.issue
+    assert verified(text_of(least, "model", "train", "eager"), times=1) == 0, "it asserts that both agree"
+
+
+def test_graph_program_keeps_what_writes_to_a_result() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    part = graph.call_method("narrow", (x, 0, 0, 2))
+    graph.call_method("add_", (x, 1))
+    unread = graph.call_function(torch.neg, (x,))
+    graph.output((graph.call_function(torch.mul, (part, float("inf"))),))
+    program = GraphProgram.of(torch.fx.GraphModule({}, graph), [torch.arange(3.0)])
+    assert [line.name for line in program.lines] == ["narrow", "add_", "mul"] and unread.name not in program.body()
+    assert "float('inf')" in program.body()
+    assert torch.equal(program.values()["narrow"], torch.tensor([1.0, 2.0]))
+
+
+def test_graph_program_writes_values_as_python() -> None:
+    assert (
+        literal((1, float("-inf"), torch.float32, slice(None, 2)))
+        == "(1, float('-inf'), torch.float32, slice(None, 2, None))"
+    )
+    assert qualified(torch.ops.aten.add.Tensor) == "torch.ops.aten.add.Tensor"
