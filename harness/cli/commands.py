@@ -9,6 +9,9 @@ assay ladder   the first rung on which a case differs
 assay bisect   the graph, node or kernel with which it does
 assay shrink   the smallest program that fails as a case does
 assay repro    the same as one file, and the text of an issue
+assay triage   what a recorded run found, and what of it is new
+assay record   reports of runs, taken into a store
+assay merge    several stores as one
 assay selftest what the ordinary run finds of backends that are known to be wrong
 assay list     the cases of a suite
 assay env      what a report says of this machine
@@ -38,6 +41,7 @@ from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.live_memory import Memory
 from assay.harness.case import MODES, SHAPES, SIZES, Case
+from assay.harness.cli import store_commands  # fmt: skip
 from assay.harness.cli.batch_options import BATCHES, Batches, batches_table
 from assay.harness.cli.locate_commands import bisect, ladder, repro, shrink
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
@@ -144,13 +148,17 @@ HUNT_STORE = Path(".assay/programs")
 @click.option("--verbose", is_flag=True, help="All that differs, not the first of each row.")
 @click.option("--kernels", "kernels_path", type=click.Path(path_type=Path), metavar="PATH",
               help="assay-sm90: write what each kernel, in each variant, takes of a GPU, as JSON.")  # fmt: skip
+@click.option("--record", "store_url", is_flag=False, flag_value="", metavar="[URL]",
+              help="Keep each row in a store of runs as it ends; without URL in .assay/runs.sqlite.")  # fmt: skip
+@click.option("--continue", "continues", is_flag=True, help="With --record: go on with the last run that was killed.")
 @HUNTING
 @BATCHES
 @drive.OPTIONS
 def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    is_warm: bool, html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None, examples: int,
+    is_warm: bool, html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None,
+    store_url: str | None, continues: bool, examples: int,
     first: int, oracles: str, shard: str, resume: Path | None, summary: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
@@ -196,17 +204,66 @@ def run(
     pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
     limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s or is_warm else None
     facts = environment(device) | {"size": size, "seed": seed}
-    console, rows, interrupted = progress.terminal_beside(json_path), [], False
+    request = {"names": list(names), "filter": text, "mode": mode, "backends": list(backends)}
+    keeper = Keeper.of(store_url, continues, facts, request | {"size": size, "seed": seed})
+    console = progress.terminal_beside(json_path)
+    ending = run_pieces(
+        console, keeper.left(pieces), known, limit_s, is_warm, seed=seed, device=device, is_thorough=thorough
+    )
+    sys.exit(report_rows(console, ending, keeper, facts, json_path, html_directory, verbose))
+
+
+def report_rows(
+    console: Console, ending: Iterator[Row], keeper: Keeper, facts: Mapping[str, Any], json_path: Path | None,
+    html_directory: Path | None, is_verbose: bool,
+) -> int:  # fmt: skip
+    """Keeps and reports rows as they end; gives the exit status."""
+    rows, interrupted = keeper.ended(), False
     try:
-        for row in run_pieces(console, pieces, known, limit_s, is_warm, seed=seed, device=device, is_thorough=thorough):
+        for row in ending:
             rows.append(row)
+            keeper.add(row)
             if json_path != report.STDOUT:  # should a later case end this process, it holds these
                 write_reports(rows, facts, True, json_path, None)
     except KeyboardInterrupt:
         interrupted = True
+    keeper.end(interrupted)
     write_reports(rows, facts, interrupted, json_path, html_directory)
-    show_results(console, rows, interrupted, verbose)
-    sys.exit(INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1)
+    show_results(console, rows, interrupted, is_verbose)
+    return INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Keeps the rows of a run in a store, where one was asked for."""
+
+    store: Any = None
+    run: Any = None
+
+    @staticmethod
+    def of(url: str | None, continues: bool, facts: Mapping[str, Any], request: Mapping[str, Any]) -> Keeper:
+        if url is None:
+            return Keeper()
+        store = store_commands.opened(url or None)
+        found = store.resumed(facts, request) if continues else None
+        return Keeper(store, found or store.begin(facts, request))
+
+    def ended(self) -> list[Row]:
+        """The rows that a run which was killed had ended."""
+        return [] if self.store is None else [Row(row.result, row.judgement) for row in self.store.rows(self.run)]
+
+    def left(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """The pieces of which no row has ended."""
+        done = {(row.result.case, row.result.mode, row.result.backend) for row in self.ended()}
+        return tuple(piece for piece in pieces if (piece.case.name, piece.mode, piece.backend) not in done)
+
+    def add(self, row: Row) -> None:
+        if self.store is not None:
+            self.store.add(self.run, row)
+
+    def end(self, is_interrupted: bool) -> None:
+        if self.store is not None and not is_interrupted:
+            self.store.end(self.run)
 
 
 def record_kernels(backends: Sequence[str], path: Path | None, console: Console) -> None:
@@ -307,7 +364,7 @@ def show_environment() -> None:
         click.echo(f"{name:<22}{value}")
 
 
-for each in (selftest, ladder, bisect, shrink, repro):
+for each in (selftest, ladder, bisect, shrink, repro, *store_commands.COMMANDS):
     commands.add_command(each)
 commands.command("env")(show_environment)
 commands.command("show-environment", hidden=True)(show_environment)

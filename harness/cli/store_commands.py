@@ -1,0 +1,167 @@
+"""`assay triage`, `assay record` and `assay merge`: what runs have found, kept in a store."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from assay.harness import outcome
+from assay.harness.judge import ledger
+from assay.harness.report import documents as report
+from assay.harness.report import progress
+from assay.harness.report.documents import Row
+
+NEEDED = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "plotly": "Plotly", "distributed": "Dask's distributed"}
+"""Packages that not every installation has, by what to call them."""
+URL = click.option("--store", "url", default=None, metavar="URL", help="Default: sqlite:///.assay/runs.sqlite")
+
+
+def needed(module: str) -> Any:
+    """A module of ours that imports a package which need not be there.
+
+    Raises: click.UsageError that says what to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in NEEDED:
+            raise
+        raise click.UsageError(f"this needs {NEEDED[name]}: python -m pip install 'assay[nightly]'") from error
+
+
+def opened(url: str | None) -> Any:
+    """The store of a URL. Raises: click.UsageError where it cannot be opened."""
+    module = needed("assay.harness.remember.store")
+    try:
+        return module.Store.open(url or module.DEFAULT)
+    except module.StoreError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@click.command()
+@click.argument("name", default="last", metavar="[RUN]")
+@URL
+@click.option("--base", metavar="RUN", help="The run to hold it against; default: the last one before it.")
+@click.option("--locate", "locate_s", type=click.FloatRange(min=0), default=0.0, metavar="S",
+              help="Seconds to spend on locating and shrinking failures.")  # fmt: skip
+@click.option("--replay", is_flag=True, help="Run the stored repro of each cause again.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT)
+@click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit's XML.")
+@click.option("--sarif", type=click.Path(path_type=Path), help="Write SARIF.")
+def triage(
+    name: str, url: str | None, base: str | None, locate_s: float, replay: bool, json_path: Path | None,
+    junit: Path | None, sarif: Path | None,
+) -> None:  # fmt: skip
+    """Say what a run found: its causes, which of them are new, known or fixed, and what is flaky.
+
+    RUN is `last`, the beginning of a run's id, or a commit. Exit 0: nothing is new, and no excuse of the ledger is
+    stale. Exit 1: something is.
+    """
+    store, module = opened(url), needed("assay.harness.remember.verdict_on_run")
+    console = progress.terminal_beside(json_path)
+    run, before = runs_of(store, name, base)
+    if locate_s:
+        locate = needed("assay.harness.remember.causes").locate_within
+        locate(store, run, locate_s, lambda text: console.print(Text(text), soft_wrap=True))
+    verdict = module.judge_run(store, run, before, ledger.read())
+    for line in lines_of(verdict):
+        console.print(line, soft_wrap=True)
+    if replay:
+        replay_all(console, verdict)
+    write(verdict, json_path, junit, sarif)
+    sys.exit(0 if verdict.passes else 1)
+
+
+def runs_of(store: Any, name: str, base: str | None) -> tuple[Any, Any]:
+    """The run and its base. Raises: click.UsageError for one that the store does not have."""
+    try:
+        run = store.run(name)
+        found = needed("assay.harness.remember.verdict_on_run").base_of(store, run) if base is None else store.run(base)
+    except needed("assay.harness.remember.store").StoreError as error:
+        raise click.UsageError(str(error)) from error
+    return run, found
+
+
+def lines_of(verdict: Any) -> list[Text]:
+    """A line a cause: its state, how many rows, its name, when it was first seen; then the sentence."""
+    styles = {"new": "bold red", "known": "yellow", "excused": "dim", "fixed": "green"}
+    lines = []
+    for cause in verdict.causes:
+        counted = ", ".join(f"{backend} {count}" for backend, count in cause.by_backend.items())
+        seen = f"since {cause.cluster.first_commit or cause.cluster.first_seen}"
+        line = Text(f"{cause.state:<8}", style=styles[cause.state]) + Text(
+            f"{len(cause.rows):>4}  {cause.cluster.name}"
+        )
+        lines.append(line + Text(f"  [{counted}; {seen}; {cause.cluster.signature[:8]}]", style="dim"))
+    lines += [Text(f"flaky    {' '.join(key)}", style="yellow") for key in verdict.flaky]
+    lines += [Text(f"stale    the ledger excuses {each.case} {each.field}", style="bold red") for each in verdict.stale]
+    return [*lines, Text(verdict.sentence(), style="bold")]
+
+
+def replay_all(console: Any, verdict: Any) -> None:
+    """Says of each cause that has a repro whether it still fails."""
+    verified = importlib.import_module("assay.harness.locate.repro").verified
+    for cause in verdict.causes:
+        if source := cause.cluster.body.get("repro"):
+            word = "still fails" if verified(source, 1) else "fails no more"
+            console.print(Text(f"repro of {cause.cluster.signature[:8]} {word}"))
+
+
+def write(verdict: Any, json_path: Path | None, junit: Path | None, sarif: Path | None) -> None:
+    formats = needed("assay.harness.remember.formats")
+    if json_path is not None:
+        document = needed("assay.harness.remember.verdict_on_run").document(verdict)
+        report.write_json(json_path, report.finite(document))
+    if junit is not None:
+        junit.write_text(formats.junit(verdict))
+    if sarif is not None:
+        report.write_json(sarif, formats.sarif(verdict))
+
+
+@click.command()
+@click.argument("reports", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@URL
+def record(reports: tuple[Path, ...], url: str | None) -> None:
+    """Take JSON reports of `assay run` into the store, as one run."""
+    store, today, known = opened(url), datetime.date.today(), ledger.read()
+    documents = [json.loads(path.read_text()) for path in reports]
+    run = store.begin(documents[0]["environment"], {"reports": [path.name for path in reports]})
+    count = 0
+    for document in documents:
+        for result in results_of(document):
+            store.add(run, Row(result, ledger.judge(result, known, today)))
+            count += 1
+    store.end(run)
+    click.echo(f"run {run.id[:8]}: {count} rows")
+
+
+def results_of(document: dict[str, Any]) -> list[Any]:
+    """The rows of a report: of cases, or the failures of a hunt."""
+    if "failures" in document:
+        return [outcome.read(failure["result"]) for failure in document["failures"]]
+    extra = ("passes", "notes")
+    return [
+        outcome.read({k: v for k, v in row.items() if k not in extra}) for row in document["results"] if "case" in row
+    ]
+
+
+@click.command()
+@click.argument("target")
+@click.argument("sources", nargs=-1, required=True)
+def merge(target: str, sources: tuple[str, ...]) -> None:
+    """Take the runs of stores into the store TARGET. All are URLs, as sqlite:///night.sqlite."""
+    into = opened(target)
+    for source in sources:
+        count = needed("assay.harness.remember.merge").merge(into, opened(source))
+        click.echo(f"{source}: {count} new runs")
+
+
+COMMANDS = (triage, record, merge)

@@ -1,0 +1,162 @@
+"""What a run came to against another one: causes that are new, known or fixed, rows that are flaky, stale excuses.
+
+new       no row of the base has this cause, and the ledger does not excuse it: it blocks
+known     the base has it, too
+excused   every row of it is in the ledger
+fixed     the base has it, and each of its rows that ran is as eager now
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from assay.harness.judge.ledger import Known
+from assay.harness.remember.causes import assign_by_kind, failures
+from assay.harness.remember.store import Cluster, Kept, Run, Store
+
+NEW, KNOWN, EXCUSED, FIXED = "new", "known", "excused", "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cluster with its rows in a run, or in the base where it is fixed."""
+
+    cluster: Cluster
+    state: str
+    rows: tuple[Kept, ...]
+
+    @property
+    def by_backend(self) -> dict[str, int]:
+        return dict(Counter(row.result.backend.partition(",")[0] for row in self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A whole run. `stale` are entries of the ledger whose case is as eager now: each is to be taken out."""
+
+    run: Run
+    base: Run | None
+    rows: tuple[Kept, ...]
+    causes: tuple[Cause, ...]
+    flaky: tuple[tuple[str, str, str], ...] = ()
+    stale: tuple[Known, ...] = ()
+
+    def of(self, state: str) -> list[Cause]:
+        return [cause for cause in self.causes if cause.state == state]
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing is new, and no excuse is stale."""
+        return not self.of(NEW) and not self.stale
+
+    @property
+    def differences(self) -> int:
+        return sum(len(cause.rows) for cause in self.causes if cause.state != FIXED)
+
+    def sentence(self) -> str:
+        """`412 differences, 5 causes, 1 new since commit abc`"""
+        living = [cause for cause in self.causes if cause.state != FIXED]
+        since = f" since {self.base.commit or self.base.started}" if self.base else ""
+        said = f"{self.differences} differences, {len(living)} causes, {len(self.of(NEW))} new{since}"
+        fixed = f", {len(self.of(FIXED))} fixed" if self.of(FIXED) else ""
+        stale = f", {len(self.stale)} stale excuses" if self.stale else ""
+        return f"{said}{fixed}{stale}; {len(self.rows)} rows"
+
+
+def base_of(store: Store, run: Run) -> Run | None:
+    """The last run before this one that has ended."""
+    earlier = [other for other in store.runs() if other.started < run.started and other.ended is not None]
+    return earlier[-1] if earlier else None
+
+
+def judge_run(store: Store, run: Run, base: Run | None, ledger: Sequence[Known] = ()) -> Verdict:
+    """Holds a run against a base: by default every cause that is not excused is new."""
+    assign_by_kind(store, run)
+    if base is not None:
+        assign_by_kind(store, base)
+    clusters, rows = store.clusters(), store.rows(run)
+    now, before = _by_cause(rows), _by_cause(store.rows(base)) if base else {}
+    causes = [Cause(clusters[name], _state(found, name in before), tuple(found)) for name, found in now.items()]
+    causes += [
+        Cause(clusters[name], FIXED, tuple(found))
+        for name, found in before.items() if name not in now and is_fixed(found, rows)
+    ]  # fmt: skip
+    order = {state: place for place, state in enumerate((NEW, KNOWN, EXCUSED, FIXED))}
+    causes.sort(key=lambda cause: (order[cause.state], -len(cause.rows)))
+    return Verdict(run, base, tuple(rows), tuple(causes), flaky_of(store, run), stale_of(ledger, rows))
+
+
+def _by_cause(rows: Sequence[Kept]) -> dict[str, list[Kept]]:
+    found: dict[str, list[Kept]] = {}
+    for row in failures(rows):
+        if row.signature is not None:
+            found.setdefault(row.signature, []).append(row)
+    return found
+
+
+def _state(rows: Sequence[Kept], is_in_base: bool) -> str:
+    if all(row.judgement.passes for row in rows):
+        return EXCUSED
+    return KNOWN if is_in_base else NEW
+
+
+def is_fixed(before: Sequence[Kept], rows: Sequence[Kept]) -> bool:
+    """Whether some of the rows ran again, and all that did are as eager."""
+    now = {row.key: row.result.verdict for row in rows}
+    again = [now[row.key] for row in before if row.key in now]
+    return bool(again) and all(verdict == "same" for verdict in again)
+
+
+def flaky_of(store: Store, run: Run) -> tuple[tuple[str, str, str], ...]:
+    """The rows that came to both results on this commit, in these surroundings."""
+    return tuple(key for key, found in store.verdicts(run.surroundings, run.commit).items() if len(found) == 2)
+
+
+def stale_of(ledger: Sequence[Known], rows: Sequence[Kept]) -> tuple[Known, ...]:
+    """The entries, of one case each, whose rows ran and no longer differ in what is excused."""
+    return tuple(entry for entry in ledger if "*" not in entry.case and _is_stale(entry, rows))
+
+
+def _is_stale(entry: Known, rows: Sequence[Kept]) -> bool:
+    about = [
+        row for row in rows
+        if row.result.case == entry.case and entry.mode in ("*", row.result.mode)
+        and fnmatchcase(row.result.backend, entry.backend)
+    ]  # fmt: skip
+    return bool(about) and not any(
+        row.result.verdict == entry.field or any(each.field == entry.field for each in row.result.differences)
+        for row in about
+    )
+
+
+def document(verdict: Verdict) -> dict[str, Any]:
+    """The JSON document: what the page, JUnit and SARIF say, too.
+
+    {"schema": 1, "run", "base", "sentence", "passes", "rows", "flaky", "stale",
+     "causes": [{"signature", "name", "state", "rung", "first_commit", "first_seen", "by_backend", "body", "rows"}]}
+    """
+    return {
+        "schema": 1,
+        "run": dataclasses.asdict(verdict.run),
+        "base": dataclasses.asdict(verdict.base) if verdict.base else None,
+        "sentence": verdict.sentence(),
+        "passes": verdict.passes,
+        "rows": len(verdict.rows),
+        "flaky": [list(key) for key in verdict.flaky],
+        "stale": [f"{entry.case} {entry.mode} {entry.backend} {entry.field}" for entry in verdict.stale],
+        "causes": [_cause_data(cause) for cause in verdict.causes],
+    }
+
+
+def _cause_data(cause: Cause) -> dict[str, Any]:
+    cluster = cause.cluster
+    told: Mapping[str, Any] = {
+        "signature": cluster.signature, "name": cluster.name, "rung": cluster.rung,
+        "first_commit": cluster.first_commit, "first_seen": cluster.first_seen, "body": dict(cluster.body),
+    }  # fmt: skip
+    return {**told, "state": cause.state, "by_backend": cause.by_backend, "rows": [list(row.key) for row in cause.rows]}

@@ -1,0 +1,115 @@
+"""What is new, known, excused, fixed and flaky, and what CI is told of it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("sqlalchemy", reason="the store needs SQLAlchemy: the extra `nightly`")
+pytest.importorskip("alembic", reason="the store needs Alembic: the extra `nightly`")
+
+from click.testing import CliRunner
+
+from assay.harness.cli.commands import commands
+from assay.harness.judge.ledger import Known
+from assay.harness.remember.causes import normal_form
+from assay.harness.remember.formats import junit, sarif
+from assay.harness.remember.store import Run, Store
+from assay.harness.remember.verdict_on_run import base_of, document, judge_run
+from assay.harness.report.documents import Row
+from tests.harness.remember.rows import FACTS, row
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.sqlite") as made:
+        yield made
+
+
+def ran(store: Store, rows: Sequence[Row], commit: str = "abc", started: str = "") -> Run:
+    run = store.begin(FACTS | {"commit": commit}, {})
+    for each in rows:
+        store.add(run, each)
+    store.end(run)
+    if started:
+        from assay.harness.remember import schema
+
+        with store.engine.begin() as connection:
+            connection.execute(schema.runs.update().where(schema.runs.c.id == run.id).values(started=started))
+    return store.run(run.id)
+
+
+def test_causes_are_new_known_excused_and_fixed(store: Store) -> None:
+    was = [row("a", "diverged"), row("b", "diverged", "stride"), row("c")]
+    base = ran(store, was, "old", "2026-01-01")
+    now = [
+        row("a", "diverged"),
+        row("d", "diverged"),
+        row("b"),
+        row("c", "crash"),
+        row("e", "diverged", "alias", passes=True),
+    ]
+    run = ran(store, now, "new", "2026-01-02")
+    assert base_of(store, run) == base
+    verdict = judge_run(store, run, base)
+    states = {cause.cluster.body["kind"]: (cause.state, len(cause.rows)) for cause in verdict.causes}
+    assert states == {
+        "diverged values": ("known", 2), "crash : ": ("new", 1), "diverged alias": ("excused", 1),
+        "diverged stride": ("fixed", 1),
+    }  # fmt: skip
+    assert not verdict.passes
+    assert verdict.sentence() == "4 differences, 3 causes, 1 new since old, 1 fixed; 5 rows"
+    assert document(verdict)["causes"][0]["first_commit"] == "new"
+
+
+def test_a_cause_that_did_not_run_again_is_not_fixed(store: Store) -> None:
+    base = ran(store, [row("a", "diverged")], "old", "2026-01-01")
+    assert judge_run(store, ran(store, [row("b")]), base).causes == ()
+
+
+def test_flaky_is_both_on_one_commit(store: Store) -> None:
+    ran(store, [row("a", "diverged"), row("b", "diverged")], "abc", "2026-01-01")
+    ran(store, [row("b")], "another", "2026-01-02")
+    verdict = judge_run(store, ran(store, [row("a"), row("b", "diverged")], "abc"), None)
+    assert verdict.flaky == (("a", "infer", "mine"),)
+
+
+def test_an_excuse_that_nothing_needs_is_red(store: Store) -> None:
+    def entry(case: str, field: str) -> Known:
+        return Known(case, "*", "mine*", field, "a reason", "someone", datetime.date(2030, 1, 1))
+
+    run = ran(store, [row("a"), row("b", "diverged", passes=True)])
+    ledger = (entry("a", "values"), entry("b", "values"), entry("b*", "stride"), entry("elsewhere", "values"))
+    verdict = judge_run(store, run, None, ledger)
+    assert [each.case for each in verdict.stale] == ["a"] and not verdict.passes
+
+
+def test_formats_fail_for_what_is_new_alone(store: Store) -> None:
+    run = ran(store, [row("a", "diverged"), row("b"), row("c", "diverged", "alias", passes=True)])
+    verdict = judge_run(store, run, None)
+    suite = ElementTree.fromstring(junit(verdict))[0]
+    assert suite.attrib == {"name": "assay", "tests": "3", "failures": "1", "skipped": "1"}
+    levels = {each["message"]["text"].split()[0]: each["level"] for each in sarif(verdict)["runs"][0]["results"]}
+    assert levels == {"a": "error", "c": "note"}
+
+
+def test_triage_says_so_by_its_exit_code(store: Store, tmp_path: Path) -> None:
+    ran(store, [row("a", "diverged")], "old", "2026-01-01")
+    url = str(store.engine.url)
+    told = CliRunner().invoke(commands, ["triage", "--store", url, "--json", f"{tmp_path}/t.json"])
+    assert told.exit_code == 1 and "1 new" in told.output
+    ran(store, [row("a", "diverged")], "newer", "2026-01-02")
+    told = CliRunner().invoke(commands, ["triage", "--store", url])
+    assert told.exit_code == 0 and "0 new since old" in told.output
+    assert CliRunner().invoke(commands, ["triage", "--store", url, "--base", "nothing"]).exit_code == 2
+
+
+def test_normal_form_tells_no_names_and_numbers_apart() -> None:
+    one = normal_form("def program(x0, x1):\n    add = torch.add(x0, 2)\n    return add,")
+    other = normal_form("def program(a, b):\n    add_3 = torch.add(a, 17)\n    return add_3,")
+    assert one == other
+    assert one != normal_form("def program(a, b):\n    add_3 = torch.mul(a, 17)\n    return add_3,")

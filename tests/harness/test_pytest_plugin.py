@@ -1,0 +1,47 @@
+"""The plugin: a right backend passes, a wrong one fails with what differs, and the rows go to a store."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+TESTS = """
+import torch
+from torch import nn
+
+def test_of_a_module(same_as_eager):
+    assert same_as_eager(nn.Sequential(nn.Linear(3, 3), nn.GELU()), torch.randn(2, 3)).mode == "train"
+
+def test_of_a_function(same_as_eager):
+    assert same_as_eager(torch.sin, torch.randn(2)).mode == "infer"
+"""
+WRONG = "tests.harness.locate.wrong_gelu:wrong"
+PLUGIN = ("-p", "assay.harness.pytest_plugin", "-p", "no:cacheprovider")
+
+
+def test_plugin_holds_a_users_functions(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_users=TESTS)
+    pytester.runpytest_inprocess(*PLUGIN, "--assay-backend=aot_eager").assert_outcomes(passed=2)
+    ran = pytester.runpytest_inprocess(*PLUGIN, f"--assay-backend={WRONG}")
+    ran.assert_outcomes(passed=1, failed=1)
+    ran.stdout.fnmatch_lines(["*train: diverged*", "*values at step 1: output*"])
+
+
+def test_plugin_refuses_a_backend_that_does_not_exist(pytester: pytest.Pytester) -> None:
+    ran = pytester.runpytest_inprocess(*PLUGIN, "--assay-backend=inducter")
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines(["*did you mean 'inductor'*"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sqlalchemy") is None, reason="the store needs SQLAlchemy")
+def test_plugin_records_in_a_store(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    pytester.makepyfile(test_users=TESTS)
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    pytester.runpytest_subprocess(*PLUGIN, f"--assay-record={url}", f"--assay-backend={WRONG}")
+    store = importlib.import_module("assay.harness.remember.store").Store.open(url)
+    (run,) = store.runs()
+    assert sorted(row.result.verdict for row in store.rows(run)) == ["diverged", "same"]
+    store.engine.dispose()
