@@ -1,0 +1,162 @@
+"""Writes the site of a store: one folder of static pages that load nothing from elsewhere.
+
+    index.html            the sentence, what is new, verdicts by backend and suite, every row with filters
+    causes/NAME.html      a cause: its rows, its repro, the text of an issue
+    cases/NAME.html       a case that is not as eager everywhere: what differs, and the states of the compile
+    trends.html           what is measured from commit to commit, with the points at which it changed
+    compile.html          where compile time goes, and how fast the result is
+    feed.atom             the regressions, as a feed
+    data/rows.js          the rows, as data that the pages read
+    data/verdict.json     what `assay triage --json` says
+
+The links are stable: a cause is named by its signature, a case by its name, a filter by what stands behind `#`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly
+
+from assay.harness.outcome import VERDICTS
+from assay.harness.remember.store import Kept, Store
+from assay.harness.remember.verdict_on_run import Cause, Verdict, document
+from assay.harness.report.documents import FORMATS, finite
+from assay.harness.report.triage import speed
+from assay.harness.site.feed import atom
+from assay.harness.site.plots import bars, trends
+from assay.harness.site.states import Change, changes_of
+from assay.harness.track.regressions import Regression, regressions_of, series_of
+
+PLOTLY = "plotly.min.js"
+STATIC = ("site.css", "site.js")
+COLUMNS = ("case", "mode", "backend", "verdict", "field", "state", "cause", "suite", "compile_s", "speed")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A file of the site."""
+
+    path: str
+    template: str
+    values: Mapping[str, Any]
+
+
+def publish(store: Store, verdict: Verdict, folder: Path) -> Path:
+    """Writes all pages into a folder, and returns the first of them. Pages of an earlier night are written over."""
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("harness", "templates/site"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    templates.filters.update(FORMATS)
+    found = regressions_of(store.samples())
+    _copy_static(folder)
+    _write(folder / "data" / "rows.js", f"window.ROWS = {_script(rows_of(verdict))};\n")
+    _write(folder / "data" / "verdict.json", json.dumps(finite(document(verdict)), indent=1))
+    _write(folder / "feed.atom", atom(verdict, found))
+    for page in _pages(store, verdict, found):
+        depth = page.path.count("/")
+        values = {"root": "../" * depth, "verdict": verdict, "slug": slug, **page.values}
+        _write(folder / page.path, templates.get_template(page.template).render(values))
+    return folder / "index.html"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _copy_static(folder: Path) -> None:
+    (folder / "static").mkdir(parents=True, exist_ok=True)
+    for name in STATIC:
+        text = files("harness").joinpath("templates", "site", name).read_text(encoding="utf-8")
+        _write(folder / "static" / name, text)
+    shutil.copyfile(Path(str(plotly.__file__)).parent / "package_data" / PLOTLY, folder / "static" / PLOTLY)
+
+
+def _pages(store: Store, verdict: Verdict, found: Sequence[Regression]) -> Iterator[Page]:
+    causes = _cause_of(verdict)
+    yield Page("index.html", "index.html.jinja", {"matrix": matrix(verdict.rows), "verdicts": VERDICTS})
+    lines = trends(series_of(store.samples()), found)
+    yield Page("trends.html", "trends.html.jinja", {"figures": lines, "regressions": found})
+    yield Page("compile.html", "compile.html.jinja", {"figures": bars(verdict.rows)})
+    for cause in verdict.causes:
+        yield Page(f"causes/{cause.cluster.signature[:16]}.html", "cause.html.jinja", {"cause": cause})
+    for case, rows in by_case(verdict.rows).items():
+        if any(row.result.verdict != "same" for row in rows):
+            changes = _changes(store, rows)
+            values = {"case": case, "rows": rows, "causes": causes, "changes": changes}
+            yield Page(f"cases/{slug(case)}.html", "case.html.jinja", values)
+
+
+def _changes(store: Store, rows: Sequence[Kept]) -> list[Change]:
+    """The states that were kept of the first row that has any."""
+    for row in rows:
+        digest = store.attached(row).get("states")
+        if digest is not None:
+            return changes_of(json.loads(store.content(digest)))
+    return []
+
+
+def slug(name: str) -> str:
+    """A case's name as a file's."""
+    return re.sub(r"[^\w.-]+", "_", name)
+
+
+def _script(value: Any) -> str:
+    """JSON that may stand in a script: it closes none."""
+    return json.dumps(value, separators=(",", ":")).replace("</", "<\\/")
+
+
+def by_case(rows: Sequence[Kept]) -> dict[str, list[Kept]]:
+    found: dict[str, list[Kept]] = {}
+    for row in rows:
+        found.setdefault(row.result.case, []).append(row)
+    return found
+
+
+def _cause_of(verdict: Verdict) -> dict[tuple[str, str, str], Cause]:
+    return {row.key: cause for cause in verdict.causes if cause.state != "fixed" for row in cause.rows}
+
+
+def suite_of(case: str) -> str:
+    return case.partition(".")[0]
+
+
+def rows_of(verdict: Verdict) -> dict[str, Any]:
+    """The rows as columns' names and lists, what is new first, then what is not as eager."""
+    causes = _cause_of(verdict)
+    order = {"new": 0, "known": 1, "excused": 2}
+
+    def place(row: Kept) -> tuple[int, bool]:
+        cause = causes.get(row.key)
+        return (order[cause.state] if cause else 3, row.result.verdict == "same")
+
+    return {"columns": COLUMNS, "rows": [_row(row, causes) for row in sorted(verdict.rows, key=place)]}
+
+
+def _row(row: Kept, causes: Mapping[tuple[str, str, str], Cause]) -> list[Any]:
+    cause, result = causes.get(row.key), row.result
+    fields = ",".join(dict.fromkeys(each.field for each in result.differences))
+    ratio = speed({"eager_ms": result.eager_ms, "ms": result.ms}) if result.verdict == "same" else None
+    numbers = [round(value, 4) if value is not None else None for value in (result.compile_s, ratio)]
+    named = (cause.state, cause.cluster.signature[:16]) if cause else ("", "")
+    return [result.case, result.mode, result.backend, result.verdict, fields, *named, suite_of(result.case), *numbers]
+
+
+def matrix(rows: Sequence[Kept]) -> dict[str, dict[str, Counter[str]]]:
+    """Verdicts counted by backend and suite."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for row in rows:
+        backend = row.result.backend.partition(",")[0]
+        found.setdefault(backend, {}).setdefault(suite_of(row.result.case), Counter())[row.result.verdict] += 1
+    return found

@@ -1,0 +1,1 @@
+"""Numbers from commit to commit: measured, and searched for the commits at which they change."""

@@ -1,0 +1,66 @@
+"""The site: every page is written, text is escaped, nothing is loaded from elsewhere, links lead to pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("sqlalchemy", reason="the store needs the extra `nightly`")
+pytest.importorskip("alembic", reason="the store needs the extra `nightly`")
+pytest.importorskip("plotly", reason="the figures need the extra `nightly`")
+
+from assay.harness.remember.store import Store
+from assay.harness.remember.verdict_on_run import base_of, judge_run
+from assay.harness.site.publish import publish
+from assay.harness.site.states import changes_of
+from tests.harness.site.night import night
+
+LINK = re.compile(r'(?:href|src)="([^"#]+)[^"]*"')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("site")
+    with Store.open(f"sqlite:///{folder}/store.sqlite") as store:
+        run = night(store)
+        yield publish(store, judge_run(store, run, base_of(store, run)), folder / "site").parent
+
+
+def test_publish_links_lead_to_pages_of_the_folder(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 10
+    for page in pages:
+        for link in LINK.findall(page.read_text()):
+            assert link.startswith("data:,") or (page.parent / link).exists(), (page, link)
+
+
+def test_publish_escapes_what_rows_say(site: Path) -> None:
+    case = (site / "cases" / "zoo.case_0.html").read_text()
+    assert "said &lt;i&gt;so&lt;/i&gt;" in case and "<i>so" not in case
+    assert "assert &lt;b&gt;1" in (site / "causes" / f"{'f' * 16}.html").read_text()
+
+
+def test_publish_writes_the_rows_as_data(site: Path) -> None:
+    text = (site / "data" / "rows.js").read_text()
+    rows = json.loads(text.removeprefix("window.ROWS = ").rstrip(";\n").replace("<\\/", "</"))
+    assert len(rows["rows"]) == 40 and rows["rows"][0][rows["columns"].index("state")] == "new"
+    assert json.loads((site / "data" / "verdict.json").read_text())["passes"] is False
+
+
+def test_publish_marks_what_was_planted(site: Path) -> None:
+    text = (site / "trends.html").read_text()
+    assert "compile_s zoo.bert train assay stepped +5 % at c06 (after c05), in the same kernels" in text
+    assert "ms kernel.softmax assay stepped +10 % at c08 (after c07)" in text and text.count('class="tag"') == 2
+    feed = ElementTree.fromstring((site / "feed.atom").read_text())
+    titles = [title.text for title in feed.iter("{http://www.w3.org/2005/Atom}title")]
+    assert any("stepped +5 %" in str(title) for title in titles) and any("new:" in str(title) for title in titles)
+
+
+def test_states_are_compared_with_the_one_before() -> None:
+    states = [{"graph": "g", "state": name, "text": f"class G:\n  {name}"} for name in ("one", "two")]
+    assert changes_of(states)[1].difference == ("@@ -1,2 +1,2 @@", " class G:", "-  one", "+  two")
