@@ -36,6 +36,7 @@ HARNESS = (
     ("harness.batches", "harness.locate"),
     ("harness.remember", "harness.track"),
     ("harness.site",),
+    ("harness.night",),
     ("harness.selftest",),
     ("harness.cli",),
     ("harness.__main__",),

@@ -12,6 +12,10 @@ assay repro    the same as one file, and the text of an issue
 assay triage   what a recorded run found, and what of it is new
 assay record   reports of runs, taken into a store
 assay merge    several stores as one
+assay nightly  a whole night in a stated time, and its page
+assay publish  the page of a recorded run
+assay measure  this commit's times, kept in a store
+assay regressions  what got slower, and at which commit
 assay selftest what the ordinary run finds of backends that are known to be wrong
 assay list     the cases of a suite
 assay env      what a report says of this machine
@@ -41,7 +45,7 @@ from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.live_memory import Memory
 from assay.harness.case import MODES, SHAPES, SIZES, Case
-from assay.harness.cli import store_commands  # fmt: skip
+from assay.harness.cli import night_commands, store_commands  # fmt: skip
 from assay.harness.cli.batch_options import BATCHES, Batches, batches_table
 from assay.harness.cli.locate_commands import bisect, ladder, repro, shrink
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
@@ -364,7 +368,7 @@ def show_environment() -> None:
         click.echo(f"{name:<22}{value}")
 
 
-for each in (selftest, ladder, bisect, shrink, repro, *store_commands.COMMANDS):
+for each in (selftest, ladder, bisect, shrink, repro, *store_commands.COMMANDS, *night_commands.COMMANDS):
     commands.add_command(each)
 commands.command("env")(show_environment)
 commands.command("show-environment", hidden=True)(show_environment)

@@ -194,7 +194,13 @@ def found_and_shrunk(asked: Asked, console: Console, limit_s: float) -> tuple[Fo
     """Raises: NothingFails; NotShrunk."""
     with asked.runner() as runner:
         found = asked.climbed(runner, console)
-    return found, shrunk(asked.case, found, asked.backend, size=asked.size, seed=asked.seed, limit_s=limit_s)
+    show_found(console, found, asked.case.origin)
+    try:
+        return found, shrunk(asked.case, found, asked.backend, size=asked.size, seed=asked.seed, limit_s=limit_s)
+    except NotShrunk as error:
+        if asked.json_path is not None:
+            report.write_json(asked.json_path, as_data(found) | {"why": str(error)})
+        raise
 
 
 @click.command()
@@ -249,5 +255,6 @@ def repro(name: str, backend: str, mode: str | None, limit_s: float, output: Pat
         output.write_text(made.source)
         output.with_suffix(".md").write_text(made.issue)
     if asked.json_path is not None:
-        report.write_json(asked.json_path, as_data(found) | report.finite(dataclasses.asdict(made)))
+        more = {**dataclasses.asdict(made), "calls": len(least.operators)}
+        report.write_json(asked.json_path, as_data(found) | report.finite(more))
     sys.exit(1)

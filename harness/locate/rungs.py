@@ -21,7 +21,7 @@ import torch._dynamo
 
 from assay.compiler.entry.stop import CAPTURED, states
 from assay.compiler.passes import CHOICES, PASSES
-from assay.harness.backends.registry import resolve
+from assay.harness.backends.registry import WITHOUT_DYNAMO, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ def ladder_of(backend: str) -> tuple[Rung, ...]:
     bare, *settings = backend.split(",")
     flags = "".join(f",{setting}" for setting in settings if "=" not in setting)
     first = (Rung("eager", "eager-none"), Rung("dynamo", f"eager{flags}"))
+    if bare == WITHOUT_DYNAMO:
+        return (first[0], Rung("joint", backend))
     if bare in ("assay", "assay-triton"):
         return (*first, *_of_assay(bare, settings))
     middle = tuple(_with(rung, flags) for rung in _LADDERS.get(bare, _usual(bare)))

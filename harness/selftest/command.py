@@ -20,7 +20,7 @@ from assay.harness.report import documents as report
 from assay.harness.report import progress
 from assay.harness.report.environment import environment
 from assay.harness.run import CaseError, made_call
-from assay.harness.selftest import mutant_rows, mutants
+from assay.harness.selftest import locate_bank, mutant_rows, mutants
 from assay.harness.selftest.backends_bank import WrongBackends
 from assay.harness.selftest.compiler_bank import CompilerMutants
 from assay.harness.selftest.mutants import MutantError
@@ -44,6 +44,8 @@ BY_COST = (
 @click.command()
 @click.option("--backends", "banks", flag_value="backends", multiple=True, help="Only the wrong backends.")
 @click.option("--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler.")
+@click.option("--locate", "locates", is_flag=True, help="Whether each bug of the compiler is located rightly.")
+@click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, help="--locate: one bug in so many.")
 @click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="What to try wrong backends on.")
 @click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind.")
 @click.option("--quick", is_flag=True, help=f"Backends on {', '.join(QUICK)}, one mode each; bugs on few rows.")
@@ -57,7 +59,7 @@ BY_COST = (
               metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
 def selftest(
     banks: tuple[str, ...], suite: str, text: str, quick: bool, nightly: bool, size: str, seed: int, jobs: int,
-    timeout_s: float, json_path: Path | None,
+    timeout_s: float, json_path: Path | None, locates: bool, every: int,
 ) -> None:  # fmt: skip
     """Try known faults with the ordinary run, and say which of them it finds.
 
@@ -67,6 +69,8 @@ def selftest(
     table harness/selftest/survivors.toml.
     """
     console = progress.terminal_beside(json_path)
+    if locates:
+        sys.exit(locate(console, text, every, json_path))
     chosen = opened(banks)
     level = mutant_rows.QUICK if quick else mutant_rows.NIGHTLY if nightly else mutant_rows.DEFAULT
     rows = rows_of(console, suite, quick, size, seed) if any(bank.name == "backends" for bank in chosen) else ()
@@ -79,6 +83,28 @@ def selftest(
         report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
     show(console, found)
     sys.exit(INTERRUPTED if interrupted else 0 if all(each.passes for each in found) else 1)
+
+
+def locate(console: Console, text: str, every: int, json_path: Path | None) -> int:
+    """`assay selftest --locate`; its exit status: 0 where every rung that was named is right."""
+    found = []
+    for each in locate_bank.locate_all(text, every):
+        found.append(each)
+        word = "right" if each.is_rung_right else f"wrong: expected {' or '.join(each.expected)}"
+        calls = "not shrunk" if each.calls is None else f"{each.calls} calls"
+        told = f"{each.name}: {each.rung or 'no rung'}, {word}; {calls}; {each.failures} of {each.runs} repros fail"
+        console.print(Text(f"{told}; {each.seconds:.0f} s {each.why}"), soft_wrap=True)
+        if json_path is not None and json_path != report.STDOUT:  # should it be interrupted, it holds these
+            write_located(json_path, found)
+    if json_path is not None:
+        write_located(json_path, found)
+    console.print(Text(str(locate_bank.totals(found)), style="bold"), soft_wrap=True)
+    return 0 if all(each.is_rung_right for each in found) else 1
+
+
+def write_located(path: Path, found: Sequence[locate_bank.Located]) -> None:
+    data = {"schema": SCHEMA, "environment": environment("cpu"), "totals": locate_bank.totals(found)}
+    report.write_json(path, report.finite(data | {"results": locate_bank.as_data(found)}))
 
 
 def opened(names: Sequence[str]) -> list[Bank]:

@@ -1,0 +1,107 @@
+"""`assay nightly`, `assay publish`, `assay measure` and `assay regressions`: from a night's run to its page."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from assay.harness.cli.store_commands import URL, needed, opened, runs_of
+from assay.harness.judge import ledger
+from assay.harness.report import documents as report
+from assay.harness.report import progress
+from assay.harness.report.environment import environment
+
+BACKENDS = click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME")
+OUTPUT = click.option("--output", type=click.Path(path_type=Path), default=Path(".assay/night"), show_default=True,
+                      metavar="DIR", help="Where the pages and reports go.")  # fmt: skip
+SITE = Path(".assay/night/site")
+
+
+@click.command()
+@BACKENDS
+@OUTPUT
+@URL
+@click.option("--budget", "budget_s", type=click.FloatRange(min=60), default=3600.0, show_default=True, metavar="S",
+              help="Seconds that the whole night may take.")  # fmt: skip
+@click.option("--only", default="", metavar="PART[,PART]",
+              help="zoo, semantics, ops, programs, machine, selftest, measure.")  # fmt: skip
+@click.option("--seed", type=int, help="Of what is drawn; default: the day.")
+def nightly(
+    backends: tuple[str, ...], output: Path, url: str | None, budget_s: float, only: str, seed: int | None
+) -> None:
+    """Run a whole night within a time, and write its page: what broke, where, since when, and is it new.
+
+    Exit 0: nothing is new. Exit 1: something is, or a part wrote no report.
+    """
+    night = needed("assay.harness.night.night")
+    day = datetime.date.today().toordinal() if seed is None else seed
+    names = tuple(name for name in only.split(",") if name)
+    store = url or f"sqlite:///{output}/runs.sqlite"
+    settings = night.Settings(backends, budget_s, output, store, day, names)
+    console = progress.terminal()
+    done = night.run_night(settings, lambda text: console.print(Text(text), soft_wrap=True))
+    for line in done.summary():
+        console.print(Text(line), soft_wrap=True)
+    sys.exit(0 if done.passes else 1)
+
+
+@click.command()
+@click.argument("name", default="last", metavar="[RUN]")
+@URL
+@click.option("--base", metavar="RUN", help="The run to hold it against; default: the last one before it.")
+@click.option("--output", type=click.Path(path_type=Path), default=SITE, show_default=True, metavar="DIR")
+def publish(name: str, url: str | None, base: str | None, output: Path) -> None:
+    """Write the site of a run: static pages in one folder."""
+    store = opened(url)
+    run, before = runs_of(store, name, base)
+    verdict = needed("assay.harness.remember.verdict_on_run").judge_run(store, run, before, ledger.read())
+    click.echo(needed("assay.harness.site.publish").publish(store, verdict, output))
+
+
+@click.command()
+@BACKENDS
+@URL
+@click.option("--limit", "limit_s", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="S")
+def measure(backends: tuple[str, ...], url: str | None, limit_s: float) -> None:
+    """Measure this commit: first call, steady call, calls of Python functions; kept in the store."""
+    store, facts = opened(url), environment()
+    run = store.begin(facts, {"measure": list(backends)})
+    commit = str(facts["commit"] or run.started)
+    samples = list(needed("assay.harness.track.measure").measured(backends, limit_s, commit, say=click.echo))
+    store.measured(run.id, samples)
+    store.end(run)
+    for sample in samples:
+        click.echo(f"{sample['series']}: {sample['value']:.4g} {sample['unit']}")
+
+
+@click.command()
+@URL
+@click.option("--asv", "asv_folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="Also asv's results, as .asv/results.")  # fmt: skip
+@click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT)
+def regressions(url: str | None, asv_folder: Path | None, json_path: Path | None) -> None:
+    """List what got worse from commit to commit: by how much, at which commit, and whether the kernels changed.
+
+    Exit 0: nothing did. Exit 1: something did.
+    """
+    module = needed("assay.harness.track.regressions")
+    samples: list[Any] = list(opened(url).samples())
+    if asv_folder is not None:
+        samples += needed("assay.harness.track.asv_results").samples_of(asv_folder)
+    found = module.regressions_of(samples)
+    console = progress.terminal_beside(json_path)
+    for each in found:
+        console.print(Text(f"{each.sentence()} (p {each.p:.4f})"), soft_wrap=True)
+    console.print(Text(f"{len(found)} regressions in {len(module.series_of(samples))} series", style="bold"))
+    if json_path is not None:
+        report.write_json(json_path, {"schema": 1, "regressions": [dataclasses.asdict(each) for each in found]})
+    sys.exit(1 if found else 0)
+
+
+COMMANDS = (nightly, publish, measure, regressions)

@@ -1,0 +1,179 @@
+"""Whether what is located is right: `assay ladder`, `shrink` and `repro` on the compiler with each known bug in it.
+
+For every mutant that a near case shows, that case is located in a checkout with the mutant. The part of the compiler
+that the mutant is in says on which rungs it may first show (`RUNGS`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.harness.processes.child import Child
+from assay.harness.selftest.changed_tree import changed_tree, environment_of
+from assay.harness.selftest.compiler_bank import can_run, first_failed
+from assay.harness.selftest.mutant_rows import CASE, PROGRAM, Row, near_rows
+from assay.harness.selftest.mutants import Mutant, read
+
+LIMIT_S = 120.0
+SHRINK_S = 40.0
+ROWS_S = 300.0
+FEW_CALLS = 10
+ANY = "*"
+FIRST = ("captured", "joint")
+RUNGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("compiler/passes/write_in_place.py", ("written", "lowered", "fused", "generated")),
+    ("compiler/passes/", (ANY,)),
+    ("compiler/capture/decompositions/", ("decomposed",)),
+    ("compiler/autograd/rematerialize.py", ("partitioned",)),
+    ("compiler/autograd/", (*FIRST, "partitioned")),
+    ("compiler/capture/", FIRST),
+    ("compiler/assembly/", FIRST),
+    ("compiler/codegen/call/", FIRST),
+    ("compiler/runtime/philox.py", ("split_dropout", "functionalize_rng", "written", "lowered", "fused", "generated")),
+    ("compiler/runtime/", (*FIRST, "warm")),
+    ("compiler/entry/straight_call.py", FIRST),
+    ("compiler/entry/warm/", ("warm",)),
+    ("compiler/toolchain/cache.py", ("generated", "warm")),
+    ("compiler/codegen/triton/", ("interpreted",)),
+    ("compiler/codegen/", ("written", "generated")),
+    ("compiler/ops/", ("written", "lowered", "fused", "generated")),
+    ("compiler/schedule/fuse.py", ("fused", "generated")),
+    ("compiler/schedule/", ("written", "lowered", "fused", "generated")),
+    ("compiler/ir/loops/", ("lowered", "fused", "generated")),
+    ("compiler/ir/", (*FIRST, "written", "lowered", "fused", "generated")),
+)
+"""On which rungs a change of a file may show first; `*`: on that of the pass that the file is named after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """How a mutant fared. `why` says what went wrong, where something did."""
+
+    name: str
+    file: str
+    row: str
+    rung: str
+    expected: tuple[str, ...]
+    seconds: float
+    calls: int | None = None
+    failures: int = 0
+    runs: int = 0
+    why: str = ""
+
+    @property
+    def is_rung_right(self) -> bool:
+        return self.rung in self.expected
+
+    @property
+    def is_small(self) -> bool:
+        return self.calls is not None and self.calls <= FEW_CALLS
+
+    @property
+    def is_verified(self) -> bool:
+        return self.runs > 0 and self.failures == self.runs
+
+
+def expected_rungs(mutant: Mutant) -> tuple[str, ...]:
+    """The rungs on which a mutant may first show."""
+    found = next((rungs for beginning, rungs in RUNGS if mutant.file.startswith(beginning)), ())
+    return (Path(mutant.file).stem,) if found == (ANY,) else found
+
+
+def locate_all(text: str, every: int = 1) -> Iterator[Located]:
+    """Locates the mutants of that name or kind, one in so many, that a near case or program shows."""
+    wanted = [m for m in read() if any(part in f"{m.kind} {m.name}" for part in text.split(",")) and can_run(m)]
+    for mutant in wanted[::every]:
+        if (row := killing_row(mutant)) is not None:
+            yield located(mutant, row)
+
+
+def killing_row(mutant: Mutant) -> Row | None:
+    """The first near case that the mutant fails; a drawn program, where no case does."""
+    rows = [row for row in near_rows(mutant.near, mutant.backend) if row.what in (CASE, PROGRAM)]
+    if not rows:
+        return None
+    rows.sort(key=lambda row: row.what != CASE)
+    with changed_tree(mutant) as tree:
+        failed = first_failed(tree, rows, ROWS_S)
+    return rows[failed.place] if failed is not None else None
+
+
+def located(mutant: Mutant, row: Row) -> Located:
+    """What `assay repro` finds in a checkout with the mutant."""
+    start = time.monotonic()
+    with changed_tree(mutant) as tree, environment_of(tree, row.backend) as environment, _named(row) as case:
+        with tempfile.TemporaryDirectory(prefix="assay-located-") as folder:
+            path = Path(folder) / "found.json"
+            arguments = (case, "--mode", row.mode, "--backend", row.backend, "--limit", str(SHRINK_S))
+            child = Child("harness", "repro", *arguments, "--json", str(path), environment=environment)
+            try:
+                status = child.wait(LIMIT_S)
+            finally:
+                child.end()
+            found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+            said = child.said()
+    why = found.get("why", "") or ("" if found else _why(status, said))
+    return Located(
+        mutant.name, mutant.file, f"{row.name} {row.mode} {row.backend}", found.get("first", ""),
+        expected_rungs(mutant), time.monotonic() - start, found.get("calls"), found.get("failures", 0),
+        found.get("runs", 0), why,
+    )  # fmt: skip
+
+
+def _why(status: int | None, said: str) -> str:
+    if status is None:
+        return f"not done after {LIMIT_S:g} s"
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else f"exit status {status}"
+
+
+@contextmanager
+def _named(row: Row) -> Iterator[str]:
+    """What the command line calls the row's case; a drawn program is written to a file of cases."""
+    if row.what == CASE:
+        yield f"{row.origin}::{row.name.rpartition('.')[2]}" if row.origin.endswith(".py") else row.name
+        return
+    with tempfile.TemporaryDirectory(prefix="assay-drawn-") as folder:
+        path = Path(folder) / "drawn.py"
+        source = importlib.import_module(row.origin).draw(f"0:{row.name}").source()
+        path.write_text(f"{source}\n\n\n{AS_CASE}")
+        yield f"{path}::drawn"
+
+
+AS_CASE = """\
+from assay.harness.case import Case, MODES
+
+drawn = Case("drawn", lambda: (program, inputs(), {}), MODES, ("fresh",), ("tiny",),
+             scenario=globals().get("scenario"), numbers=tuple(globals().get("NUMBERS", ())))
+"""
+
+
+def totals(found: Sequence[Located]) -> dict[str, Any]:
+    """Counts: rungs and passes named rightly, programs of few calls, repros that fail each time; the longest time."""
+    passes = [each for each in found if each.file.startswith("compiler/passes/") and "write_in_place" not in each.file]
+    return {
+        "mutants": len(found),
+        "rung_right": sum(each.is_rung_right for each in found),
+        "passes": len(passes),
+        "pass_right": sum(each.is_rung_right for each in passes),
+        "small": sum(each.is_small for each in found),
+        "verified": sum(each.is_verified for each in found),
+        "in_time": sum(each.seconds <= LIMIT_S for each in found),
+        "longest_s": max((each.seconds for each in found), default=0.0),
+    }
+
+
+def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:
+    return [
+        {**dataclasses.asdict(each), "is_rung_right": each.is_rung_right, "is_small": each.is_small,
+         "is_verified": each.is_verified} for each in found
+    ]  # fmt: skip
