@@ -33,7 +33,7 @@ HARNESS = (
     ("harness.run",),
     ("harness.processes", "harness.report"),
     ("harness.bench", "harness.search", "harness.pytest_plugin"),
-    ("harness.batches", "harness.locate"),
+    ("harness.batches", "harness.locate", "harness.cluster"),
     ("harness.remember", "harness.track"),
     ("harness.site",),
     ("harness.night",),

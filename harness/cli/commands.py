@@ -154,6 +154,13 @@ HUNT_STORE = Path(".assay/programs")
               help="assay-sm90: write what each kernel, in each variant, takes of a GPU, as JSON.")  # fmt: skip
 @click.option("--record", "store_url", is_flag=False, flag_value="", metavar="[URL]",
               help="Keep each row in a store of runs as it ends; without URL in .assay/runs.sqlite.")  # fmt: skip
+@click.option(
+    "--cluster",
+    is_flag=False,
+    flag_value="local",
+    metavar="[ADDRESS]",
+    help="Run the cases on Dask: on --jobs processes of this machine, or on the scheduler at ADDRESS.",
+)
 @click.option("--continue", "continues", is_flag=True, help="With --record: go on with the last run that was killed.")
 @HUNTING
 @BATCHES
@@ -162,7 +169,7 @@ def run(
     names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
     backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
     is_warm: bool, html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None,
-    store_url: str | None, continues: bool, examples: int,
+    store_url: str | None, cluster: str | None, continues: bool, examples: int,
     first: int, oracles: str, shard: str, resume: Path | None, summary: Path | None, **driving: Any,
 ) -> None:  # fmt: skip
     """Run cases on a backend and hold everything that they do against eager.
@@ -211,9 +218,11 @@ def run(
     request = {"names": list(names), "filter": text, "mode": mode, "backends": list(backends)}
     keeper = Keeper.of(store_url, continues, facts, request | {"size": size, "seed": seed})
     console = progress.terminal_beside(json_path)
-    ending = run_pieces(
-        console, keeper.left(pieces), known, limit_s, is_warm, seed=seed, device=device, is_thorough=thorough
-    )
+    left = keeper.left(pieces)
+    if cluster is not None:
+        ending = run_on_cluster(console, left, known, cluster, driving["jobs"], limit_s or DEFAULT_TIMEOUT_S, seed)
+    else:
+        ending = run_pieces(console, left, known, limit_s, is_warm, seed=seed, device=device, is_thorough=thorough)
     sys.exit(report_rows(console, ending, keeper, facts, json_path, html_directory, verbose))
 
 
@@ -305,6 +314,20 @@ def run_pieces(
         for piece in pieces:
             shown.begin(piece.label)
             result = run_piece(piece, limit_s, is_warm, **run)
+            row = Row(result, ledger.judge(result, known, today))
+            shown.end(progress.result_line(row))
+            yield row
+
+
+def run_on_cluster(
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], address: str, jobs: int, limit_s: float,
+    seed: int,
+) -> Iterator[Row]:  # fmt: skip
+    """Runs each piece as a task of Dask, and gives the rows in the order of the pieces."""
+    rows, today = store_commands.needed("assay.harness.cluster.rows"), datetime.date.today()
+    tasks = [rows.Task.of(p.case, p.mode, p.backend, size=p.size, seed=seed, timeout_s=limit_s) for p in pieces]
+    with rows.client_of(address, jobs) as client, progress.progress(console, len(pieces)) as shown:
+        for result in rows.run_tasks(client, tasks):
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row

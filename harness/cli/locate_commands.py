@@ -16,6 +16,7 @@ from assay.harness.backends.registry import BackendError
 from assay.harness.case import MODES, SIZES, Case
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate.bisect import Bisected, Bisection, command
+from assay.harness.locate.commits import HistoryError, by_verdict, checkout, first_bad, history
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
 from assay.harness.locate.repro import repro_of
 from assay.harness.locate.rungs import ladder_of
@@ -24,6 +25,7 @@ from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 
+ROOT = Path(__file__).parents[2]
 ONE_CASE = (
     click.argument("name", metavar="CASE"),
     click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR"),
@@ -157,11 +159,17 @@ def ladder(name: str, backend: str, mode: str | None, runs_all: bool, **rest: An
 
 @click.command()
 @of_one_case
-def bisect(name: str, backend: str, mode: str | None, **rest: Any) -> None:
+@click.option("--commits", "commit_range", metavar="GOOD..BAD", help="Instead, find the commit at which it began.")
+@click.option("--repository", type=click.Path(exists=True, file_okay=False, path_type=Path), default=ROOT,
+              metavar="DIR", help="--commits: the checkout whose history it is.")  # fmt: skip
+def bisect(name: str, backend: str, mode: str | None, commit_range: str | None, repository: Path, **rest: Any) -> None:
     """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
 
-    Exit 0: the whole backend is as eager. Exit 1: a rung differs.
+    With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, as often as --repeats
+    says. One that cannot run it is skipped. Exit 0: the whole backend is as eager. Exit 1: a rung or a commit differs.
     """
+    if commit_range is not None:
+        sys.exit(bisect_commits(name, backend, mode or "train", commit_range, repository, rest["repeats"]))
     asked = Asked.of(name, backend, mode, **rest)
     console = progress.terminal_beside(asked.json_path)
     with asked.runner() as runner:
@@ -176,6 +184,21 @@ def bisect(name: str, backend: str, mode: str | None, **rest: Any) -> None:
         pair = dict(zip(("good", "bad"), done.commands(asked.case.origin), strict=True))
         report.write_json(asked.json_path, as_data(found) | {"places": places, "difference": done.difference} | pair)
     sys.exit(1)
+
+
+def bisect_commits(name: str, backend: str, mode: str, commit_range: str, repository: Path, repeats: int) -> int:
+    """Says the first bad commit; gives the exit status. Raises: click.UsageError for a range without a border."""
+    good, dots, bad = commit_range.partition("..")
+    if not dots:
+        raise click.UsageError(f"--commits {commit_range!r}: it is GOOD..BAD")
+    try:
+        commits = history(repository, good, bad or "HEAD")
+        with checkout(repository) as at:
+            found = first_bad(commits, by_verdict(at, name, mode, backend, repeats), click.echo)
+    except HistoryError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(found.sentence())
+    return 1
 
 
 def show_bisected(console: Console, done: Bisected, origin: str) -> None:

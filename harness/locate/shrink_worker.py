@@ -11,6 +11,7 @@ program also fails on the real backend.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
 import warnings
@@ -64,14 +65,14 @@ def _kept(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
 
 
-def tried(program: GraphProgram, mode: str, backend: str | Backend) -> Result | None:
-    """The row of a program; None for one that is none."""
+def tried(program: GraphProgram, mode: str, backend: str | Backend, is_quick: bool = True) -> Result | None:
+    """The row of a program; None for one that is none. A run that is not quick sees more, and takes longer."""
     try:
         program.values()
         case = program.case("shrunk", mode)
     except Exception:  # a candidate that eager cannot run is no program
         return None
-    return run_case(case, mode, backend, timed=False, protocol=FEW[mode], quick=True)
+    return run_case(case, mode, backend, timed=False, protocol=FEW[mode] if is_quick else None, quick=is_quick)
 
 
 def shrink(request: Mapping[str, Any], say: Say) -> None:
@@ -79,19 +80,22 @@ def shrink(request: Mapping[str, Any], say: Say) -> None:
     verdict, fields, error = request["kind"]
     kind, end_s = Kind(verdict, frozenset(fields), error), time.monotonic() + request["limit_s"]
 
-    def failed(program: GraphProgram) -> Result | None:
-        row = tried(program, request["mode"], request["rung"])
+    def failed(program: GraphProgram, is_quick: bool, backend: str = request["rung"]) -> Result | None:
+        row = tried(program, request["mode"], backend, is_quick)
         return row if row is not None and is_failure(row) and is_alike(kind_of(row), kind) else None
 
-    best, why = _first(request, failed)
+    for is_quick in (True, False):
+        fails = functools.partial(failed, is_quick=is_quick)
+        best, why = _first(request, fails)
+        if best is not None:
+            break
     if best is None:
         say({"done": True, "why": why})
         return
-    while (smaller := _smaller(best[0], failed, end_s, say)) is not None:
+    say(told(*best))
+    while (smaller := _smaller(best[0], fails, end_s, say)) is not None:
         best = smaller
-    program = best[0]
-    row = tried(program, request["mode"], request["backend"])
-    say({"done": True, "on_backend": row is not None and is_failure(row) and is_alike(kind_of(row), kind)})
+    say({"done": True, "on_backend": fails(best[0], backend=request["backend"]) is not None})
 
 
 def _first(

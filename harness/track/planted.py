@@ -1,15 +1,18 @@
 """What the search for changes can see: series with planted changes, and series of nothing but noise.
 
-    python -m assay.harness.track.planted              the table of docs/regressions.md
+    python -m assay.harness.track.planted [JSON]       the table of docs/regressions.md, and what it is made of
 
 Noise is that of medians on a shared machine: of each commit's number by itself, in the logarithm.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -50,7 +53,7 @@ def seen_step(commits: int, noise: float, size: float) -> Seen:
     hits = alarms = 0
     for seed in range(SERIES):
         values, place = with_step(commits, noise, size, seed)
-        found = [step.place for step in steps(values)]
+        found = [step.place for step in steps(values.tolist())]
         hits += place in found
         alarms += any(other != place for other in found)
     return Seen(f"step of {size:.0%}", commits, noise, hits, alarms)
@@ -59,8 +62,8 @@ def seen_step(commits: int, noise: float, size: float) -> Seen:
 def seen_noise(commits: int, noise: float) -> Seen:
     def is_alarm(seed: int) -> bool:
         values = noise_of(commits, noise, seed)
-        found = steps(values)
-        return bool(found) or drift(values, found) is not None
+        found = steps(values.tolist())
+        return bool(found) or drift(values.tolist(), found) is not None
 
     return Seen("noise alone", commits, noise, 0, sum(map(is_alarm, range(SERIES))))
 
@@ -68,29 +71,33 @@ def seen_noise(commits: int, noise: float) -> Seen:
 def seen_drift(commits: int, noise: float, a_commit: float) -> Seen:
     def is_seen(seed: int) -> bool:
         values = noise_of(commits, noise, seed) * (1 + a_commit) ** np.arange(commits)
-        return drift(values, steps(values)) is not None
+        return drift(values.tolist(), steps(values.tolist())) is not None
 
     return Seen(f"drift of {a_commit:.1%} a commit", commits, noise, sum(map(is_seen, range(SERIES))), 0)
 
 
-def table(kinds: Sequence[Callable[[], Seen]]) -> str:
+def table(seen: Sequence[Seen]) -> str:
     """The rows as Markdown."""
     head = "| planted | commits | noise | found at its commit | alarms elsewhere |\n|---|--:|--:|--:|--:|"
-    rows = [each() for each in kinds]
-    return "\n".join(
-        [head, *(f"| {r.kind} | {r.commits} | {r.noise:.1%} | {r.found} of {r.series} | {r.alarms} |" for r in rows)]
-    )
+    rows = [f"| {r.kind} | {r.commits} | {r.noise:.1%} | {r.found} of {r.series} | {r.alarms} |" for r in seen]
+    return "\n".join([head, *rows])
 
 
-def main() -> None:
+def main(path: str = "") -> None:
+    """Prints the table; with a path, also writes what it is made of as JSON."""
     kinds: list[Callable[[], Seen]] = []
     for commits in COMMITS:
         for noise in NOISE:
             kinds.append(lambda c=commits, n=noise: seen_noise(c, n))  # type: ignore[misc]
             kinds += [lambda c=commits, n=noise, s=size: seen_step(c, n, s) for size in STEPS]  # type: ignore[misc]
             kinds.append(lambda c=commits, n=noise: seen_drift(c, n, 0.005))  # type: ignore[misc]
-    sys.stdout.write(table(kinds) + "\n")
+    seen = [each() for each in kinds]
+    sys.stdout.write(table(seen) + "\n")
+    if path:
+        Path(path).write_text(
+            json.dumps({"schema": 1, "series": [dataclasses.asdict(each) for each in seen]}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -200,3 +200,14 @@ def _of_each(backends: Mapping[str, Row]) -> list[str]:
     """The time of a step by each backend, then the peak of its memory."""
     found = [backends[name] for name in ("assay", "inductor", "eager")]
     return [f"{each['ms']:.1f}" for each in found] + [f"{each['peak_bytes'] / 2**20:.0f}" for each in found]
+
+
+def planted() -> str:
+    """What the search for changes sees of planted ones, at twelve and at forty commits."""
+    rows = [
+        (row["kind"], row["commits"], f"{row['noise']:.1%}", f"{row['found']} of {row['series']}", row["alarms"])
+        for row in measured("planted_series.json")["series"]
+        if row["commits"] in (12, 40)
+    ]
+    columns = ("planted", "commits", "noise", "found at its commit", "series with another alarm")
+    return table(columns, [tuple(map(str, row)) for row in rows])

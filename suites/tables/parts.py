@@ -31,6 +31,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "calls_on_cpu": measured.calls_on_cpu,
     "memory_budgets": measured.memory_budgets,
     "operators_database": measured.operators_database,
+    "planted": measured.planted,
     "zoo_on_gpu": measured.zoo_on_gpu,
     "zoo_recorded_on_gpu": measured.zoo_recorded_on_gpu,
     "distributed_on_gpu": measured.distributed_on_gpu,

@@ -1,0 +1,1 @@
+"""Rows on many processes or machines, by Dask."""

@@ -1,0 +1,139 @@
+"""The commit at which a case began to fail: halving over a history, in a checkout of its own, with repeats.
+
+A revision that cannot be tried (it does not import, or the case is not there) is skipped, and a neighbour tried in its
+place. What is found is then a range, if all that is left in it was skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.harness.processes.child import sharing
+
+GOOD, BAD, UNTRIED = "good", "bad", "untried"
+TIMEOUT_S = 600.0
+
+Try = Callable[[str], str]
+"""What becomes of a revision: good, bad or untried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """The first bad commit, the last good one, and what lies between them and could not be tried."""
+
+    bad: str
+    good: str
+    between: tuple[str, ...]
+    tried: dict[str, str]
+
+    def sentence(self) -> str:
+        skipped = f"; {len(self.between)} commits between them could not be tried" if self.between else ""
+        return f"first bad commit {self.bad}, after {self.good}{skipped} ({len(self.tried)} tried)"
+
+
+class HistoryError(ValueError):
+    """A range that has no border: its ends are not one good and one bad."""
+
+
+def first_bad(commits: Sequence[str], attempt: Try, say: Callable[[str], None] = lambda text: None) -> Blamed:
+    """Halves a history, of which the first commit is good and the last bad.
+
+    Raises: HistoryError if they are not.
+    """
+    tried: dict[str, str] = {}
+
+    def status(place: int) -> str:
+        commit = commits[place]
+        if commit not in tried:
+            tried[commit] = attempt(commit)
+            say(f"{commit} {tried[commit]}")
+        return tried[commit]
+
+    low, high = 0, len(commits) - 1
+    if status(low) != GOOD or status(high) != BAD:
+        raise HistoryError(f"{commits[0]} is {tried[commits[0]]} and {commits[-1]} {status(high)}: no border to find")
+    while (place := _next(low, high, status)) is not None:
+        low, high = (place, high) if status(place) == GOOD else (low, place)
+    return Blamed(commits[high], commits[low], tuple(commits[low + 1 : high]), tried)
+
+
+def _next(low: int, high: int, status: Callable[[int], str]) -> int | None:
+    """The place nearest to the middle that can be tried."""
+    middle = (low + high) / 2
+    for place in sorted(range(low + 1, high), key=lambda place: abs(place - middle)):
+        if status(place) != UNTRIED:
+            return place
+    return None
+
+
+def history(repository: Path, good: str, bad: str) -> list[str]:
+    """The commits from one to another, both included, along the first parents.
+
+    Raises: HistoryError for names that git does not know.
+    """
+    said = _git(repository, "rev-list", "--first-parent", "--reverse", "--abbrev-commit", f"{good}..{bad}")
+    start = _git(repository, "rev-parse", "--short", good)
+    return [*start.split(), *said.split()]
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HistoryError(done.stderr.strip())
+    return done.stdout
+
+
+@contextmanager
+def checkout(repository: Path) -> Iterator[Callable[[str], Path]]:
+    """A clone beside the repository, and what puts it at a commit."""
+    with tempfile.TemporaryDirectory(prefix="assay-bisect-") as name:
+        tree = Path(name) / "tree"
+        _git(repository, "clone", "--quiet", "--shared", "--no-checkout", str(repository), str(tree))
+
+        def at(commit: str) -> Path:
+            _git(tree, "checkout", "--quiet", "--force", commit)
+            for cache in tree.rglob("__pycache__"):
+                shutil.rmtree(cache, ignore_errors=True)
+            return tree
+
+        yield at
+
+
+def by_verdict(at: Callable[[str], Path], case: str, mode: str, backend: str, repeats: int) -> Try:
+    """Runs a case by a revision's own `assay run`: bad if it fails in any of the repeats."""
+
+    def attempt(commit: str) -> str:
+        verdicts = [_verdict(at(commit), case, mode, backend) for _ in range(repeats)]
+        if None in verdicts or set(verdicts) & {"no-oracle"}:
+            return UNTRIED
+        return GOOD if set(verdicts) <= {"same", "fell-back", "reference-unstable"} else BAD
+
+    return attempt
+
+
+def _verdict(tree: Path, case: str, mode: str, backend: str) -> str | None:
+    with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
+        path = Path(folder) / "row.json"
+        arguments = ["run", case, "--mode", mode, "--backend", backend, "--json", str(path), "--shapes", "static"]
+        environment = {**os.environ, **sharing(), "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+        command = [sys.executable, "-m", "harness", *arguments]
+        try:
+            subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            return "timeout"
+        rows: list[dict[str, Any]] = json.loads(path.read_text())["results"] if _has_text(path) else []
+    return str(rows[0]["verdict"]) if rows else None
+
+
+def _has_text(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

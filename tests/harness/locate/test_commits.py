@@ -1,0 +1,51 @@
+"""The first bad commit of a history is found, also where revisions cannot be tried; the real checkout is left alone."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from assay.harness.locate.commits import BAD, GOOD, UNTRIED, HistoryError, checkout, first_bad, history
+
+COMMITS = [f"c{number:02d}" for number in range(20)]
+
+
+def test_commits_are_halved() -> None:
+    found = first_bad(COMMITS, lambda commit: GOOD if commit < "c13" else BAD)
+    assert (found.bad, found.good, found.between) == ("c13", "c12", ()) and len(found.tried) <= 7
+
+
+def test_commits_that_do_not_build_are_skipped() -> None:
+    def attempt(commit: str) -> str:
+        return UNTRIED if commit in ("c09", "c10", "c12") else GOOD if commit < "c12" else BAD
+
+    found = first_bad(COMMITS, attempt)
+    assert (found.bad, found.good, found.between) == ("c13", "c11", ("c12",))
+    assert "1 commits between them could not be tried" in found.sentence()
+
+
+def test_commits_without_a_border_are_refused() -> None:
+    with pytest.raises(HistoryError, match="no border"):
+        first_bad(COMMITS, lambda commit: BAD)
+
+
+def test_checkout_stands_at_each_commit(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        name = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *name, *arguments], check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    for number in range(4):
+        (tmp_path / "value.txt").write_text(str(number))
+        git("add", "-A")
+        git("commit", "-qm", f"value {number}")
+    commits = history(tmp_path, "HEAD~3", "HEAD")
+    with checkout(tmp_path) as at:
+        found = first_bad(commits, lambda commit: GOOD if int((at(commit) / "value.txt").read_text()) < 2 else BAD)
+    assert found.bad == commits[2] and (tmp_path / "value.txt").read_text() == "3"
+    with pytest.raises(HistoryError):
+        history(tmp_path, "nothing", "HEAD")
