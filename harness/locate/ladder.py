@@ -71,9 +71,7 @@ class Climb:
 
     def find(self, runs_all: bool = False) -> Found:
         """The first rung that differs. Raises: NothingFails if the last one is as eager."""
-        top = self._run(len(self.rungs) - 1)
-        if not top.failures:
-            top = self._first_failing()
+        top = self._top()
         if runs_all:
             for index in range(len(self.rungs)):
                 self._run(index)
@@ -83,12 +81,17 @@ class Climb:
         case, backend = self.runner.case.name, self.rungs[-1].backend
         return Found(case, self.mode, backend, self.kind, first, below, tuple(self.steps.values()))
 
-    def _first_failing(self) -> Step:
-        """The last rung but one, where only a warm start hides the failure; or repeats of the last."""
-        for index in (len(self.rungs) - 2, len(self.rungs) - 1):
-            step = self._again(index)
-            if step.failures:
-                return step
+    def _top(self) -> Step:
+        """A rung that fails as the whole backend does: the last but one, where the last is only a warm start of it.
+
+        What fails once in a while is found by repeats. Raises: NothingFails.
+        """
+        last = len(self.rungs) - 1
+        places = (last - 1, last) if self.rungs[last].is_warm else (last,)
+        for run in (self._run, self._again):
+            for index in places:
+                if (step := run(index)).failures:
+                    return step
         raise NothingFails(f"{self.runner.case.name} {self.mode} {self.rungs[-1].backend}: as eager, on every try")
 
     def _halved(self, failing: int) -> int:
