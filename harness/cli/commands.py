@@ -7,6 +7,7 @@ assay compare  what changed between two reports
 assay kernels  what kernels take of a GPU, as `run --kernels` recorded
 assay ladder   the first rung on which a case differs
 assay bisect   the graph, node or kernel with which it does
+assay profile  how errors grow along its graphs
 assay shrink   the smallest program that fails as a case does
 assay repro    the same as one file, and the text of an issue
 assay triage   what a recorded run found, and what of it is new
@@ -45,9 +46,8 @@ from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.live_memory import Memory
 from assay.harness.case import MODES, SHAPES, SIZES, Case
-from assay.harness.cli import night_commands, store_commands  # fmt: skip
+from assay.harness.cli import locate_commands, night_commands, store_commands  # fmt: skip
 from assay.harness.cli.batch_options import BATCHES, Batches, batches_table
-from assay.harness.cli.locate_commands import bisect, ladder, repro, shrink
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
 from assay.harness.outcome import Result
@@ -391,7 +391,7 @@ def show_environment() -> None:
         click.echo(f"{name:<22}{value}")
 
 
-for each in (selftest, ladder, bisect, shrink, repro, *store_commands.COMMANDS, *night_commands.COMMANDS):
+for each in (selftest, *locate_commands.COMMANDS, *store_commands.COMMANDS, *night_commands.COMMANDS):
     commands.add_command(each)
 commands.command("env")(show_environment)
 commands.command("show-environment", hidden=True)(show_environment)

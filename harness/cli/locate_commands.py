@@ -18,13 +18,18 @@ from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate.bisect import Bisected, Bisection, command
 from assay.harness.locate.commits import HistoryError, by_verdict, checkout, first_bad, history
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
+from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
 from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.processes.child import sharing
+from assay.harness.processes.worker import ask
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 
+FLOOR = 2.0**-22
+"""An error, as a share of a node's largest value, that is never too large."""
 ROOT = Path(__file__).parents[2]
 ONE_CASE = (
     click.argument("name", metavar="CASE"),
@@ -95,9 +100,13 @@ def one_case(name: str) -> Case:
 
 def step_line(step: Step) -> Text:
     """`partitioned  3 of 3 differ: values at output[0]`"""
-    word = "as eager" if not step.failures else f"{step.failures} of {step.runs} differ"
-    style = "bold red" if step.failures else "green"
-    told = "" if not step.failures else f"  {told_of(step)}"
+    told = f"  {told_of(step)}" if step.failures else ""
+    if step.is_unknown:
+        word, style = "not known: its time was up", "yellow"
+    elif step.failures:
+        word, style = f"{step.failures} of {step.runs} differ", "bold red"
+    else:
+        word, style = "as eager", "green"
     return Text(f"{step.rung.name:<32}") + Text(word, style=style) + Text(told[:160])
 
 
@@ -228,6 +237,34 @@ def found_and_shrunk(asked: Asked, console: Console, limit_s: float) -> tuple[Fo
 
 @click.command()
 @of_one_case
+@click.option("--factor", type=click.FloatRange(min=1), default=8.0, show_default=True,
+              help="How many times eager's error counts.")  # fmt: skip
+def profile(name: str, backend: str, mode: str | None, factor: float, **rest: Any) -> None:
+    """Show how the error against float64 grows along the graphs of CASE, in eager and on the backend.
+
+    Every node is computed as a result of its own. So a fault that needs fusion may not show. Exit 1: some node's error
+    leaves eager's by the factor.
+    """
+    asked = Asked.of(name, backend, mode, **rest)
+    console = progress.terminal_beside(asked.json_path)
+    request = {"origin": asked.case.origin, "case": asked.case.name, "mode": asked.mode, "size": asked.size,
+               "seed": asked.seed, "backend": asked.backend}  # fmt: skip
+    answer = ask("assay.harness.locate.profile_worker", request, asked.timeout_s, sharing())
+    if answer.failure:
+        raise click.ClickException(": ".join(answer.failure))
+    leaves = first_that_leaves(answer.lines, factor, FLOOR)
+    table = progress.table(("node",), ("eager", "ours"))
+    for place, line in enumerate(answer.lines):
+        marked = f"{line['node']}{'   <- leaves eager' if place == leaves else ''}"
+        table.add_row(marked, f"{line['eager']:.1e}", f"{line['ours']:.1e}")
+    console.print(table)
+    if asked.json_path is not None:
+        report.write_json(asked.json_path, report.finite({"schema": 1, "nodes": answer.lines, "leaves": leaves}))
+    sys.exit(0 if leaves is None else 1)
+
+
+@click.command()
+@of_one_case
 @SHRINKING
 def shrink(name: str, backend: str, mode: str | None, limit_s: float, **rest: Any) -> None:
     """Make CASE smaller as long as it fails in the same way, at the first rung that differs.
@@ -281,3 +318,6 @@ def repro(name: str, backend: str, mode: str | None, limit_s: float, output: Pat
         more = {**dataclasses.asdict(made), "calls": len(least.operators)}
         report.write_json(asked.json_path, as_data(found) | report.finite(more))
     sys.exit(1)
+
+
+COMMANDS = (ladder, bisect, profile, shrink, repro)

@@ -31,6 +31,11 @@ class Step:
     failures: int
     row: Result
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its time was up, and that is not how the whole backend fails."""
+        return self.row.verdict == "timeout" and not self.failures
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -76,10 +81,18 @@ class Climb:
             for index in range(len(self.rungs)):
                 self._run(index)
         index = self._halved(self.rungs.index(top.rung))
-        first, below = self._again(index), self._again(index - 1) if index else None
+        first, below = self._again(index), self._below(index)
         assert self.kind is not None
         case, backend = self.runner.case.name, self.rungs[-1].backend
         return Found(case, self.mode, backend, self.kind, first, below, tuple(self.steps.values()))
+
+    def _below(self, index: int) -> Step | None:
+        """The nearest rung under one of which it is known how it fares."""
+        for lower in range(index - 1, -1, -1):
+            step = self._again(lower)
+            if not step.is_unknown:
+                return step
+        return None
 
     def _top(self) -> Step:
         """A rung that fails as the whole backend does: the last but one, where the last is only a warm start of it.
@@ -109,13 +122,15 @@ class Climb:
     def _again(self, index: int) -> Step:
         rung = self.rungs[index]
         known = self._run(index)
-        if known.runs >= self.repeats:
+        if known.runs >= self.repeats or known.is_unknown:
             return known
         return self._note(rung, known.runs, known.failures, self._tried(rung, self.repeats - known.runs), known.row)
 
     def _tried(self, rung: Rung, times: int) -> Tried:
         mode = rung.mode if rung.mode in self.runner.case.modes else self.mode
-        return self.runner.run(rung.backend, mode, times, is_warm=rung.is_warm, environment=rung.environment)
+        return self.runner.run(
+            rung.backend, mode, times, is_warm=rung.is_warm, environment=rung.environment, limit_s=rung.limit_s
+        )
 
     def _note(self, rung: Rung, runs: int, failures: int, tried: Tried, known: Result | None = None) -> Step:
         failed = tried.failures(self.kind)

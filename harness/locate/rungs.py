@@ -23,6 +23,9 @@ from assay.compiler.entry.stop import CAPTURED, states
 from assay.compiler.passes import CHOICES, PASSES
 from assay.harness.backends.registry import WITHOUT_DYNAMO, resolve
 
+LOOPS_S = 15.0
+"""How long the reference may take to run loops, element by element."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rung:
@@ -34,6 +37,8 @@ class Rung:
     mode: str = ""
     is_warm: bool = False
     environment: tuple[tuple[str, str], ...] = ()
+    limit_s: float | None = None
+    """Seconds after which it is not known how the rung fares, where that is less than a run may take."""
 
 
 _LADDERS: dict[str, tuple[Rung, ...]] = {
@@ -86,7 +91,10 @@ def _of_assay(bare: str, settings: list[str]) -> tuple[Rung, ...]:
         for state in states((*PASSES, *CHOICES))
     ]
     joint = Rung("joint", f"assay,stop_after={CAPTURED}{kept}")
-    loops = (Rung("lowered", f"assay-loops,fusions=0{kept}"), Rung("fused", f"assay-loops{kept}"))
+    loops = (
+        Rung("lowered", f"assay-loops,fusions=0{kept}", limit_s=LOOPS_S),
+        Rung("fused", f"assay-loops{kept}", limit_s=LOOPS_S),
+    )
     if bare == "assay-triton":
         interpreted = Rung("interpreted", f"{bare}{kept}", environment=(("TRITON_INTERPRET", "1"),))
         return (stops[0], joint, *stops[1:], *loops, interpreted)

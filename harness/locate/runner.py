@@ -78,7 +78,7 @@ class Runner:
 
     def run(
         self, backend: str, mode: str, times: int = 1, *, is_warm: bool = False,
-        environment: tuple[tuple[str, str], ...] = (),
+        environment: tuple[tuple[str, str], ...] = (), limit_s: float | None = None,
     ) -> Tried:  # fmt: skip
         """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
         self.runs += times
@@ -88,7 +88,7 @@ class Runner:
         child = self._child(environment)
         try:
             child.tell(json.dumps({"mode": mode, "backend": backend, "times": times}))
-            answer = json.loads(child.line(self.timeout_s * times))
+            answer = json.loads(child.line(min(self.timeout_s, limit_s or self.timeout_s) * times))
         except (Lost, OSError) as lost:
             return self._lost(environment, lost, backend, mode)
         rows = tuple(outcome.read(row) for row in answer["rows"])

@@ -13,10 +13,12 @@ from assay.harness.discover import discover
 from assay.harness.locate.bisect import Bisection, state_difference
 from assay.harness.locate.graph_program import GraphProgram, literal, qualified
 from assay.harness.locate.ladder import Climb, Found, NothingFails
+from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import repro_of, text_of, verified
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner
 from assay.harness.locate.shrink import Shrunk, shrunk
+from assay.harness.processes.worker import ask
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
@@ -95,6 +97,15 @@ def test_repro_is_short_and_fails_in_every_process(least: Shrunk) -> None:
     assert "harness" not in made.source.replace("tests.harness", "")
     assert "in 2 of 2 fresh processes" in made.source and made.source in made.issue
     assert verified(text_of(least, "model", "train", "eager"), times=1) == 0, "it asserts that both agree"
+
+
+def test_profile_marks_the_node_that_leaves_eager() -> None:
+    request = {"origin": f"{HERE}::model", "case": "wrong_gelu.model", "mode": "infer", "size": "tiny", "seed": 0}
+    answer = ask("assay.harness.locate.profile_worker", {**request, "backend": WRONG}, 120.0, {})
+    assert answer.failure is None
+    place = first_that_leaves(answer.lines, 8.0, 2.0**-22)
+    assert place is not None and "gelu" in answer.lines[place]["node"]
+    assert first_that_leaves(answer.lines[:place], 8.0, 2.0**-22) is None
 
 
 def test_graph_program_keeps_what_writes_to_a_result() -> None:

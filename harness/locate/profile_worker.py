@@ -1,0 +1,85 @@
+"""The process that profiles how errors grow along the graphs of a case.
+
+    python -m assay.harness.locate.profile_worker REQUEST ANSWER
+
+The request: `{"origin", "case", "mode", "size", "seed", "backend"}`. The answer is a line a node:
+`{"graph", "node", "eager", "ours"}`. Both errors are against float64, as shares of the largest value of the node.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from assay.harness.backends.registry import resolve
+from assay.harness.backends.switches import calls_of, described
+from assay.harness.locate.shrink_worker import recorded
+from assay.harness.processes.worker import Say, answering
+from assay.reference.evaluate import evaluate
+
+
+def profile(request: Mapping[str, Any], say: Say) -> None:
+    """Says the errors of every node of every graph that is not in eager's own precision alone."""
+    backend = resolve(request["backend"])
+    for number, (gm, inputs) in enumerate(recorded(request), 1):
+        whole, names = with_all_results(gm)
+        given = [[_copied(value) for value in inputs] for _ in range(3)]
+        torch._dynamo.reset()
+        with torch.no_grad(), backend.ambient():
+            ours = backend.wrap(whole)(*given[0])
+        with torch.no_grad():
+            eager = whole(*given[1])
+        truth = evaluate(whole, given[2], in_float64=True)
+        for name, *values in zip(names, eager, ours, truth, strict=True):
+            errors = [error_of(value, values[2]) for value in values[:2]]
+            say({"graph": number, "node": name, "eager": errors[0], "ours": errors[1]})
+
+
+def with_all_results(gm: fx.GraphModule) -> tuple[fx.GraphModule, list[str]]:
+    """The graph with each floating tensor that it computes as a result, and what they are called."""
+    graph = copy.deepcopy(gm.graph)
+    made = fx.GraphModule(gm, graph)
+    nodes = [node for node in calls_of(made) if _is_floating(node.meta.get("example_value"))]
+    graph.output_node().args = (tuple(nodes),)
+    made.recompile()
+    return made, [described(node) for node in nodes]
+
+
+def _is_floating(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def error_of(value: Tensor, truth: Tensor) -> float:
+    """The largest error of the values that are finite in float64, as a share of the largest of them."""
+    wide, right = value.double(), truth.double()
+    finite = right.isfinite()
+    if not finite.any():
+        return 0.0
+    size = float(right[finite].abs().max()) or 1.0
+    found = (wide - right)[finite].abs()
+    return float("inf") if not found.isfinite().all() else float(found.max()) / size
+
+
+def first_that_leaves(errors: Sequence[Mapping[str, Any]], factor: float, floor: float) -> int | None:
+    """The place of the first node whose error is `factor` times eager's, and above the floor."""
+    for place, each in enumerate(errors):
+        ours = float("inf") if each["ours"] is None else each["ours"]
+        if ours > factor * max(each["eager"] or 0.0, floor):
+            return place
+    return None
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    answering(profile)
