@@ -75,10 +75,26 @@ def run_tasks(
 ) -> Iterator[Result]:
     """The rows of tasks, in their order, each as soon as it and those before it have ended."""
     with _allowed(client):
-        futures = [client.submit(run, task, pure=False, key=f"{number}-{task.case}-{os.urandom(4).hex()}")
-                   for number, task in enumerate(tasks)]  # fmt: skip
+        futures = [_submitted(client, run, task) for task in tasks]
         for task, future in zip(tasks, futures, strict=True):
-            yield _result(task, future)
+            try:
+                yield _result(task, future)
+            except distributed.KilledWorker:  # or another task that was on the same worker
+                distributed.wait(futures)
+                yield _alone(client, run, task)
+
+
+def _submitted(client: distributed.Client, run: Callable[[Task], dict[str, Any]], task: Task) -> distributed.Future:
+    return client.submit(run, task, pure=False, key=f"{task.case}-{os.urandom(8).hex()}")
+
+
+def _alone(client: distributed.Client, run: Callable[[Task], dict[str, Any]], task: Task) -> Result:
+    """A task that may have ended workers, once more with no other task beside it."""
+    try:
+        return _result(task, _submitted(client, run, task))
+    except distributed.KilledWorker:
+        told = f"it ended {RETRIES + 1} workers of the cluster with no other task on them"
+        return Result(task.case, task.mode, task.backend, "crash", detail=told)
 
 
 @contextmanager
@@ -101,10 +117,10 @@ def _allowed(client: distributed.Client) -> Iterator[None]:
 
 
 def _result(task: Task, future: distributed.Future) -> Result:
+    """A task's row. Raises: distributed.KilledWorker where workers died with it."""
     try:
         return outcome.read(future.result())
     except distributed.KilledWorker:
-        told = f"it ended {RETRIES + 1} workers of the cluster, one after the other"
-        return Result(task.case, task.mode, task.backend, "crash", detail=told)
+        raise
     except Exception as error:  # of the harness itself: that row's crash, as in a single process
         return Result(task.case, task.mode, task.backend, "crash", detail=f"in the harness: {error!r}")

@@ -60,9 +60,9 @@ class Subject:
 Results = dict[Subject, Result]
 
 
-def results(cases: tuple[str, ...]) -> Results:
+def results(cases: tuple[str, ...], modes: tuple[str, ...] = MODES) -> Results:
     """The result of every subject, found once for all benchmarks that measure it."""
-    subjects = (Subject(case, mode, backend) for case in cases for mode in MODES for backend in BACKENDS)
+    subjects = (Subject(case, mode, backend) for case in cases for mode in modes for backend in BACKENDS)
     return {subject: subject.result() for subject in subjects}
 
 
