@@ -52,6 +52,18 @@ def test_packaging_readme_names_the_commands(command: str) -> None:
     assert command in (ROOT / "README.md").read_text()
 
 
+def test_packaging_workflows_run_environments_that_exist() -> None:
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    texts = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert texts.keys() == {"tests.yml", "nightly.yml"} and "cron:" in texts["nightly.yml"]
+    listed = re.search(r"environment: \[(.*)\]", texts["tests.yml"])
+    named = {*(listed[1].split(", ") if listed else ()), *re.findall(r"- environment: (\w+)", texts["tests.yml"])}
+    named |= set(re.findall(r"tox -e (\w+)", texts["nightly.yml"]))
+    assert named - {"py"} <= {section.removeprefix("testenv:") for section in tox.sections()}
+    assert len(named) == 8
+
+
 def test_packaging_ci_script_runs_tox_in_an_environment_of_its_own() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)

@@ -16,7 +16,7 @@ from assay.harness.backends.registry import BackendError
 from assay.harness.case import MODES, SIZES, Case
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate.bisect import Bisected, Bisection, command
-from assay.harness.locate.commits import HistoryError, by_verdict, checkout, first_bad, history
+from assay.harness.locate.commits import HistoryError, by_number, by_verdict, checkout, first_bad, history
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
 from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import repro_of
@@ -169,16 +169,21 @@ def ladder(name: str, backend: str, mode: str | None, runs_all: bool, **rest: An
 @click.command()
 @of_one_case
 @click.option("--commits", "commit_range", metavar="GOOD..BAD", help="Instead, find the commit at which it began.")
+@click.option("--slower", type=click.Choice(["call", "compile"]), help="--commits: what got slower, not what differs.")
 @click.option("--repository", type=click.Path(exists=True, file_okay=False, path_type=Path), default=ROOT,
               metavar="DIR", help="--commits: the checkout whose history it is.")  # fmt: skip
-def bisect(name: str, backend: str, mode: str | None, commit_range: str | None, repository: Path, **rest: Any) -> None:
+def bisect(
+    name: str, backend: str, mode: str | None, commit_range: str | None, slower: str | None, repository: Path,
+    **rest: Any,
+) -> None:  # fmt: skip
     """Find the graph, node, fusion or kernel with which CASE begins to differ, and two commands one step apart.
 
     With --commits the first bad commit is found. Each revision runs CASE by its own `assay run`, as often as --repeats
     says. One that cannot run it is skipped. Exit 0: the whole backend is as eager. Exit 1: a rung or a commit differs.
     """
     if commit_range is not None:
-        sys.exit(bisect_commits(name, backend, mode or "train", commit_range, repository, rest["repeats"]))
+        what = (name, mode or "train", backend, rest["repeats"])
+        sys.exit(bisect_commits(what, commit_range, slower, repository))
     asked = Asked.of(name, backend, mode, **rest)
     console = progress.terminal_beside(asked.json_path)
     with asked.runner() as runner:
@@ -195,7 +200,7 @@ def bisect(name: str, backend: str, mode: str | None, commit_range: str | None, 
     sys.exit(1)
 
 
-def bisect_commits(name: str, backend: str, mode: str, commit_range: str, repository: Path, repeats: int) -> int:
+def bisect_commits(what: tuple[str, str, str, int], commit_range: str, slower: str | None, repository: Path) -> int:
     """Says the first bad commit; gives the exit status. Raises: click.UsageError for a range without a border."""
     good, dots, bad = commit_range.partition("..")
     if not dots:
@@ -203,7 +208,9 @@ def bisect_commits(name: str, backend: str, mode: str, commit_range: str, reposi
     try:
         commits = history(repository, good, bad or "HEAD")
         with checkout(repository) as at:
-            found = first_bad(commits, by_verdict(at, name, mode, backend, repeats), click.echo)
+            ends = (commits[0], commits[-1])
+            attempt = by_verdict(at, *what) if slower is None else by_number(at, *what, slower, ends)
+            found = first_bad(commits, attempt, click.echo)
     except HistoryError as error:
         raise click.UsageError(str(error)) from error
     click.echo(found.sentence())

@@ -7,12 +7,14 @@ place. What is found is then a range, if all that is left in it was skipped.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,26 +115,68 @@ def by_verdict(at: Callable[[str], Path], case: str, mode: str, backend: str, re
     """Runs a case by a revision's own `assay run`: bad if it fails in any of the repeats."""
 
     def attempt(commit: str) -> str:
-        verdicts = [_verdict(at(commit), case, mode, backend) for _ in range(repeats)]
-        if None in verdicts or set(verdicts) & {"no-oracle"}:
+        rows = [_row(at(commit), case, mode, backend) for _ in range(repeats)]
+        verdicts = {str(row.get("verdict", "no-oracle")) for row in rows}
+        if "no-oracle" in verdicts:
             return UNTRIED
-        return GOOD if set(verdicts) <= {"same", "fell-back", "reference-unstable"} else BAD
+        return GOOD if verdicts <= {"same", "fell-back", "reference-unstable"} else BAD
 
     return attempt
 
 
-def _verdict(tree: Path, case: str, mode: str, backend: str) -> str | None:
+def by_number(
+    at: Callable[[str], Path], case: str, mode: str, backend: str, repeats: int, name: str, ends: tuple[str, str]
+) -> Try:
+    """Measures a case by a revision's own `assay run`: bad if it is nearer to the bad end than to the good one.
+
+    `call` is a call's time over eager's beside it, so that the machine does not matter; `compile` is the first call's.
+    Raises: HistoryError if the bad end is not slower by `LEAST`.
+    """
+
+    def number(commit: str) -> float | None:
+        rows = [_row(at(commit), case, mode, backend) for _ in range(repeats)]
+        found = [value for row in rows if (value := NUMBERS[name](row)) is not None]
+        return statistics.median(found) if found else None
+
+    good, bad = (number(end) for end in ends)
+    if good is None or bad is None or bad < LEAST * good:
+        raise HistoryError(f"{name} of {ends[0]} is {good}, of {ends[1]} {bad}: not slower by {LEAST - 1:.0%}")
+    border = math.sqrt(good * bad)
+
+    def attempt(commit: str) -> str:
+        found = {ends[0]: good, ends[1]: bad}.get(commit) or number(commit)
+        return UNTRIED if found is None else GOOD if found < border else BAD
+
+    return attempt
+
+
+def _relative(row: Mapping[str, Any]) -> float | None:
+    ms, eager_ms = row.get("ms"), row.get("eager_ms")
+    return ms / eager_ms if ms and eager_ms else None
+
+
+LEAST = 1.03
+"""How much slower a bad end has to be."""
+NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "call": _relative,
+    "compile": lambda row: row.get("compile_s"),
+}
+
+
+def _row(tree: Path, case: str, mode: str, backend: str) -> dict[str, Any]:
+    """The row of a case as the checkout's own command gives it; empty where it gives none."""
     with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
         path = Path(folder) / "row.json"
         arguments = ["run", case, "--mode", mode, "--backend", backend, "--json", str(path), "--shapes", "static"]
-        environment = {**os.environ, **sharing(), "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+        caches = {"ASSAY_CACHE": folder, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
         command = [sys.executable, "-m", "harness", *arguments]
+        environment = {**os.environ, **sharing(), **caches}
         try:
             subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
-            return "timeout"
+            return {"verdict": "timeout"}
         rows: list[dict[str, Any]] = json.loads(path.read_text())["results"] if _has_text(path) else []
-    return str(rows[0]["verdict"]) if rows else None
+    return rows[0] if rows else {}
 
 
 def _has_text(path: Path) -> bool:

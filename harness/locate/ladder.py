@@ -101,7 +101,10 @@ class Climb:
         """
         last = len(self.rungs) - 1
         places = (last - 1, last) if self.rungs[last].is_warm else (last,)
-        for run in (self._run, self._again):
+        for is_quick, run in ((True, self._run), (False, self._run), (False, self._again)):
+            if is_quick != self.runner.is_quick:
+                self.runner.is_quick = is_quick
+                self.steps.clear()
             for index in places:
                 if (step := run(index)).failures:
                     return step

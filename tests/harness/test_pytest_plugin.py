@@ -19,7 +19,8 @@ def test_of_a_function(same_as_eager):
     assert same_as_eager(torch.sin, torch.randn(2)).mode == "infer"
 """
 WRONG = "tests.harness.locate.wrong_gelu:wrong"
-PLUGIN = ("-p", "assay.harness.pytest_plugin", "-p", "no:cacheprovider")
+PLUGIN = ("-p", "no:assay", "-p", "assay.harness.pytest_plugin", "-p", "no:cacheprovider")
+"""Where the package is installed, its entry point would load the plugin a second time."""
 
 
 def test_plugin_holds_a_users_functions(pytester: pytest.Pytester) -> None:

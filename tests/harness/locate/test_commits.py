@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.locate.commits import BAD, GOOD, UNTRIED, HistoryError, checkout, first_bad, history
+from assay.harness.locate.commits import BAD, GOOD, UNTRIED, HistoryError, by_number, checkout, first_bad, history
 
 COMMITS = [f"c{number:02d}" for number in range(20)]
 
@@ -29,6 +29,17 @@ def test_commits_that_do_not_build_are_skipped() -> None:
 def test_commits_without_a_border_are_refused() -> None:
     with pytest.raises(HistoryError, match="no border"):
         first_bad(COMMITS, lambda commit: BAD)
+
+
+def test_commits_that_got_slower_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(tree: Path, *case: str) -> dict[str, float]:
+        return {"ms": 1.08 if tree.name >= "c11" else 1.0, "eager_ms": 1.0}
+
+    monkeypatch.setattr("assay.harness.locate.commits._row", row)
+    attempt = by_number(Path, "case", "infer", "assay", 3, "call", (COMMITS[0], COMMITS[-1]))
+    assert first_bad(COMMITS, attempt).bad == "c11"
+    with pytest.raises(HistoryError, match="not slower by 3%"):
+        by_number(Path, "case", "infer", "assay", 3, "call", (COMMITS[0], COMMITS[5]))
 
 
 def test_checkout_stands_at_each_commit(tmp_path: Path) -> None:
