@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from assay.harness.judge.ledger import Known
+import torch
+
+from assay.harness.judge.ledger import Known, is_among
 from assay.harness.remember.causes import assign_by_kind, failures
 from assay.harness.remember.store import Cluster, Kept, Run, Store
 
@@ -119,7 +121,12 @@ def flaky_of(store: Store, run: Run) -> tuple[tuple[str, str, str], ...]:
 
 def stale_of(ledger: Sequence[Known], rows: Sequence[Kept]) -> tuple[Known, ...]:
     """The entries, of one case each, whose rows ran and no longer differ in what is excused."""
-    return tuple(entry for entry in ledger if "*" not in entry.case and _is_stale(entry, rows))
+    return tuple(entry for entry in ledger if _is_about_one(entry) and _is_stale(entry, rows))
+
+
+def _is_about_one(entry: Known) -> bool:
+    """Whether an entry is of one case, and holds for this version of torch."""
+    return "*" not in entry.case and is_among(torch.__version__, entry.torch)
 
 
 def _is_stale(entry: Known, rows: Sequence[Kept]) -> bool:
