@@ -31,17 +31,19 @@ from assay.harness.run import run_case
 
 SameAsEager = Callable[..., Result]
 SHOWN = 5
+DEFAULT = "eager"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("assay", "holding functions to eager")
-    group.addoption("--assay-backend", default="eager", metavar="NAME", help="the backend of torch.compile to hold")
+    group.addoption("--assay-backend", default=DEFAULT, metavar="NAME", help="the backend of torch.compile to hold")
     group.addoption("--assay-record", default="", metavar="URL", help="keep what was found in this store of runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    name = config.getoption("--assay-backend")
     try:
-        resolve(config.getoption("--assay-backend"))
+        resolve(name) if name != DEFAULT else None
     except BackendError as error:
         raise pytest.UsageError(str(error)) from error
 

@@ -12,7 +12,9 @@ from assay.harness.outcome import VERDICTS
 from assay.harness.remember.store import Kept
 from assay.harness.track.regressions import Regression, Series
 
-MOST_BARS = 30
+MOST_BARS = 10
+MOST_LETTERS = 26
+"""Of a case's name beside its bar: a telephone has no room for more."""
 COLOURS = ("#2f6f9f", "#c2571a", "#3b7d3b", "#7a4fa3", "#8a6d1d")
 
 
@@ -20,7 +22,7 @@ def as_json(figure: go.Figure, name: str) -> Mapping[str, str]:
     """A figure for a page: a name for its place, and what Plotly is given."""
     figure.update_layout(
         margin={"l": 55, "r": 15, "t": 40, "b": 60}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-        title={"text": name, "font": {"size": 14}}, legend={"orientation": "h", "y": -0.25}, template="none",
+        title={"text": name, "font": {"size": 14}}, legend={"orientation": "h", "y": -0.18}, template="none",
     )  # fmt: skip
     return {"name": name, "data": str(figure.to_json()).replace("</", "<\\/")}
 
@@ -45,7 +47,8 @@ def _trend(series: Series, found: Sequence[Regression]) -> Mapping[str, str]:
 
 def bars(rows: Sequence[Kept]) -> list[Mapping[str, str]]:
     """Compile time and speed of the cases that take longest, and verdicts by backend."""
-    return [_verdicts(rows), _longest(rows), _speeds(rows)]
+    figures = (_verdicts(rows), _longest(rows), _speeds(rows))
+    return [each for each in figures if not each["data"].startswith('{"data":[]')]
 
 
 def _verdicts(rows: Sequence[Kept]) -> Mapping[str, str]:
@@ -84,8 +87,19 @@ def _by_backend(rows: Sequence[Kept], cases: Sequence[str], name: str) -> go.Fig
     for place, backend in enumerate(sorted({row.result.backend for row in rows})):
         found: dict[str, Any] = {row.result.case: row.result for row in rows if row.result.backend == backend}
         values = [getattr(found[case], name) if case in found else None for case in cases]
-        figure.add_bar(x=list(cases), y=values, name=backend, marker={"color": COLOURS[place % len(COLOURS)]})
+        colour = {"color": COLOURS[place % len(COLOURS)]}
+        figure.add_bar(
+            x=values, y=[short(case) for case in cases], orientation="h", name=backend, marker=colour,
+            text=list(cases), textposition="none", hovertemplate="%{text}: %{x:.4g}",
+        )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", tickfont={"size": 10})
     return figure
+
+
+def short(case: str) -> str:
+    """The last part of a case's name, cut to what there is room for."""
+    name = case.rpartition(".")[2]
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
 def read(text: str) -> Any:

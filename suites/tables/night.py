@@ -15,6 +15,7 @@ from assay.suites.tables.markdown import literal, table
 from assay.suites.tables.measured import RESULTS, measured
 
 FILE = "night_on_torchs_backends_2cores.json"
+LOCATED = "located_2cores.json"
 KEPT = ("kind", "confidence", "failed", "runs", "calls", "form", "example")
 FACTS = ("date", "torch", "python", "cpu", "cores")
 
@@ -30,6 +31,22 @@ def night_in_words() -> str:
     night = measured(FILE)
     where = night["environment"]
     return f"{night['sentence']}. torch {where['torch']}, {where['cpu']}, {where['cores']} cores, {where['date'][:10]}."
+
+
+def located() -> str:
+    """What `assay selftest --locate` found of a sample of known bugs."""
+    document = measured(LOCATED)
+    counts, size = document["totals"], document["totals"]["mutants"]
+    where = document["environment"]
+    rows = [
+        ("first rung named rightly", f"{counts['rung_right']} of {size}"),
+        ("pass named rightly", f"{counts['pass_right']} of {counts['passes']}"),
+        ("made at most ten calls", f"{counts['small']} of {size}"),
+        ("repro that fails in each of three processes", f"{counts['verified']} of {size}"),
+        ("within 120 s", f"{counts['in_time']} of {size}"),
+    ]
+    head = (f"torch {where['torch']}, {where['cores']} cores, {where['date'][:10]}", "bugs")
+    return table(head, rows)
 
 
 def _ordered(causes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

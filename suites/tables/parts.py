@@ -33,6 +33,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "memory_budgets": measured.memory_budgets,
     "operators_database": measured.operators_database,
     "planted": measured.planted,
+    "located": night.located,
     "night_in_words": night.night_in_words,
     "causes_of_a_night": night.causes_of_a_night,
     "zoo_on_gpu": measured.zoo_on_gpu,

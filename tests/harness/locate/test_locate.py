@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import repro_of, text_of, verified
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
-from assay.harness.locate.runner import Runner
+from assay.harness.locate.runner import Runner, Tried
 from assay.harness.locate.shrink import Shrunk, shrunk
+from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
 
 HERE = Path(__file__).parent / "wrong_gelu.py"
@@ -54,6 +56,43 @@ def test_ladder_names_the_first_rung_that_differs(found: Found) -> None:
 def test_ladder_says_that_nothing_fails() -> None:
     with Runner(case_of("right")) as right, pytest.raises(NothingFails):
         Climb(right, "infer", ladder_of("eager"), repeats=1).find()
+
+
+class Played:
+    """Runs in the place of a runner: what each rung comes to is written down."""
+
+    def __init__(self, verdicts: dict[str, str]) -> None:
+        self.case, self.is_quick, self.verdicts, self.asked = case_of("right"), True, verdicts, Counter[str]()
+
+    def run(self, backend: str, mode: str, times: int = 1, **rest: object) -> Tried:
+        self.asked[backend] += times
+        verdict = self.verdicts[backend]
+        differences = (Difference("values", "output[0]", "off"),) if verdict == "diverged" else ()
+        return Tried(tuple(Result("right", mode, backend, verdict, differences) for _ in range(times)))
+
+
+def climbed(verdicts: dict[str, str]) -> tuple[Found, Counter[str]]:
+    played = Played(verdicts)
+    rungs = tuple(Rung(name, name) for name in verdicts)
+    return Climb(played, "infer", rungs).find(), played.asked  # type: ignore[arg-type]
+
+
+def test_ladder_halves_and_repeats_at_the_border() -> None:
+    names = [f"rung_{number:02d}" for number in range(32)]
+    found, asked = climbed({name: "diverged" if name >= "rung_19" else "same" for name in names})
+    assert found.first.rung.name == "rung_19" and found.below is not None and found.below.rung.name == "rung_18"
+    assert asked["rung_19"] == asked["rung_18"] == 3 and len(asked) <= 7
+
+
+def test_ladder_looks_past_a_rung_whose_time_was_up() -> None:
+    found, asked = climbed({"eager": "same", "written": "same", "fused": "timeout", "generated": "diverged"})
+    assert found.first.rung.name == "generated" and found.below is not None and found.below.rung.name == "written"
+    assert asked["fused"] == 1, "it is not waited for again"
+
+
+def test_ladder_counts_a_failure_of_another_kind_as_none() -> None:
+    found, _ = climbed({"eager": "same", "written": "crash", "generated": "diverged"})
+    assert found.first.rung.name == "generated" and str(found.kind) == "diverged values"
 
 
 def test_ladder_of_assay_goes_through_every_state() -> None:

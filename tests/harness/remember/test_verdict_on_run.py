@@ -79,11 +79,12 @@ def test_flaky_is_both_on_one_commit(store: Store) -> None:
 
 
 def test_an_excuse_that_nothing_needs_is_red(store: Store) -> None:
-    def entry(case: str, field: str) -> Known:
-        return Known(case, "*", "mine*", field, "a reason", "someone", datetime.date(2030, 1, 1))
+    def entry(case: str, field: str, torch: str = "") -> Known:
+        return Known(case, "*", "mine*", field, "a reason", "someone", datetime.date(2030, 1, 1), torch)
 
     run = ran(store, [row("a"), row("b", "diverged", passes=True)])
     ledger = (entry("a", "values"), entry("b", "values"), entry("b*", "stride"), entry("elsewhere", "values"))
+    ledger += (entry("a", "stride", "<2.0"),)
     verdict = judge_run(store, run, None, ledger)
     assert [each.case for each in verdict.stale] == ["a"] and not verdict.passes
 
