@@ -215,7 +215,7 @@ class Store:
         wanted = run if isinstance(run, str) else run.id
         query = schema.rows.select().where(schema.rows.c.run == wanted).order_by(schema.rows.c.id)
         with self.engine.connect() as connection:
-            return [_kept(row) for row in connection.execute(query).mappings()]
+            return [_kept(dict(row)) for row in connection.execute(query).mappings()]
 
     def assign(self, rows: Iterable[Kept], cluster: Cluster) -> None:
         """Says that rows are of one cause. A cluster that is known keeps its name and its first commit."""
