@@ -21,7 +21,7 @@ CASES = (
     ("zoo.distilbert", "train"),
     ("zoo.llama", "infer"),
     ("zoo.convnext", "infer"),
-    ("assay.suites.benchmarks.overhead.tiny_function", "infer"),
+    ("overhead.tiny_function", "infer"),
 )
 TIMEOUT_S = 180.0
 
