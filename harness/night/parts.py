@@ -77,7 +77,7 @@ def run_part(part: Part, limit_s: float, folder: Path) -> Ran:
         else ""
     )
     arguments = [runs if word == RUNS else word for word in part.arguments]
-    command = [sys.executable, "-m", "harness", *arguments, "--json", str(path)]
+    command = [sys.executable, "-m", "assay", *arguments, "--json", str(path)]
     start = time.monotonic()
     with (folder / f"{part.name}.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

@@ -114,7 +114,7 @@ def located(mutant: Mutant, row: Row) -> Located:
         with tempfile.TemporaryDirectory(prefix="assay-located-") as folder:
             path = Path(folder) / "found.json"
             arguments = (case, "--mode", row.mode, "--backend", row.backend, "--limit", str(SHRINK_S))
-            child = Child("harness", "repro", *arguments, "--json", str(path), environment=environment)
+            child = Child("assay", "repro", *arguments, "--json", str(path), environment=environment)
             try:
                 status = child.wait(LIMIT_S)
             finally:

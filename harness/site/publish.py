@@ -54,7 +54,9 @@ class Page:
 def publish(store: Store, verdict: Verdict, folder: Path) -> Path:
     """Writes all pages into a folder, and returns the first of them. Pages of an earlier night are written over."""
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("harness", "templates/site"), autoescape=True, undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("assay.harness", "templates/site"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     templates.filters.update(FORMATS)
@@ -78,7 +80,7 @@ def _write(path: Path, text: str) -> None:
 def _copy_static(folder: Path) -> None:
     (folder / "static").mkdir(parents=True, exist_ok=True)
     for name in STATIC:
-        text = files("harness").joinpath("templates", "site", name).read_text(encoding="utf-8")
+        text = files("assay.harness").joinpath("templates", "site", name).read_text(encoding="utf-8")
         _write(folder / "static" / name, text)
     shutil.copyfile(Path(str(plotly.__file__)).parent / "package_data" / PLOTLY, folder / "static" / PLOTLY)
 

@@ -1,6 +1,6 @@
 """asv's results as samples, and pytest-benchmark's results as asv's.
 
-    python -m assay.harness.track.asv_results BENCHMARK.json .asv/results      what pytest-benchmark wrote, into asv's folder
+    python -m assay.harness.track.asv_results BENCHMARK.json .asv/results what pytest-benchmark wrote, into asv's folder
 
 asv's folder has one folder a machine. In it is one file a commit and environment, and `benchmarks.json` beside them.
 """

@@ -1,6 +1,6 @@
 """What a night on torch's own backends found: a table of its causes.
 
-python -m assay.suites.tables.night VERDICT.json      keeps what `assay triage --json` says, as far as the table needs it
+python -m assay.suites.tables.night VERDICT.json    keeps what `assay triage --json` says, as far as the table needs it
 """
 
 from __future__ import annotations

@@ -31,6 +31,11 @@ def test_plugin_holds_a_users_functions(pytester: pytest.Pytester) -> None:
     ran.stdout.fnmatch_lines(["*train: diverged*", "*values at step 1: output*"])
 
 
+def test_plugin_loads_torch_for_none_but_its_own_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_users="import sys\ndef test_of_a_user():\n    assert 'torch' not in sys.modules\n")
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
+
+
 def test_plugin_refuses_a_backend_that_does_not_exist(pytester: pytest.Pytester) -> None:
     ran = pytester.runpytest_inprocess(*PLUGIN, "--assay-backend=inducter")
     assert ran.ret == pytest.ExitCode.USAGE_ERROR

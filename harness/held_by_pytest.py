@@ -1,0 +1,74 @@
+"""What the plugin for pytest does once a test asks: a user's function held to eager, and kept in a store of runs."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from assay.harness.backends.registry import BackendError, resolve
+from assay.harness.case import Case
+from assay.harness.judge import ledger
+from assay.harness.outcome import Result
+from assay.harness.report.documents import Row
+from assay.harness.report.environment import environment
+from assay.harness.run import run_case
+
+SHOWN = 5
+
+
+def why_not(backend: str) -> str:
+    """Why there is no such backend; "" if there is one."""
+    try:
+        resolve(backend)
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Holds functions to eager on a backend; `keep` takes what was found."""
+
+    backend: str
+    keep: Callable[[Result], None]
+
+    @staticmethod
+    @contextmanager
+    def open(backend: str, url: str) -> Iterator[Holder]:
+        """A holder that keeps its results in the store of a URL; nowhere without one."""
+        if not url:
+            yield Holder(backend, lambda result: None)
+            return
+        store = importlib.import_module("assay.harness.remember.store").Store.open(url)
+        run = store.begin(environment(), {"pytest": backend})
+        known, today = ledger.read(), datetime.date.today()
+        yield Holder(backend, lambda result: store.add(run, Row(result, ledger.judge(result, known, today))))
+        store.end(run)
+
+    def hold(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Result:
+        """The row of a function with its arguments, in training where anything requires gradients."""
+        mode = "train" if _has_gradients(function, args, kwargs) else "infer"
+        case = Case(name, lambda: (function, tuple(args), dict(kwargs)), (mode,), (), ("tiny",))
+        result = run_case(case, mode, self.backend, timed=False)
+        self.keep(result)
+        return result
+
+
+def _has_gradients(function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """Whether the function's parameters or its arguments require gradients."""
+    given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    own = list(function.parameters()) if isinstance(function, torch.nn.Module) else []
+    return any(tensor.requires_grad for tensor in (*given, *own))
+
+
+def told(result: Result) -> str:
+    """What a failing test shows."""
+    lines = [f"{each.field} at {each.path}: {each.detail}" for each in result.differences[:SHOWN]]
+    return "\n".join([f"{result.backend}, {result.mode}: {result.verdict} {result.detail}".rstrip(), *lines])
