@@ -34,6 +34,8 @@ class Totals:
     kernels: int = 0
     eager_graphs: int = 0
     eager: Counter[str] = field(default_factory=Counter)
+    backwards: int = 0
+    eager_backwards: Counter[str] = field(default_factory=Counter)
     restored: int = 0
     recorded: int = 0
     replayed: int = 0
@@ -57,6 +59,9 @@ def totals() -> dict[str, object]:
 
     `eager_graphs` are the graphs that ran in eager as a whole, `eager` their nodes by the reason.
 
+    `backwards` are the whole backwards that compiled autograd has recorded, `eager_backwards` those that ran in eager,
+    or in part, by the reason.
+
     `restored` are the compiles that were made from what the cache keeps, `uncached` those that it takes no part in, by
     their reasons. `tuned` are the kernels whose tiles were chosen by measuring, `products` the products of matrices
     with pointwise work around them that measuring left to the `library`, or gave `tiles` of our own. `failed_builds`
@@ -71,6 +76,8 @@ def totals() -> dict[str, object]:
         "kernels": _totals.kernels,
         "eager_graphs": _totals.eager_graphs,
         "eager": dict(_totals.eager),
+        "backwards": _totals.backwards,
+        "eager_backwards": dict(_totals.eager_backwards),
         "restored": _totals.restored,
         "recorded": _totals.recorded,
         "replayed": _totals.replayed,
@@ -197,6 +204,17 @@ def count_eager(reason: str, nodes: int) -> None:
     _totals.eager_graphs += 1
     _totals.eager[reason] += nodes
     say_once(f"assay: a graph runs in eager: {reason}")
+
+
+def count_backward() -> None:
+    """A whole backward was recorded and compiled."""
+    _totals.backwards += 1
+
+
+def count_eager_backward(reason: str) -> None:
+    """A backward, or a part of one, runs in eager where it was to be compiled; said once for each reason."""
+    _totals.eager_backwards[reason] += 1
+    say_once(f"assay: a backward runs in eager: {reason}")
 
 
 def count_restored() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.source import LocalSource
+from torch._dynamo.utils import counters
 from torch._guards import Source
 from torch._library import simple_registry
 from torch.fx.experimental import proxy_tensor
@@ -65,3 +66,19 @@ def unpacked(saved: Any) -> torch.Tensor:
 def unchecked(saved: Any) -> torch.Tensor:
     """One of the tensors that a node saved, whatever its version."""
     return saved.data if saved.unpack_hook is None else saved.unpack_hook(saved.data)
+
+
+def accumulated_gradient(given: tuple[Any, ...]) -> Any:
+    """Of what the engine says of a leaf, the gradient to accumulate. From 2.13 on the `.grad` so far stands before."""
+    return given[1] if takes_accumulated(given) else given[0]
+
+
+def takes_accumulated(given: tuple[Any, ...]) -> bool:
+    """Whether the engine takes back the `.grad` of a leaf after an accumulation: it then tells of the one before."""
+    return len(given) == 3
+
+
+def captures_elsewhere() -> int:
+    """How many backwards torch's own compiler has recorded since its counters were reset: the engine keeps them beside
+    ours."""
+    return counters["compiled_autograd"]["captures"]

@@ -170,6 +170,13 @@ def compile_graph(
         return give_back(_eager(gm), reason, options.fallback, lambda said: count_eager(said, nodes_of(gm)))
 
 
+def own_compilers(options: Options, journal: Journal) -> Compilers:
+    """Our own compiler for graphs that no cache keeps."""
+    keeper = warm.Keeper(None, options)
+    keeper.forget("it is a stretch of a whole backward")
+    return _compilers(options, journal, load_kernels, keeper, [pytree.tree_structure(())])
+
+
 def _copied(inputs: Sequence[object]) -> list[object]:
     """The inputs, with lists that may be emptied."""
     return [list(value) if isinstance(value, (list, tuple)) else value for value in inputs]

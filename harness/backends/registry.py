@@ -12,6 +12,7 @@
     module:attribute    an importable callable (graph module, example inputs) -> callable
     SPEC,dynamic        any of these with torch.compile(dynamic=True); `,fullgraph` likewise
     SPEC,compiled_autograd    any of these with each whole backward compiled too, as torch's compiled autograd traces it
+    SPEC,own_backward         the same, as our own compiled autograd does it
     SPEC,key=value      with an option of the backend: assay,target=aten or assay,dynamic,memory_budget=0.5
 
 A backend's callable may declare two things, by attributes that are true:
@@ -28,7 +29,7 @@ import difflib
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,7 @@ BEGUN = ("restored", "recorded", "replayed", "tuned")
 """What torch.compile itself can be asked for behind a backend's name."""
 
 WHOLE_BACKWARD = "compiled_autograd"
+OWN_BACKWARD = "own_backward"
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -83,7 +85,7 @@ class Backend:
     name: str
     wrap: Wrap
     has_own_random_stream: bool = False
-    ambient: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+    ambient: Callable[[], AbstractContextManager[Any]] = nullcontext
     has_eagers_bits: bool = False
     uses_dynamo: bool = False
 
@@ -111,17 +113,19 @@ def resolve(name: str) -> Backend:
 
     Raises: BackendError, with the known names, if there is none; with the cause, if its module cannot be imported.
     """
-    if name == "eager-none":
-        return Backend(name, lambda function: function)
     bare, *settings = name.split(",")
+    if bare == "eager-none":
+        own = OWN_BACKWARD in _settings(name, settings)
+        return Backend(name, lambda function: function, ambient=_ambient(_own_backward) if own else nullcontext)
     if bare == WITHOUT_DYNAMO:
         ahead = functools.partial(_ahead_of_time, settings=_settings(name, settings))
         return Backend(name, ahead, has_eagers_bits=promises_bits(name))
     target = _watched(name, _target(bare))
     given = _settings(name, settings)
     is_whole = given.pop(WHOLE_BACKWARD, False)
+    own_whole = _own_backward if given.pop(OWN_BACKWARD, False) else None
     whole = functools.partial(_whole_backward, torch.compile(backend=target, **given)) if is_whole else None
-    ambient = _ambient(_errors_shown, whole, _streams_of_eager if bare == "inductor" else None, _graphs_kept)
+    ambient = _ambient(_errors_shown, whole, own_whole, _streams_of_eager if bare == "inductor" else None, _graphs_kept)
     asked = given.get("options", {}).get("functionalize_rng", False)
     own = bool(asked or getattr(target, "has_own_random_stream", False))
 
@@ -144,8 +148,8 @@ def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
     """
     bare, *settings = name.split(",")
     target, given = _target(bare), _settings(name, settings)
-    if WHOLE_BACKWARD in given:
-        raise BackendError(f"backend {name!r}: {WHOLE_BACKWARD} is about a backward, and there is only a graph here")
+    if given.keys() & {WHOLE_BACKWARD, OWN_BACKWARD}:
+        raise BackendError(f"backend {name!r}: it is about a whole backward, and there is only a graph here")
     compiler: Callable[..., Any] = torch._dynamo.lookup_backend(target) if isinstance(target, str) else target
     if "options" in given:
         compiler = functools.partial(compiler, options=given["options"])
@@ -154,7 +158,7 @@ def graph_compiler(name: str) -> tuple[Callable[..., Any], bool]:
 
 def _settings(name: str, settings: list[str]) -> dict[str, Any]:
     """What `torch.compile` is given beside the backend. Raises: BackendError for a setting that is neither form."""
-    flags = (*FLAGS, WHOLE_BACKWARD)
+    flags = (*FLAGS, WHOLE_BACKWARD, OWN_BACKWARD)
     given: dict[str, Any] = {setting: True for setting in settings if setting in flags}
     options = {name: _value(text) for name, text in (s.split("=", 1) for s in settings if "=" in s)}
     for setting in settings:
@@ -210,10 +214,11 @@ def backend_names() -> tuple[str, ...]:
 def statistics(backend: str) -> Statistics:
     """The counts since the process began; those of the compiler's journal only for a backend that keeps it."""
     seen = watched(backend)
-    if backend.split(",")[0] not in JOURNALLED:
-        return Statistics(eager=dict(seen.eager), raised=dict(seen.raised), given=seen.nodes)
     totals = importlib.import_module("assay.compiler.journal").totals()
-    eager = dict(totals["eager"])
+    backwards = dict(totals["eager_backwards"]) if OWN_BACKWARD in backend.split(",") else {}
+    if backend.split(",")[0] not in JOURNALLED:
+        return Statistics(eager=dict(seen.eager) | backwards, raised=dict(seen.raised), given=seen.nodes)
+    eager = dict(totals["eager"]) | backwards
     nodes = totals["nodes"] + sum(eager.values())
     begun = {name: totals[name] for name in BEGUN}
     return Statistics(
@@ -309,6 +314,11 @@ def _ambient(*contexts: Callable[[], AbstractContextManager[Any]] | None) -> Cal
 def _whole_backward(compiler: Callable[..., Any]) -> AbstractContextManager[Any]:
     """Every backward as one graph that `compiler` is given."""
     return importlib.import_module("torch._dynamo.compiled_autograd")._enable(compiler)  # type: ignore[no-any-return]
+
+
+def _own_backward() -> AbstractContextManager[Any]:
+    """Every backward compiled whole, by our own compiler."""
+    return importlib.import_module("assay.compiler.entry.compiled_autograd").compiled_autograd()  # type: ignore[no-any-return]
 
 
 def _errors_shown() -> AbstractContextManager[Any]:

@@ -1,0 +1,1 @@
+"""Compiled autograd: the whole backward of a program, recorded as the engine runs it."""

@@ -1,0 +1,130 @@
+"""For which tensors and numbers a traced stretch holds: `Kind`, and `Moving`, what of it may change.
+
+first trace      every size is a number
+second trace     the sizes that have changed since are symbols; the trace says what it assumes of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.printers import PythonPrinter
+
+Given = Sequence[torch.Tensor | None]
+
+
+def outline(value: torch.Tensor | None) -> object:
+    """What of a tensor is never a symbol; None for none."""
+    if value is None:
+        return None
+    if value.layout is not torch.strided:
+        return type(value), value.layout, value.dtype, value.device
+    return type(value), value.dim(), value.dtype, value.device, torch._C._dispatch_keys(value).raw_repr()
+
+
+def layout(value: torch.Tensor | None) -> tuple[object, ...]:
+    """The sizes and strides of a tensor, and where it begins."""
+    if value is None or value.layout is not torch.strided:
+        return ()
+    return (value.shape, value.stride())
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The tensors and integers of one call of a stretch."""
+
+    outlines: tuple[object, ...]
+    layouts: tuple[tuple[Any, ...], ...]
+    numbers: tuple[float, ...]
+
+    @staticmethod
+    def of(given: Given, numbers: tuple[float, ...]) -> Kind:
+        return Kind(tuple(map(outline, given)), tuple(map(layout, given)), numbers)
+
+    def is_alike(self, other: Kind) -> bool:
+        """Whether the two differ in sizes alone."""
+        same = [type(number) for number in self.numbers] == [type(number) for number in other.numbers]
+        return self.outlines == other.outlines and same
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The dimensions of each tensor, and the integers, that have changed since a stretch was traced before."""
+
+    dims: tuple[frozenset[int], ...]
+    numbers: frozenset[int]
+
+    @staticmethod
+    def between(now: Kind, before: Sequence[Kind]) -> Moving | None:
+        """What differs from any of the kinds before that differ in sizes alone; None where there is none of these."""
+        alike = [kind for kind in before if kind.is_alike(now)]
+        if not alike:
+            return None
+        dims = tuple(
+            frozenset(
+                dim for kind in alike for dim in _differing(mine[0], kind.layouts[place][0]) if mine
+            ) if mine else frozenset[int]()
+            for place, mine in enumerate(now.layouts)
+        )  # fmt: skip
+        numbers = frozenset(n for kind in alike for n in _differing(now.numbers, kind.numbers))
+        is_integer = all(type(now.numbers[n]) is int for n in numbers)
+        return Moving(dims, numbers) if is_integer else None
+
+
+def _differing(mine: Sequence[object], other: Sequence[object]) -> Iterator[int]:
+    return (n for n, (one, two) in enumerate(zip(mine, other, strict=True)) if one != two)
+
+
+@dataclass(slots=True)
+class Assumed:
+    """What a trace assumes of symbolic sizes, as a Python function of tensors and numbers.
+
+    `places` are the sizes, strides and numbers that hold symbols, each as an expression of the call and its value.
+    """
+
+    env: ShapeEnv
+    places: list[tuple[str, Any]] = field(default_factory=list)
+
+    def add_tensor(self, position: int, fake: torch.Tensor) -> None:
+        for name, values in (("shape", fake.shape), ("stride()", fake.stride())):
+            for dim, value in enumerate(values):
+                self.places.append((f"given[{position}].{name}[{dim}]", value))
+
+    def add_number(self, position: int, value: object) -> None:
+        self.places.append((f"numbers[{position}]", value))
+
+    def test(self) -> Callable[[Given, Sequence[float]], bool]:
+        """Whether the trace holds for tensors and numbers of the same outlines."""
+        sources: dict[sympy.Symbol, str] = {}
+        for text, value in self.places:
+            expression = _expression(value)
+            if isinstance(expression, sympy.Symbol):
+                sources.setdefault(expression, text)
+        names = {symbol: f"size_{index}" for index, symbol in enumerate(sources)}
+        printed = _Printer(names)
+        tests = [f"{text} == {printed.doprint(_expression(value))}" for text, value in self.places]
+        tests += [printed.doprint(guard.expr) for guard in self.env.guards if guard.expr.free_symbols <= names.keys()]
+        bound = [f"    {names[symbol]} = {text}" for symbol, text in sources.items()]
+        lines = ["import math", "def holds(given, numbers):", *bound, f"    return {' and '.join(tests) or 'True'}"]
+        namespace: dict[str, Any] = {}
+        exec("\n".join(lines), namespace)
+        holds: Callable[[Given, Sequence[float]], bool] = namespace["holds"]
+        return holds
+
+
+def _expression(value: Any) -> sympy.Expr:
+    return value.node.expr if isinstance(value, torch.SymInt) else sympy.sympify(value)
+
+
+class _Printer(PythonPrinter):
+    def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
+        super().__init__()
+        self.names = names
+
+    def _print_Symbol(self, expr: sympy.Symbol) -> str:
+        return self.names.get(expr, str(expr))

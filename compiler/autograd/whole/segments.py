@@ -1,0 +1,91 @@
+"""`cut`: a backward as stretches of pure steps between the ordered ones.
+
+    formula formula accumulate formula tensor_pre_hook formula accumulate
+    [formula formula formula] accumulate  tensor_pre_hook  [formula] accumulate
+
+A stretch is traced and compiled as one graph. Steps of the user's, and those that only another compiler can run, stay
+calls. A gradient is accumulated once its stretch has run: nothing of the user's can see between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from assay.compiler.ir.graph.engine_steps import Backward, Made, Ordered, Part, Stretch, Value, is_number, values_in
+
+
+def cut(backward: Backward) -> tuple[Part, ...]:
+    """The parts of a backward in the order in which they run, without what nobody reads."""
+    live = _live(backward)
+    grouped = list(_grouped(backward, live))
+    read = [set(_read(backward, group)) for group in grouped]
+    after: set[Value] = set(values_in(backward.outputs))
+    parts: list[Part] = []
+    for group, reads in zip(reversed(grouped), reversed(read), strict=True):
+        if backward.steps[group[0]].is_pure:
+            gives = tuple(made for made in _made(backward, group) if made in after)
+            ordered = sorted(reads, key=str)
+            takes = tuple(value for value in ordered if not is_number(value))
+            parts.append(Stretch(tuple(group), takes, gives, tuple(filter(is_number, ordered))))
+        else:
+            parts.append(Ordered(group[0]))
+        after |= reads
+    return tuple(reversed(parts))
+
+
+def _live(backward: Backward) -> set[int]:
+    """The steps that are ordered, and the pure ones that lead to one of these or to an output."""
+    live = {position for position, step in enumerate(backward.steps) if not step.is_pure}
+    wanted = {value.step for value in values_in(backward.outputs) if isinstance(value, Made)}
+    for position in reversed(range(len(backward.steps))):
+        if position in wanted or position in live:
+            live.add(position)
+            found = values_in(backward.steps[position].arguments)
+            wanted.update(value.step for value in found if isinstance(value, Made))
+    return live
+
+
+def _grouped(backward: Backward, live: set[int]) -> Iterator[list[int]]:
+    """Groups of steps: the pure ones up to the next that is a call, that call, and accumulations behind the pure ones
+    before them."""
+    pure: list[int] = []
+    waiting: list[int] = []
+
+    def flush() -> Iterator[list[int]]:
+        if pure:
+            yield list(pure)
+        yield from ([each] for each in waiting)
+        pure.clear()
+        waiting.clear()
+
+    for position in sorted(live):
+        step = backward.steps[position]
+        if step.is_pure:
+            if _reads_accumulated(step.arguments):
+                yield from flush()
+            pure.append(position)
+        elif step.kind == "accumulate":
+            waiting.append(position)
+        else:
+            yield from flush()
+            yield [position]
+    yield from flush()
+
+
+def _reads_accumulated(arguments: Sequence[object]) -> bool:
+    return any(not isinstance(value, Made) and hasattr(value, "step") for value in values_in(arguments))
+
+
+def _read(backward: Backward, group: Sequence[int]) -> Iterator[Value]:
+    """What a group takes that it does not make itself."""
+    own = set(group)
+    for position in group:
+        for value in values_in(backward.steps[position].arguments):
+            if not (isinstance(value, Made) and value.step in own):
+                yield value
+
+
+def _made(backward: Backward, group: Sequence[int]) -> Iterator[Made]:
+    for position in group:
+        for item in range(backward.steps[position].count):
+            yield Made(position, item)

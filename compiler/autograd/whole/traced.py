@@ -1,0 +1,145 @@
+"""`trace_stretch`: the pure steps of a backward on given tensors, as one functional graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from assay.compiler.autograd.whole.kinds import Assumed, Moving
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.engine_steps import Backward, Made, Stretch, Value, filled
+from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
+from assay.compiler.ir.graph.trace import Trace, gives_memory_on
+from assay.compiler.torch_compat import Decompositions
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A stretch as a program over those of its tensors that are there, then its `symbols`, by their places among the
+    stretch's numbers. `places` are, for each value that the stretch gives, the program's output, or None where it gives
+    None. `assumed` is what it assumes of symbolic sizes."""
+
+    program: Program
+    places: tuple[int | None, ...]
+    symbols: tuple[int, ...]
+    assumed: Assumed | None
+
+
+def run_steps(backward: Backward, stretch: Stretch, known: dict[Value, Any]) -> list[Any]:
+    """What a stretch gives, its steps run one by one on what `known` holds."""
+    for position in stretch.steps:
+        step = backward.steps[position]
+        arguments = filled(step.arguments, known.__getitem__)
+        made = [_sum(*arguments)] if step.kind == "add" else step.function(*arguments)  # type: ignore[misc]
+        known.update({Made(position, item): value for item, value in enumerate(made)})
+    return [known[made] for made in stretch.gives]
+
+
+def _sum(old: torch.Tensor | None, new: torch.Tensor | None) -> torch.Tensor | None:
+    """Two gradients that meet; one that is missing adds nothing."""
+    if old is None or new is None:
+        return new if old is None else old
+    return old + new
+
+
+def trace_stretch(
+    backward: Backward,
+    stretch: Stretch,
+    tensors: Sequence[torch.Tensor | None],
+    known: dict[Value, Any],
+    decompositions: Decompositions,
+    moving: Moving | None = None,
+) -> Traced:
+    """The stretch for tensors like these; `known` are the sizes and numbers, `moving` what of all becomes symbols.
+
+    Raises: Unsupported for tensors that the compiler does not take, and for formulas that read their data.
+    """
+    try:
+        return _Tracing(backward, stretch, decompositions, moving).run(tensors, known)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise Unsupported(f"a formula reads its data, which only a run would tell: {error}") from error
+
+
+class _Tracing:
+    def __init__(
+        self, backward: Backward, stretch: Stretch, decompositions: Decompositions, moving: Moving | None
+    ) -> None:
+        self.backward, self.stretch, self.moving = backward, stretch, moving
+        self.env = None if moving is None else ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self.env)
+        self.trace = Trace(self.mode, decompositions)
+        self.assumed = None if self.env is None else Assumed(self.env)
+
+    def run(self, tensors: Sequence[torch.Tensor | None], known: dict[Value, Any]) -> Traced:
+        trace, stretch = self.trace, self.stretch
+        fakes = [None if value is None else self._fake(place, value) for place, value in enumerate(tensors)]
+        symbols = self._symbols(known)
+        with trace.recording(), torch.no_grad(), fx.traceback.preserve_node_meta():
+            for place, (value, fake) in enumerate(zip(stretch.takes, fakes, strict=True)):
+                known[value] = None if fake is None else trace.wrap(trace.add_input(f"input_{place}", fake), False)
+            for place, symbol in symbols.items():
+                trace.add_input(f"number_{place}", symbol)
+            results = run_steps(self.backward, stretch, known)
+            pairs = zip(stretch.gives, results, strict=True)
+            results = [_own(trace, made, value, known, self.backward) for made, value in pairs]
+            nodes = [None if value is None else trace.node_of(value) for value in results]
+        given = [node for node in nodes if node is not None]
+        count = sum(fake is not None for fake in fakes) + len(symbols)
+        roles = tuple(UserInput(index) for index in range(count))
+        program = Program(trace.finish(given), Signature(roles, tuple(map(UserOutput, range(len(given))))))
+        places = iter(range(len(given)))
+        return Traced(program, tuple(None if n is None else next(places) for n in nodes), tuple(symbols), self.assumed)
+
+    def _fake(self, place: int, value: torch.Tensor) -> torch.Tensor:
+        """A fake tensor like a real one, as memory without a history.
+
+        Raises: Unsupported for what is no plain strided tensor.
+        """
+        if type(value) not in PLAIN or value.layout is not torch.strided or value._is_zerotensor():
+            raise Unsupported(f"a {type(value).__name__} of layout {value.layout} in a backward")
+        with torch.no_grad():
+            value = value.detach()
+        if self.moving is None or self.assumed is None:
+            return self.mode.from_tensor(value, static_shapes=True)
+        sizes = [DimDynamic.DUCK if dim in self.moving.dims[place] else DimDynamic.STATIC for dim in range(value.dim())]
+        context = StatelessSymbolicContext(dynamic_sizes=sizes, constraint_sizes=[None] * value.dim())  # type: ignore[var-annotated]
+        source = ConstantSource(f"input_{place}")
+        fake = self.mode.from_tensor(value, source=source, symbolic_context=context)
+        self.assumed.add_tensor(place, fake)
+        return fake
+
+    def _symbols(self, known: dict[Value, Any]) -> dict[int, torch.SymInt]:
+        """The integers that become symbols, by their places among the stretch's numbers."""
+        made: dict[int, torch.SymInt] = {}
+        if self.moving is None or self.env is None or self.assumed is None:
+            return made
+        for place, value in enumerate(self.stretch.numbers):
+            number = known[value]
+            if place in self.moving.numbers:
+                source = ConstantSource(f"number_{place}")
+                expression = self.env.create_symbol(number, source, DimDynamic.DUCK)
+                made[place] = self.env.create_symintnode(expression, hint=number, source=source)
+                known[value] = made[place]
+            self.assumed.add_number(place, known[value])
+        return made
+
+
+def _own(trace: Trace, made: Made, value: Any, known: dict[Value, Any], backward: Backward) -> Any:
+    """What a stretch gives for a value: a copy of a view that a leaf accumulates while others still receive it.
+
+    Eager's accumulation takes over only what nobody else holds. Of a stretch all others have run before it.
+    """
+    place = backward.accumulated.get(made)
+    if value is None or place is None or not gives_memory_on(trace.node_of(value)):
+        return value
+    same = [other for other, found in known.items() if found is value]
+    return value.clone() if any(backward.last_read.get(other, -1) > place for other in same) else value

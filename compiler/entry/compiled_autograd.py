@@ -1,0 +1,315 @@
+"""Front door for backwards: `with compiled_autograd(options): loss.backward()`.
+
+    run_backward -> the engine records -> Backward -> stretches and calls -> one function, kept by the engine
+
+The engine looks for what it has recorded before by the structure of the graph. A stretch looks for what it has compiled
+before by the tensors that it is given.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dynamo import eval_frame
+from torch.autograd import Variable
+from torch.autograd.graph import Node, get_gradient_edge
+
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.whole.eager_order import Roots
+from assay.compiler.autograd.whole.kinds import Kind, Moving
+from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
+from assay.compiler.autograd.whole.segments import cut
+from assay.compiler.autograd.whole.traced import run_steps, trace_stretch
+from assay.compiler.codegen.call.whole_backward import emit_backward
+from assay.compiler.codegen.host import load
+from assay.compiler.entry.dynamo import own_compilers
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.engine_steps import Backward, Stretch, Value
+from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.journal import Journal, count_backward, count_eager_backward
+from assay.compiler.options import Options
+from assay.compiler.passes.runner import optimize, written
+from assay.compiler.runtime.call import in_batch
+from assay.compiler.runtime.engine_calls import Outdated
+from assay.compiler.torch_compat import captures_elsewhere
+
+MOST_VARIANTS = 8
+"""For how many kinds of tensors one stretch is compiled; for others its steps run one by one."""
+
+engine_hook = torch._C._dynamo.compiled_autograd  # type: ignore[attr-defined]
+
+
+@contextmanager
+def compiled_autograd(options: Mapping[str, object] | None = None) -> Iterator[None]:
+    """While it is entered, each backward is recorded as the engine would run it, compiled, kept and run.
+
+    It nests. What cannot be recorded runs in eager, which is counted and said once.
+
+    Raises: OptionError for an option that does not exist.
+    """
+    compiler = _compiler_of(Options.of(options, None))
+    engine = Variable._execution_engine
+    outer = engine_hook.set_autograd_compiler(compiler.recorder, True)
+    Variable._execution_engine = Engine(plain_engine(), compiler)  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        Variable._execution_engine = engine  # type: ignore[misc]
+        engine_hook.set_autograd_compiler(*outer)
+
+
+_compilers: dict[Options, BackwardCompiler] = {}
+_kept: list[object] = []
+"""Whose backwards the engine keeps: the options, and how many the other compiler had recorded by then."""
+
+
+def _compiler_of(options: Options) -> BackwardCompiler:
+    """The compiler for these options. What the engine keeps of another one's is given up."""
+    owner: list[object] = [options, captures_elsewhere()]
+    if _kept != owner:
+        engine_hook.clear_cache()
+        _kept[:] = owner
+    return _compilers.setdefault(options, BackwardCompiler(options))
+
+
+class _Switch:
+    """The engine runs backwards itself while anybody has switched its compiler off."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.outer: tuple[Any, bool] = (None, False)
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.count:
+                self.outer = engine_hook.set_autograd_compiler(None, False)
+            self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.count -= 1
+            if not self.count:
+                engine_hook.set_autograd_compiler(*self.outer)
+
+
+eager_engine = _Switch()
+"""`with eager_engine:` backwards are the engine's own."""
+_running = threading.Lock()
+"""Held while a backward is recorded or runs as a compiled one: the engine takes one at a time."""
+
+
+def plain_engine() -> Any:
+    """The engine itself, whatever compiles its backwards."""
+    engine = Variable._execution_engine
+    return engine.engine if isinstance(engine, Engine) else engine
+
+
+@dataclass(slots=True)
+class Run:
+    """One backward: the tensors that it begins at and is for, whether it has begun to run, and what is to be called
+    when it is done."""
+
+    outputs: Sequence[Any]
+    inputs: Sequence[Any]
+    has_begun: bool = False
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Engine:
+    """The engine as Python calls it, where backwards are compiled."""
+
+    engine: Any
+    compiler: BackwardCompiler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def run_backward(self, *given: Any, **rest: Any) -> Any:
+        """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ..."""
+        if is_recorded():
+            return self.engine.run_backward(*given, **rest)
+        tensors, _, _, creates, inputs = given[:5]
+        reason = why_eager(creates)
+        if reason or eager_engine.count or not _running.acquire(blocking=False):
+            count_eager_backward(reason or "another backward runs")
+            return self._run_eager(given, rest)
+        self.compiler.run = run = Run(tensors, inputs)
+        try:
+            found = self._run_compiled(given, rest)
+            for callback in run.callbacks:  # one may add others
+                callback()
+            return found
+        except (NotImplementedError, RuntimeError) as error:
+            if run.has_begun:
+                raise
+            refusal = str(error)
+        finally:
+            self.compiler.run = None
+            _running.release()
+        found = self._run_eager(given, rest)
+        count_eager_backward(f"the engine cannot hand it over: {refusal.splitlines()[0]}")
+        return found
+
+    def _run_compiled(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
+        """The backward, recorded anew where what is kept of it was recorded for other numbers."""
+        try:
+            return self.engine.run_backward(*given, **rest)
+        except Outdated:
+            engine_hook.clear_cache()
+            return self.engine.run_backward(*given, **rest)
+
+    def _run_eager(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
+        with eager_engine:
+            return self.engine.run_backward(*given, **rest)
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        run = self.compiler.run
+        if run is not None and run.has_begun and eager_engine.count == 1:
+            run.callbacks.append(callback)
+        else:
+            self.engine.queue_callback(callback)
+
+
+def is_recorded() -> bool:
+    """Whether a mode sees each operator, as where a compiler records a program: the engine then runs them itself."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def why_eager(creates_graph: bool) -> str:
+    """Why a backward is not recorded; "" if it is."""
+    if creates_graph:
+        return "gradients of its gradients are recorded (create_graph)"
+    if torch.is_anomaly_enabled():
+        return "anomaly detection is on"
+    if in_batch():
+        return "a batch goes through it"
+    return "a stance forces eager" if eval_frame._stance.stance == "force_eager" else ""
+
+
+@dataclass(slots=True)
+class BackwardCompiler:
+    """What compiles backwards under the same options. `run` is the backward that runs now."""
+
+    options: Options
+    run: Run | None = None
+    captures: int = 0
+
+    def recorder(self) -> Recorder:
+        self.captures += 1
+        return Recorder(self.compile, self.places, self.captures)
+
+    def places(self, names: Sequence[str]) -> Mapping[int, int] | None:
+        """Where each node stands in eager's order, by its number in the engine's; None where nobody knows the roots."""
+        if self.run is None:
+            return None
+        starts, ends = (tuple(map(_node_of, each)) for each in (self.run.outputs, self.run.inputs))
+        return Roots(starts, ends or None).places(names)
+
+    def compile(self, backward: Backward, begun: Begun) -> tuple[Call, Callable[..., object]]:
+        journal = Journal.open(self.options)
+        compilers = own_compilers(self.options, journal)
+        journal.state("backward", backward.text)
+        count_backward()
+        parts = cut(backward)
+        source = emit_backward(
+            backward,
+            parts,
+            len(begun.inputs),
+            lambda stretch: StretchCall(backward, stretch, compilers, journal),
+        )
+        journal.state("source_backward", lambda: source.text)
+        call = load(source.text, source.namespace, "whole_backward")
+        return functools.partial(_run, self), call
+
+
+def _run(compiler: BackwardCompiler, call: Call, *given: Any) -> list[torch.Tensor | None]:
+    """Calls a compiled backward, inside which the engine runs others itself."""
+    if compiler.run is not None:
+        compiler.run.has_begun = True
+    with eager_engine:
+        return call(*given)
+
+
+def _node_of(root: Any) -> Node:
+    return get_gradient_edge(root).node if isinstance(root, torch.Tensor) else root.node
+
+
+@dataclass(slots=True)
+class Variant:
+    """A stretch, compiled for tensors and numbers of one kind. `run` is None where its steps run one by one; `symbols`
+    are the numbers that it is given; `holds` tells whether it is right for other sizes."""
+
+    kind: Kind
+    run: GraphCall | None
+    places: tuple[int | None, ...] = ()
+    symbols: tuple[int, ...] = ()
+    holds: Callable[[Sequence[Any], Sequence[float]], bool] | None = None
+
+    def serves(self, kind: Kind, given: Sequence[Any]) -> bool:
+        if self.holds is None:
+            return self.kind == kind
+        return self.kind.is_alike(kind) and self.holds(given, kind.numbers)
+
+
+@dataclass(slots=True)
+class StretchCall:
+    """A stretch as the emitted backward calls it: compiled anew for tensors of another kind."""
+
+    backward: Backward
+    stretch: Stretch
+    compilers: Compilers
+    journal: Journal
+    variants: list[Variant] = field(default_factory=list)
+
+    def __call__(self, given: list[Any], numbers: tuple[float, ...]) -> Sequence[Any]:
+        kind = Kind.of(given, numbers)
+        for variant in self.variants:
+            if variant.serves(kind, given):
+                break
+        else:
+            variant = self._compile(given, kind)
+        if variant.run is None:
+            known = self._known(numbers) | dict(zip(self.stretch.takes, given, strict=True))
+            given.clear()
+            return run_steps(self.backward, self.stretch, known)
+        if None in kind.outlines:
+            given = [value for value in given if value is not None]
+        given += [numbers[place] for place in variant.symbols]
+        found = variant.run(given)
+        return [None if place is None else found[place] for place in variant.places]
+
+    def _known(self, numbers: tuple[float, ...]) -> dict[Value, Any]:
+        return dict(zip(self.stretch.numbers, numbers, strict=True))
+
+    def _compile(self, given: list[Any], kind: Kind) -> Variant:
+        """A variant for these tensors; where others of other sizes came before, for all sizes that have changed."""
+        made = Variant(kind, None)
+        if len(self.variants) < MOST_VARIANTS:
+            try:
+                made = self._variant(given, kind)
+            except Unsupported as reason:
+                count_eager_backward(str(reason))
+        else:
+            count_eager_backward("a part of it has been compiled for too many kinds of tensors")
+        self.variants.insert(0, made)
+        del self.variants[2 * MOST_VARIANTS :]
+        return made
+
+    def _variant(self, given: list[Any], kind: Kind) -> Variant:
+        moving = Moving.between(kind, [variant.kind for variant in self.variants])
+        with self.journal.stage("record backward"):
+            known, table = self._known(kind.numbers), self.compilers.decompositions
+            traced = trace_stretch(self.backward, self.stretch, given, known, table, moving)
+        program = optimize(traced.program, self.compilers.passes, self.journal, "backward_stretch")
+        program = written(program, self.compilers.write, self.journal)
+        run = self.compilers.inference(program)
+        holds = None if traced.assumed is None else traced.assumed.test()
+        return Variant(kind, run, traced.places, traced.symbols, holds)

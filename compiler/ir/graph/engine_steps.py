@@ -1,0 +1,239 @@
+"""The backward of a whole program as the autograd engine runs it: a list of steps in order, each of one node.
+
+    Backward := steps: (Step, ...)  outputs: (Value, ...)
+    Step     := kind, label, node, function, arguments, count
+    Part     := Stretch(steps, takes, gives, numbers) | Ordered(step)
+    Number   := Size(index) | Scalar(index) | Computed(function, numbers)
+    Value    := Leaf(index) | Saved(index) | Size(index) | Scalar(index) | Hook(index) | Packed(index)
+              | Made(step, item) | Accumulated(step) | anything else, which is a constant
+
+`arguments` hold values in tuples, lists and dictionaries. Step `n` gives the values `Made(n, 0)`, `Made(n, 1)`, ...
+
+Steps of the kind `formula` are pure: `function` makes tensors of tensors. All others are ordered: each is a call of the
+user's or writes a `.grad`, so it runs exactly once, and in the order of the list.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Input `index`: a tensor whose gradient is accumulated."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Input `index`: what a node saved for backward, or a gradient that backward begins with."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Integer `index` among those that nodes keep: a dimension, a size."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """Number `index` among those that formulas compute with."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Callable `index`: a hook, or the context of a function of the user's."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Object `index` that a hook on saved tensors has put in the place of a tensor."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Result number `item` of the step at position `step`."""
+
+    step: int
+    item: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulated:
+    """The `.grad` of a leaf after the step at position `step` has accumulated into it."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What `function` makes of numbers."""
+
+    function: Callable[..., Any]
+    numbers: tuple[Any, ...]
+
+
+Value: TypeAlias = Leaf | Saved | Size | Scalar | Hook | Packed | Made | Accumulated
+VALUES = (Leaf, Saved, Size, Scalar, Hook, Packed, Made, Accumulated)
+
+Kind: TypeAlias = Literal[
+    "formula",
+    "opaque",
+    "add",
+    "accumulate",
+    "tensor_pre_hook",
+    "retain_grad",
+    "pre_hook",
+    "post_hook",
+    "post_accumulate_hook",
+    "unpack",
+    "backward",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of the engine, for the node of number `node`, whose name is `label`.
+
+    Arguments by kind:
+
+    formula, opaque       what `function` takes; it gives `count` tensors or Nones
+    add                   old, new: two gradients that meet
+    accumulate            leaf, gradient
+    tensor_pre_hook       hook, gradient
+    retain_grad           position of the hook, gradient
+    pre_hook              hook, gradients
+    post_hook             hook, outputs, inputs
+    post_accumulate_hook  hook, leaf
+    unpack                hook, packed
+    backward              context, gradients, saved tensors
+    """
+
+    kind: Kind
+    label: str
+    node: int
+    function: Callable[..., Any] | None
+    arguments: tuple[Any, ...]
+    count: int
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the step only makes tensors of tensors."""
+        return self.kind in ("formula", "add")
+
+
+@dataclass(frozen=True)
+class Backward:
+    """All steps of one backward; `outputs` are what `autograd.grad` returns. `guards` are numbers that the engine has
+    asked for while it was recorded, each with the answer: the steps are right where the answers are the same."""
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Any, ...]
+    guards: tuple[tuple[Any, float], ...] = ()
+
+    @functools.cached_property
+    def accumulated(self) -> dict[Any, int]:
+        """The gradients that leaves accumulate, each with the position of the step that does it."""
+        return {
+            step.arguments[1]: n for n, step in enumerate(self.steps) if step.kind == "accumulate" and _is_made(step)
+        }
+
+    @functools.cached_property
+    def last_read(self) -> dict[Value, int]:
+        """The position of the step that reads a value last; that behind all steps for an output."""
+        read = {value: n for n, step in enumerate(self.steps) for value in values_in(step.arguments)}
+        return read | {value: len(self.steps) for value in values_in(self.outputs)}
+
+    def text(self) -> str:
+        """One line a step: what it gives, what it is, what it takes."""
+        lines = [_line(position, step) for position, step in enumerate(self.steps)]
+        return "\n".join([*lines, f"return {_shown(self.outputs)}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Pure steps that run as one graph, by their positions; the tensors that it takes, those that it gives, and the
+    sizes and scalars that it reads."""
+
+    steps: tuple[int, ...]
+    takes: tuple[Value, ...]
+    gives: tuple[Made, ...]
+    numbers: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """One step that is a call."""
+
+    step: int
+
+
+Part: TypeAlias = Stretch | Ordered
+
+
+def is_number(value: Value) -> bool:
+    """Whether a value is a size or a number that formulas compute with."""
+    return isinstance(value, (Size, Scalar))
+
+
+def filled(structure: Any, read: Callable[[Any], Any]) -> Any:
+    """Arguments, with `read(value)` in the place of each value.
+
+    Cost: 0.3 us an element.
+    """
+    if isinstance(structure, VALUES):
+        return read(structure)
+    if isinstance(structure, Computed):
+        return structure.function(*filled(structure.numbers, read))
+    if type(structure) is tuple:
+        return tuple([filled(each, read) for each in structure])
+    if type(structure) is list:
+        return [filled(each, read) for each in structure]
+    if type(structure) is dict:
+        return {name: filled(each, read) for name, each in structure.items()}
+    return structure
+
+
+def values_in(structure: Any) -> Iterator[Value]:
+    """The values among arguments, in order, each as often as it stands there."""
+    if isinstance(structure, VALUES):
+        yield structure
+    elif isinstance(structure, (tuple, list)):
+        for each in structure:
+            yield from values_in(each)
+    elif isinstance(structure, dict):
+        yield from values_in(tuple(structure.values()))
+    elif isinstance(structure, Computed):
+        yield from values_in(structure.numbers)
+
+
+def _is_made(step: Step) -> bool:
+    return isinstance(step.arguments[1], Made)
+
+
+def _line(position: int, step: Step) -> str:
+    given = ", ".join(f"made_{position}_{item}" for item in range(step.count))
+    return f"{given}{' = ' * bool(given)}{step.kind}{_shown(step.arguments)}  # {step.label} ({step.node})"
+
+
+def _shown(structure: Any) -> str:
+    if isinstance(structure, Made):
+        return f"made_{structure.step}_{structure.item}"
+    if isinstance(structure, VALUES):
+        return f"{type(structure).__name__.lower()}_{getattr(structure, 'index', getattr(structure, 'step', ''))}"
+    if isinstance(structure, (tuple, list)):
+        return f"({', '.join(map(_shown, structure))})"
+    return repr(structure)

@@ -1,0 +1,184 @@
+"""What a compiled backward calls in the engine's place: hooks, functions of the user's, accumulations into `.grad`.
+
+Each does what eager's engine does at that point, with its checks and its errors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Gradient = torch.Tensor | None
+call_retained: Callable[[int, torch.Tensor], torch.Tensor] = (
+    torch._C._dynamo.compiled_autograd.call_cpp_tensor_pre_hooks  # type: ignore[attr-defined]
+)
+
+
+class Outdated(Exception):
+    """A backward was recorded for other numbers than those that it is called with; nothing of it has run."""
+
+
+def tensor_pre_hook(hook: Callable[..., Any], gradient: Gradient) -> Gradient:
+    """The gradient, or what the hook gives in its place."""
+    found = hook(gradient)
+    if found is None:
+        return gradient
+    _check(found, gradient, hook)
+    return found  # type: ignore[no-any-return]
+
+
+def retain_grad(index: int, gradient: Gradient) -> Gradient:
+    """The gradient, which a tensor that is no leaf keeps."""
+    return None if gradient is None else call_retained(index, gradient)
+
+
+def pre_hook(hook: Callable[..., Any], gradients: tuple[Gradient, ...]) -> Sequence[Gradient]:
+    """The gradients that a node is given, or what the hook gives in their place."""
+    found = hook(gradients)
+    return gradients if found is None else _checked(found, gradients, hook)
+
+
+def post_hook(
+    hook: Callable[..., Any], outputs: tuple[Gradient, ...], inputs: tuple[Gradient, ...]
+) -> Sequence[Gradient]:
+    """The gradients that a node gives, or what the hook gives in their place."""
+    found = hook(outputs, inputs)
+    return outputs if found is None else _checked(found, outputs, hook)
+
+
+def post_accumulate_hook(hook: Callable[..., Any], leaf: torch.Tensor) -> None:
+    """Calls a hook behind an accumulation. Raises: RuntimeError where it returns something."""
+    if hook(leaf) is not None:
+        raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+
+
+def unpack(hook: Callable[..., Any], packed: object) -> torch.Tensor:
+    """The tensor that a hook on saved tensors has packed. Raises: TypeError where it gives something else."""
+    found = hook(packed)
+    if not isinstance(found, torch.Tensor):
+        raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor")
+    return found
+
+
+def backward(context: Any, gradients: tuple[Gradient, ...], saved: tuple[Gradient, ...], count: int) -> Sequence[Any]:
+    """What the backward of a function of the user's gives, under the context of its forward."""
+    found = context._forward_cls.backward(Context(context, saved), *gradients)
+    given = found if isinstance(found, tuple) else (found,)
+    if len(given) > count and all(each is None for each in given[count:]):
+        given = given[:count]
+    if len(given) != count:
+        name = context._forward_cls.__name__ + "Backward"
+        raise RuntimeError(
+            f"function {name} returned an incorrect number of gradients (expected {count}, got {len(given)})"
+        )
+    return given
+
+
+class Context:
+    """A function's own context, with saved tensors that have been unpacked already."""
+
+    __slots__ = ("_context", "saved_tensors")
+
+    def __init__(self, context: Any, saved: tuple[Gradient, ...]) -> None:
+        object.__setattr__(self, "_context", context)
+        object.__setattr__(self, "saved_tensors", saved)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._context, name, value)
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """The engine frees them when the whole backward has run."""
+
+
+def accumulate(leaf: torch.Tensor, box: list[Gradient]) -> None:
+    """Adds a gradient to a leaf's `.grad`; `box` holds it, so that it is known whether anybody else does.
+
+    A first gradient is taken over as it is where it lies as it should and nobody else holds it.
+    """
+    gradient = box.pop()
+    if gradient is None:
+        return
+    before = leaf.grad
+    if before is None:
+        is_held = sys.getrefcount(gradient) > _FREE
+        leaf.grad = gradient.detach() if not is_held and _lies_as(gradient, leaf) else _copied(gradient, leaf)
+    elif before.layout is not torch.strided and gradient.layout is torch.strided:
+        leaf.grad = gradient + before
+    else:
+        before += gradient
+
+
+def _references() -> int:
+    box: list[torch.Tensor] = [torch.empty(0)]
+    gradient = box.pop()
+    return sys.getrefcount(gradient)
+
+
+_FREE = _references()
+"""How many references a gradient has that nobody else holds, as `sys.getrefcount` counts them."""
+
+
+def _lies_as(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether a gradient may become the leaf's as it is: as dense as the leaf and with its strides, or else in rows."""
+    if gradient.layout is not torch.strided or leaf.layout is not torch.strided:
+        return gradient.layout is not torch.strided
+    if not _is_dense(leaf):
+        return gradient.is_contiguous()
+    return gradient.stride() == leaf.stride() or _same_but_for_ones(gradient, leaf)
+
+
+def _same_but_for_ones(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
+    rows = zip(gradient.shape, gradient.stride(), leaf.stride(), strict=True)
+    return all(size <= 1 or own == other for size, own, other in rows)
+
+
+_is_dense: Callable[[torch.Tensor], bool] = torch.ops.aten.is_non_overlapping_and_dense
+
+
+def _copied(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    if gradient.layout is not torch.strided or leaf.layout is not torch.strided:
+        return gradient.clone()
+    if _is_dense(leaf):
+        return gradient.new_empty_strided(leaf.shape, leaf.stride()).copy_(gradient)
+    return gradient.clone(memory_format=torch.contiguous_format)
+
+
+def _checked(found: Any, before: tuple[Gradient, ...], hook: Callable[..., Any]) -> Sequence[Gradient]:
+    """What a hook gave for several gradients. Raises: RuntimeError for another number of them, TypeError for others."""
+    given = found if isinstance(found, tuple) else (found,)
+    if len(given) != len(before):
+        raise RuntimeError(
+            f"hook '{_name(hook)}' has returned an incorrect number of values "
+            f"(got {len(given)}, but expected {len(before)})"
+        )
+    for new, old in zip(given, before, strict=True):
+        _check(new, old, hook)
+    return given
+
+
+def _check(found: Any, before: Gradient, hook: Callable[..., Any]) -> None:
+    """Raises: eager's errors for what may not stand in a gradient's place."""
+    if found is None and before is None:
+        return
+    if before is None:
+        raise RuntimeError("can't replace a None gradient with a non-None value")
+    if not isinstance(found, torch.Tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(found).__name__}'")
+    if found.dtype != before.dtype or found.device.type != before.device.type or found.layout != before.layout:
+        raise RuntimeError(
+            f"hook '{_name(hook)}' has changed the type of value (was {before.type()} got {found.type()})"
+        )
+    if found.device != before.device:
+        raise RuntimeError(f"hook '{_name(hook)}' has changed the type of value")
+    if found.shape != before.shape:
+        raise RuntimeError(f"hook '{_name(hook)}' has changed the size of value")
+
+
+def _name(hook: Callable[..., Any]) -> str:
+    return getattr(hook, "__name__", "<unknown>")
