@@ -32,11 +32,6 @@ from assay.compiler.ir.graph.engine_steps import (
     Value,
 )
 from assay.compiler.torch_compat import accumulated_gradient, takes_accumulated
-    accumulated_gradient,
-    functions_bound_elsewhere,
-    share_bound_function,
-    takes_accumulated,
-)
 
 Call = Callable[..., list[torch.Tensor | None]]
 """Takes the compiled backward, then inputs, sizes, scalars, hooks and packed objects; the engine calls it."""
