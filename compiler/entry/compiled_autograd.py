@@ -19,6 +19,7 @@ import torch
 from torch._dynamo import eval_frame
 from torch.autograd import Variable
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.eager_order import Roots
@@ -36,7 +37,7 @@ from assay.compiler.journal import Journal, count_backward, count_eager_backward
 from assay.compiler.options import Options
 from assay.compiler.passes.runner import optimize, written
 from assay.compiler.runtime.call import in_batch
-from assay.compiler.runtime.engine_calls import Outdated
+from assay.compiler.runtime.engine_calls import Outdated, note_removed, removed
 from assay.compiler.torch_compat import captures_elsewhere
 
 MOST_VARIANTS = 8
@@ -54,14 +55,27 @@ def compiled_autograd(options: Mapping[str, object] | None = None) -> Iterator[N
     Raises: OptionError for an option that does not exist.
     """
     compiler = _compiler_of(Options.of(options, None))
-    engine = Variable._execution_engine
+    engine, remove = Variable._execution_engine, RemovableHandle.remove
     outer = engine_hook.set_autograd_compiler(compiler.recorder, True)
     Variable._execution_engine = Engine(plain_engine(), compiler)  # type: ignore[misc]
+    RemovableHandle.remove = _removing(remove)  # type: ignore[method-assign]
     try:
         yield
     finally:
+        RemovableHandle.remove = remove  # type: ignore[method-assign]
         Variable._execution_engine = engine  # type: ignore[misc]
         engine_hook.set_autograd_compiler(*outer)
+
+
+def _removing(remove: Callable[[RemovableHandle], None]) -> Callable[[RemovableHandle], None]:
+    """`RemovableHandle.remove`, of which a compiled backward that runs meanwhile learns."""
+
+    def removing(handle: RemovableHandle) -> None:
+        if _running.locked():
+            note_removed(handle)
+        remove(handle)
+
+    return removing
 
 
 _compilers: dict[Options, BackwardCompiler] = {}
@@ -153,6 +167,7 @@ class Engine:
             refusal = str(error)
         finally:
             self.compiler.run = None
+            removed.clear()
             _running.release()
         found = self._run_eager(given, rest)
         count_eager_backward(f"the engine cannot hand it over: {refusal.splitlines()[0]}")
@@ -172,7 +187,7 @@ class Engine:
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
         run = self.compiler.run
-        if run is not None and run.has_begun and eager_engine.count == 1:
+        if run is not None and run.has_begun and eager_engine.count <= 1:
             run.callbacks.append(callback)
         else:
             self.engine.queue_callback(callback)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 Gradient = torch.Tensor | None
 call_retained: Callable[[int, torch.Tensor], torch.Tensor] = (
@@ -21,8 +22,21 @@ class Outdated(Exception):
     """A backward was recorded for other numbers than those that it is called with; nothing of it has run."""
 
 
+removed: set[int] = set()
+"""The hooks, by identity, that have been taken away since the backward that runs now began: eager calls none of them."""
+
+
+def note_removed(handle: RemovableHandle) -> None:
+    """Notes that a hook is taken away, while a backward may run that has still to call it."""
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None and handle.id in hooks:
+        removed.add(id(hooks[handle.id]))
+
+
 def tensor_pre_hook(hook: Callable[..., Any], gradient: Gradient) -> Gradient:
     """The gradient, or what the hook gives in its place."""
+    if removed and id(hook) in removed:
+        return gradient
     found = hook(gradient)
     if found is None:
         return gradient
@@ -37,6 +51,8 @@ def retain_grad(index: int, gradient: Gradient) -> Gradient:
 
 def pre_hook(hook: Callable[..., Any], gradients: tuple[Gradient, ...]) -> Sequence[Gradient]:
     """The gradients that a node is given, or what the hook gives in their place."""
+    if removed and id(hook) in removed:
+        return gradients
     found = hook(gradients)
     return gradients if found is None else _checked(found, gradients, hook)
 
@@ -45,12 +61,16 @@ def post_hook(
     hook: Callable[..., Any], outputs: tuple[Gradient, ...], inputs: tuple[Gradient, ...]
 ) -> Sequence[Gradient]:
     """The gradients that a node gives, or what the hook gives in their place."""
+    if removed and id(hook) in removed:
+        return outputs
     found = hook(outputs, inputs)
     return outputs if found is None else _checked(found, outputs, hook)
 
 
 def post_accumulate_hook(hook: Callable[..., Any], leaf: torch.Tensor) -> None:
     """Calls a hook behind an accumulation. Raises: RuntimeError where it returns something."""
+    if removed and id(hook) in removed:
+        return
     if hook(leaf) is not None:
         raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 

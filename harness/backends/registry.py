@@ -115,15 +115,16 @@ def resolve(name: str) -> Backend:
     """
     bare, *settings = name.split(",")
     if bare == "eager-none":
-        own = OWN_BACKWARD in _settings(name, settings)
-        return Backend(name, lambda function: function, ambient=_ambient(_own_backward) if own else nullcontext)
+        own = _own_backward(_settings(name, settings))
+        return Backend(name, lambda function: function, ambient=_ambient(own))
     if bare == WITHOUT_DYNAMO:
         ahead = functools.partial(_ahead_of_time, settings=_settings(name, settings))
         return Backend(name, ahead, has_eagers_bits=promises_bits(name))
     target = _watched(name, _target(bare))
     given = _settings(name, settings)
     is_whole = given.pop(WHOLE_BACKWARD, False)
-    own_whole = _own_backward if given.pop(OWN_BACKWARD, False) else None
+    own_whole = _own_backward(given)
+    given.pop(OWN_BACKWARD, None)
     whole = functools.partial(_whole_backward, torch.compile(backend=target, **given)) if is_whole else None
     ambient = _ambient(_errors_shown, whole, own_whole, _streams_of_eager if bare == "inductor" else None, _graphs_kept)
     asked = given.get("options", {}).get("functionalize_rng", False)
@@ -177,6 +178,13 @@ def _value(text: str) -> object:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text
+
+
+def with_own_backward(name: str) -> str:
+    """The name of one of our backends, whole backwards compiled too where it says nothing of these."""
+    bare, *settings = name.split(",")
+    asks = {WHOLE_BACKWARD, OWN_BACKWARD} & set(settings)
+    return f"{name},{OWN_BACKWARD}" if bare in JOURNALLED and bare != WITHOUT_DYNAMO and not asks else name
 
 
 def is_given_shapes(name: str) -> bool:
@@ -316,9 +324,16 @@ def _whole_backward(compiler: Callable[..., Any]) -> AbstractContextManager[Any]
     return importlib.import_module("torch._dynamo.compiled_autograd")._enable(compiler)  # type: ignore[no-any-return]
 
 
-def _own_backward() -> AbstractContextManager[Any]:
-    """Every backward compiled whole, by our own compiler."""
-    return importlib.import_module("assay.compiler.entry.compiled_autograd").compiled_autograd()  # type: ignore[no-any-return]
+def _own_backward(settings: Mapping[str, Any]) -> Callable[[], AbstractContextManager[Any]] | None:
+    """Every backward compiled whole, by our own compiler under the backend's options; None where nobody asks for it."""
+    if OWN_BACKWARD not in settings:
+        return None
+    options = settings.get("options", {})
+
+    def entered() -> AbstractContextManager[Any]:
+        return importlib.import_module("assay.compiler.entry.compiled_autograd").compiled_autograd(options)  # type: ignore[no-any-return]
+
+    return entered
 
 
 def _errors_shown() -> AbstractContextManager[Any]:

@@ -40,7 +40,15 @@ from rich.console import Console
 from assay.compiler import machine
 from assay.harness.backends import resources  # fmt: skip
 from assay.harness.backends.precision import PRECISIONS
-from assay.harness.backends.registry import FOR_GPU, OWN, WHOLE_BACKWARD, BackendError, is_given_shapes, resolve
+from assay.harness.backends.registry import (
+    FOR_GPU,
+    OWN,
+    WHOLE_BACKWARD,
+    BackendError,
+    is_given_shapes,
+    resolve,
+    with_own_backward,
+)
 from assay.harness.bench import memory_dial, memory_report, operators, partitioning, scaling, warm  # fmt: skip
 from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
@@ -686,12 +694,17 @@ def plan(
         for mode in modes
         if mode in case.modes
         for name in backends
-        for backend in with_shapes(name, case.shapes if shapes is None else shapes)
+        for backend in with_shapes(for_case(case, name), case.shapes if shapes is None else shapes)
     )
     if not pieces:
         has = ", ".join(sorted({mode for case in cases for mode in case.modes}))
         raise click.UsageError(f"no case has the mode {', '.join(modes)}; they have {has}")
     return pieces
+
+
+def for_case(case: Case, backend: str) -> str:
+    """The backend that a case is for: one about whole backwards has ours compile these."""
+    return with_own_backward(backend) if "whole-backward" in case.tags else backend
 
 
 def with_shapes(backend: str, shapes: Sequence[str]) -> tuple[str, ...]:
