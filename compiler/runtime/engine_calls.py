@@ -23,7 +23,7 @@ class Outdated(Exception):
 
 
 removed: set[int] = set()
-"""The hooks, by identity, that have been taken away since the backward that runs now began: eager calls none of them."""
+"""The hooks, by identity, that were taken away since the backward that runs now began: eager does not call them."""
 
 
 def note_removed(handle: RemovableHandle) -> None:

@@ -1,0 +1,166 @@
+"""A compiled backward is eager's, and the reference's: hook by hook, gradient by gradient."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.compiler import journal
+from assay.compiler.autograd.whole.eager_order import Roots, pop, push
+from assay.compiler.autograd.whole.recorder import Recorder
+from assay.compiler.entry.compiled_autograd import compiled_autograd, engine_hook
+from assay.compiler.ir.graph.engine_steps import Backward
+from assay.reference.whole_backward import run_backward
+from assay.suites.semantics import whole_backward as cases
+
+ATEN = {"target": "aten"}
+Program = Callable[[list[Any]], tuple[Tensor, list[Tensor]]]
+
+
+@contextmanager
+def by_reference(recorded: list[Backward] | None = None) -> Iterator[None]:
+    """Backwards are recorded, and run by the reference; in the engine's order, for which no roots are known."""
+
+    def compile(backward: Backward, _: object) -> Any:
+        if recorded is not None:
+            recorded.append(backward)
+        return run, functools.partial(run_backward, backward)
+
+    def run(call: Callable[..., Any], *given: Any) -> Any:
+        outer = engine_hook.set_autograd_compiler(None, False)
+        try:
+            return call(*given)
+        finally:
+            engine_hook.set_autograd_compiler(*outer)
+
+    engine_hook.clear_cache()
+    outer = engine_hook.set_autograd_compiler(lambda: Recorder(compile, lambda names: None, 0), True)
+    try:
+        yield
+    finally:
+        engine_hook.set_autograd_compiler(*outer)
+        engine_hook.clear_cache()
+
+
+def run_case(scenario: Callable[..., Any]) -> Any:
+    torch.manual_seed(0)
+    f, args, _ = cases._made()
+    return scenario(f, *args)
+
+
+def assert_same(one: Any, two: Any) -> None:
+    if isinstance(one, Tensor):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(two)
+        for first, second in zip(one, two, strict=True):
+            assert_same(first, second)
+    else:
+        assert one == two
+
+
+@pytest.mark.parametrize("kind", cases.HOOKS)
+def test_whole_backward_reference_calls_every_kind_of_hook_as_eager(kind: str) -> None:
+    expected = run_case(cases._hooked(kind))
+    with by_reference():
+        found = run_case(cases._hooked(kind))
+    with compiled_autograd(ATEN):
+        compiled = run_case(cases._hooked(kind))
+    assert_same(found, expected)
+    assert_same(compiled, expected)
+
+
+@pytest.mark.parametrize("name", [*cases.FUNCTIONS, *cases.VIEWS, *cases.PACKED])
+def test_whole_backward_reference_is_eager(name: str) -> None:
+    """Functions of the user's, writes through views and packed tensors."""
+    if name == "gives_too_many_gradients":
+        pytest.skip("the engine refuses it before the reference sees it")
+    makers: dict[str, Any] = {
+        **{n: functools.partial(cases._through, use) for n, use in cases.FUNCTIONS.items()},
+        **{n: functools.partial(cases._written, view) for n, view in cases.VIEWS.items()},
+        **{n: functools.partial(cases._packed, *both) for n, both in cases.PACKED.items()},
+    }
+    expected = run_case(makers[name]())
+    with by_reference():
+        assert_same(run_case(makers[name]()), expected)
+    with compiled_autograd(ATEN):
+        assert_same(run_case(makers[name]()), expected)
+
+
+def _layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 2))
+
+
+def _step(module: nn.Module, rows: int = 3) -> list[Tensor | None]:
+    module.zero_grad()
+    module(torch.ones(rows, 4).cumsum(0)).square().sum().backward()
+    return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+
+
+def test_whole_backward_is_one_stretch_without_hooks() -> None:
+    before = journal.totals()["backwards"]
+    expected = _step(_layers())
+    with compiled_autograd(ATEN):
+        module = _layers()
+        assert_same(_step(module), expected)
+        assert_same(_step(module), expected)
+    assert journal.totals()["backwards"] == before + 1  # type: ignore[operator]
+
+
+def test_whole_backward_recompiles_once_for_other_sizes() -> None:
+    module = _layers()
+    with compiled_autograd(ATEN):
+        _step(module, 3)
+        before = journal.totals()["nodes"]
+        _step(module, 4)
+        compiled = journal.totals()["nodes"]
+        found = [_step(module, rows) for rows in (5, 7, 2, 3)]
+        assert journal.totals()["nodes"] == compiled != before
+    for rows, gradients in zip((5, 7, 2, 3), found, strict=True):
+        assert_same(gradients, _step(_layers(), rows))
+
+
+def test_whole_backward_context_restores_what_was_there() -> None:
+    engine = torch.autograd.Variable._execution_engine
+    with pytest.raises(ValueError, match="leave"), compiled_autograd(ATEN), compiled_autograd(ATEN):
+        raise ValueError("leave")
+    assert torch.autograd.Variable._execution_engine is engine
+    assert engine_hook.set_autograd_compiler(None, False) == (None, False)
+
+
+def test_whole_backward_respects_a_stance_that_forces_eager() -> None:
+    before = journal.totals()["backwards"]
+    with compiled_autograd(ATEN), torch.compiler.set_stance("force_eager"):
+        _step(_layers())
+    assert journal.totals()["backwards"] == before
+
+
+def test_whole_backward_prints_the_node_of_each_line() -> None:
+    recorded: list[Backward] = []
+    with by_reference(recorded):
+        _step(_layers())
+    text = recorded[0].text()
+    assert "GeluBackward0" in text and "accumulate(leaf_" in text
+
+
+@pytest.mark.parametrize("numbers, expected", [((7,) * 6, "acfebd"), ((3, 7, 7, 1, 7, 3, 3), "bcefgad")])
+def test_eager_order_takes_equals_as_the_library_does(numbers: tuple[int, ...], expected: str) -> None:
+    """As `std::priority_queue` of g++ gives pairs that are compared by their first part alone."""
+    heap: list[Any] = []
+    for number, name in zip(numbers, "abcdefg", strict=False):
+        push(heap, (number, name))  # type: ignore[arg-type]
+    assert "".join(str(pop(heap)[1]) for _ in numbers) == expected
+
+
+def test_eager_order_refuses_an_order_that_it_does_not_know() -> None:
+    x = torch.ones(2, requires_grad=True)
+    loss = x.sin().sum()
+    assert loss.grad_fn is not None
+    assert Roots((loss.grad_fn,), None).places(["root", "SinBackward0"]) is None
