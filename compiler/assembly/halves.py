@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from torch.utils._python_dispatch import _disable_current_modes
+
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import ambient_needs, link_differentiable
 from assay.compiler.autograd.higher_order import as_recorded, gradients_again
@@ -104,19 +106,20 @@ def graphs_of(halves: Halves, compilers: Compilers) -> dict[str, object]:
 def recorded_backward(
     call: Call, compilers: Compilers, journal: Journal, divide: Divide, hooks: GraphHooks | None = None
 ) -> Callable[..., Sequence[object]]:
-    """The backward operator by operator, for tangents that no kernel takes, as those of a batch are. It is recorded
-    when it is first asked for."""
+    """The backward operator by operator, for tangents that no kernel takes, as those of a batch are, and for whoever
+    records a whole backward. It is recorded when it is first asked for."""
     ambient = Ambient.now()
 
     def make() -> PartialBackward:
-        with ambient.restored(), transforms_left():
+        with _disable_current_modes(), ambient.restored(), transforms_left():
             split = divide(capture(call, compilers.decompositions), compilers, journal)
             if hooks is not None:
                 split, _ = packed(split, hooks, compilers.decompositions)
             split = Split(written(split.forward, compilers.write, journal), split.backward)
 
         def build(missing: frozenset[Tangent]) -> tuple[Program, GraphCall]:
-            program = without(split.backward, missing)
+            with _disable_current_modes():
+                program = without(split.backward, missing)
             return program, by_operators(program)
 
         return partial_backward(split.forward, split.backward, build)

@@ -18,6 +18,8 @@ Node = torch.autograd.graph.Node
 
 def spare_unreached(ctx: Any, gradients: Sequence[object]) -> None:
     """Sees to the hooks of leaves behind the inputs that get no gradient from the backward that is running."""
+    if not ctx.next_functions:  # those of a whole backward are called by whoever has recorded it
+        return
     edges = (node for node, _ in ctx.next_functions if node is not None)
     needed = (gradient for gradient, is_needed in zip(gradients, ctx.needs_input_grad, strict=True) if is_needed)
     unreached = [node for node, gradient in zip(edges, needed, strict=True) if gradient is None]

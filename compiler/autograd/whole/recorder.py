@@ -16,6 +16,7 @@ import torch
 
 from assay.compiler.autograd.whole.copy_slices import after_function, before_function
 from assay.compiler.autograd.whole.eager_order import in_eager_order
+from assay.compiler.autograd.whole.own_backwards import inlined
 from assay.compiler.autograd.whole.stand_ins import Between, Number, stand_in, symbol
 from assay.compiler.ir.graph.engine_steps import (
     Accumulated,
@@ -148,7 +149,11 @@ class Recorder:
         state: int | None,
         opaque: Sequence[int],
     ) -> tuple[Any, ...]:
-        made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas))
+        recorded = inlined(function)
+        if recorded is None:
+            made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas))
+        else:
+            made = self._add("formula", recorded, (tuple(inputs), tuple(saved)), len(metas))
         return tuple(None if meta is None else value for meta, value in zip(metas, made, strict=True))
 
     def call_copy_slices_prologue(

@@ -89,8 +89,9 @@ class _Tracing:
             for place, symbol in symbols.items():
                 trace.add_input(f"number_{place}", symbol)
             results = run_steps(self.backward, stretch, known)
+            latest = _latest_reads(self.backward, known)
             pairs = zip(stretch.gives, results, strict=True)
-            results = [_own(trace, made, value, known, self.backward) for made, value in pairs]
+            results = [_own(trace, value, self.backward.accumulated.get(made), latest) for made, value in pairs]
             nodes = [None if value is None else trace.node_of(value) for value in results]
         given = [node for node in nodes if node is not None]
         count = sum(fake is not None for fake in fakes) + len(symbols)
@@ -133,13 +134,19 @@ class _Tracing:
         return made
 
 
-def _own(trace: Trace, made: Made, value: Any, known: dict[Value, Any], backward: Backward) -> Any:
-    """What a stretch gives for a value: a copy of a view that a leaf accumulates while others still receive it.
+def _latest_reads(backward: Backward, known: dict[Value, Any]) -> dict[int, int]:
+    """For each tensor by identity the position of the step that reads it last, under whatever name."""
+    latest: dict[int, int] = {}
+    for value, found in known.items():
+        latest[id(found)] = max(latest.get(id(found), -1), backward.last_read.get(value, -1))
+    return latest
+
+
+def _own(trace: Trace, value: Any, place: int | None, latest: dict[int, int]) -> Any:
+    """What a stretch gives for a value that the step at `place` accumulates: a copy of a view that others receive later.
 
     Eager's accumulation takes over only what nobody else holds. Of a stretch all others have run before it.
     """
-    place = backward.accumulated.get(made)
     if value is None or place is None or not gives_memory_on(trace.node_of(value)):
         return value
-    same = [other for other, found in known.items() if found is value]
-    return value.clone() if any(backward.last_read.get(other, -1) > place for other in same) else value
+    return value.clone() if latest[id(value)] > place else value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import BuiltinFunctionType, FunctionType
@@ -77,6 +78,7 @@ class Trace:
     def recording(self) -> Iterator[None]:
         """While it is open, ATen calls on functional tensors of this trace are recorded."""
         with ExitStack() as stack:
+            stack.enter_context(_one_at_a_time)
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
@@ -224,6 +226,10 @@ class _Tracer(PythonKeyTracer):
         if kind == "call_function" and name is None and isinstance(target, BuiltinFunctionType | FunctionType):
             name = None if target is operator.getitem else f"size_{target.__name__}"
         return super().create_node(kind, target, args, kwargs, name, type_expr)
+
+
+_one_at_a_time = threading.RLock()
+"""Held by the thread that records: what recordings look after, as the state of random numbers, is the process's."""
 
 
 @contextmanager

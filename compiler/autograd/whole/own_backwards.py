@@ -1,0 +1,49 @@
+"""`inlined`: the backward of a call of our own as a formula, which is traced with everything around it.
+
+    y = compiled(x);  y.sin().sum().backward()      one graph: of the sine, and of what was compiled
+
+It runs the backward's own graph operator by operator, before writes in place, as it does for tangents that no kernel
+takes. A call whose backward depends on more than its saved tensors stays a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from assay.compiler.errors import Unsupported
+
+
+def inlined(context: Any) -> Callable[..., Sequence[Any]] | None:
+    """The formula of a function's backward; None of one that is the user's or another compiler's, of one that holds
+    written inputs to their versions, and of one of symbolic sizes."""
+    recorded = getattr(context._forward_cls, "recorded", None)
+    if recorded is None or getattr(context, "written", None) or getattr(context, "sizes", None):
+        return None
+    return _Inlined(recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inlined:
+    recorded: Callable[..., Sequence[Any]]
+
+    def __call__(self, tangents: Sequence[torch.Tensor | None], saved: Sequence[torch.Tensor]) -> Sequence[Any]:
+        return self.recorded(_Context(tuple(saved)), *tangents)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the graph reads of the context of a call."""
+
+    saved_tensors: tuple[torch.Tensor, ...]
+    next_functions: tuple[()] = ()
+
+    @property
+    def shapes(self) -> Sequence[torch.Size]:
+        raise Unsupported("a compiled backward takes zeros for gradients that are missing")
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """The engine frees them when the whole backward has run."""
