@@ -113,6 +113,9 @@ class Options:
     tune: bool = False
     """Whether each kernel on a GPU is compiled with several sizes of tiles, of which the fastest is kept. Each product
     of matrices is then also tried as one kernel with the pointwise work around it. The cache remembers the choice."""
+    compiled_autograd: bool = False
+    """Whether each backward of the process is compiled as a whole from the first graph on that asks for it, until
+    `torch._dynamo.reset()`: through compiled and uncompiled parts, with eager's hooks in eager's order."""
     verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
     """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
     stop_after: str = ""
@@ -158,7 +161,7 @@ class Options:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
         if not 0 <= self.memory_budget <= 1:
             raise OptionError(f"assay: option memory_budget is {self.memory_budget!r}; it takes a number from 0 to 1")
-        for name in ("warm", "offload", "functionalize_rng", "tune", "verify"):
+        for name in ("warm", "offload", "functionalize_rng", "tune", "compiled_autograd", "verify"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"assay: option {name} is {getattr(self, name)!r}; it takes True or False")
         if not isinstance(self.cudagraphs, bool | None):

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.assembly.targets import target_of
+from assay.compiler.assembly.whole_backward import switch_off, switch_on
 from assay.compiler.autograd.memory_budget import budget_split
 from assay.compiler.autograd.offload import offloaded
 from assay.compiler.autograd.partition import Split, default_split
@@ -70,10 +71,18 @@ def assay(
 
     Raises: OptionError for an option or a mode that does not exist.
     """
-    return compile_graph(gm, example_inputs, Options.of(options, mode))
+    chosen = Options.of(options, mode)
+    if chosen.compiled_autograd:
+        switch_on(chosen, own_compilers)
+    return compile_graph(gm, example_inputs, chosen)
 
 
-assay.reset = give_up_recordings  # type: ignore[attr-defined]
+def _reset() -> None:
+    give_up_recordings()
+    switch_off()
+
+
+assay.reset = _reset  # type: ignore[attr-defined]
 
 
 def compile_fx(

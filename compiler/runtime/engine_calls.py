@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 Gradient = torch.Tensor | None
 call_retained: Callable[[int, torch.Tensor], torch.Tensor] = (
-    torch._C._dynamo.compiled_autograd.call_cpp_tensor_pre_hooks  # type: ignore[attr-defined]
+    torch._C._dynamo.compiled_autograd.call_cpp_tensor_pre_hooks
 )
 
 
@@ -41,7 +41,7 @@ def tensor_pre_hook(hook: Callable[..., Any], gradient: Gradient) -> Gradient:
     if found is None:
         return gradient
     _check(found, gradient, hook)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def retain_grad(index: int, gradient: Gradient) -> Gradient:

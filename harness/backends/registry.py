@@ -115,8 +115,8 @@ def resolve(name: str) -> Backend:
     """
     bare, *settings = name.split(",")
     if bare == "eager-none":
-        own = _own_backward(_settings(name, settings))
-        return Backend(name, lambda function: function, ambient=_ambient(own))
+        alone = _own_backward(_settings(name, settings))
+        return Backend(name, lambda function: function, ambient=_ambient(alone))
     if bare == WITHOUT_DYNAMO:
         ahead = functools.partial(_ahead_of_time, settings=_settings(name, settings))
         return Backend(name, ahead, has_eagers_bits=promises_bits(name))

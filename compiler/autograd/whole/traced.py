@@ -128,8 +128,10 @@ class _Tracing:
             if place in self.moving.numbers:
                 source = ConstantSource(f"number_{place}")
                 expression = self.env.create_symbol(number, source, DimDynamic.DUCK)
-                made[place] = self.env.create_symintnode(expression, hint=number, source=source)
-                known[value] = made[place]
+                symbol = self.env.create_symintnode(expression, hint=number, source=source)
+                known[value] = symbol
+                if isinstance(symbol, torch.SymInt):
+                    made[place] = symbol
             self.assumed.add_number(place, known[value])
         return made
 
@@ -143,7 +145,7 @@ def _latest_reads(backward: Backward, known: dict[Value, Any]) -> dict[int, int]
 
 
 def _own(trace: Trace, value: Any, place: int | None, latest: dict[int, int]) -> Any:
-    """What a stretch gives for a value that the step at `place` accumulates: a copy of a view that others receive later.
+    """What a stretch gives for a value that the step at `place` accumulates: a copy, of a view that others receive.
 
     Eager's accumulation takes over only what nobody else holds. Of a stretch all others have run before it.
     """

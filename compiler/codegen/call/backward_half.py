@@ -83,8 +83,8 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
     returned = ["None"] * bool(checked) + [gradients.get(role, "None") for role in forward.signature.inputs]
     source.line(2, f"return ({', '.join(returned)},)")
     source.line(1, "@staticmethod  # for whoever records the whole backward of a program")
-    given = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
-    source.line(1, f"def recorded(ctx, {', '.join(given)}): return recorded_backward({tangents})")
+    taken = [*(f"tangent_{name_of(role)}" for role in visible), *["ticket"] * roots.is_anchored]
+    source.line(1, f"def recorded(ctx, {', '.join(taken)}): return recorded_backward({tangents})")
 
 
 def _is_elsewhere(backward: Program) -> bool:

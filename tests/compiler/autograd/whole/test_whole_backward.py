@@ -12,14 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from assay.compiler import journal
+from assay.compiler.assembly.whole_backward import engine_hook
 from assay.compiler.autograd.whole.eager_order import Roots, pop, push
 from assay.compiler.autograd.whole.recorder import Recorder
-from assay.compiler.entry.compiled_autograd import compiled_autograd, engine_hook
+from assay.compiler.entry.compiled_autograd import compiled_autograd
+from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.graph.engine_steps import Backward
 from assay.reference.whole_backward import run_backward
 from assay.suites.semantics import whole_backward as cases
 
-ATEN = {"target": "aten"}
+ATEN: dict[str, Any] = {"target": "aten"}
 Program = Callable[[list[Any]], tuple[Tensor, list[Tensor]]]
 
 
@@ -164,3 +166,27 @@ def test_eager_order_refuses_an_order_that_it_does_not_know() -> None:
     loss = x.sin().sum()
     assert loss.grad_fn is not None
     assert Roots((loss.grad_fn,), None).places(["root", "SinBackward0"]) is None
+
+
+def test_whole_backward_is_an_option_of_the_backend() -> None:
+    before = journal.totals()["backwards"]
+    module = _layers()
+    compiled = torch.compile(module, backend=assay, options=ATEN | {"compiled_autograd": True})
+    expected = _step(_layers())
+    module.zero_grad()
+    compiled(torch.ones(3, 4).cumsum(0)).square().sum().backward()
+    assert_same([parameter.grad for parameter in module.parameters()], expected)
+    assert journal.totals()["backwards"] == before + 1  # type: ignore[operator]
+    torch._dynamo.reset()
+    assert engine_hook.set_autograd_compiler(None, False) == (None, False)
+
+
+def test_whole_backward_inlines_backwards_of_our_own() -> None:
+    """One graph of what two compiled parts and the part between them go back through."""
+    parts = [torch.compile(lambda x: x.sin() * x, backend=assay, options=ATEN) for _ in range(2)]
+    x = torch.arange(3.0).requires_grad_(True)
+    recorded: list[Backward] = []
+    with by_reference(recorded):
+        parts[1](parts[0](x).exp()).sum().backward()
+    assert {step.kind for step in recorded[0].steps} == {"formula", "accumulate"}
+    torch._dynamo.reset()

@@ -1,0 +1,272 @@
+"""The engine with its backwards compiled: what it hands over is recorded, compiled, kept by the engine itself, and run.
+
+    run_backward -> the engine records -> Backward -> stretches and calls -> one function, kept by the engine
+
+The engine looks for what it has recorded before by the structure of the graph. A stretch looks for what it has compiled
+before by the tensors that it is given.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dynamo import eval_frame
+from torch.autograd import Variable
+from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
+
+from assay.compiler.assembly.backward_stretches import StretchCall
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.autograd.whole.eager_order import Roots
+from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
+from assay.compiler.autograd.whole.segments import cut
+from assay.compiler.codegen.call.whole_backward import emit_backward
+from assay.compiler.codegen.host import load
+from assay.compiler.ir.graph.engine_steps import Backward
+from assay.compiler.journal import Journal, count_backward, count_eager_backward
+from assay.compiler.options import Options
+from assay.compiler.runtime.call import in_batch
+from assay.compiler.runtime.engine_calls import Outdated, note_removed, removed
+from assay.compiler.torch_compat import captures_elsewhere
+
+MakeCompilers = Callable[[Options, Journal], Compilers]
+MOST_BACKWARDS = 256
+"""How many recorded backwards the engine keeps: a program whose graph is another at each step records each."""
+
+engine_hook: Any = torch._C._dynamo.compiled_autograd
+
+
+@contextmanager
+def compiling(options: Options, make: MakeCompilers) -> Iterator[None]:
+    """While it is entered, backwards are compiled; what was there before it is there again behind it."""
+    compiler = _compiler_of(options, make)
+    engine, remove = Variable._execution_engine, RemovableHandle.remove
+    outer = engine_hook.set_autograd_compiler(compiler.recorder, True)
+    Variable._execution_engine = Engine(plain_engine(), compiler)  # type: ignore[assignment]
+    RemovableHandle.remove = _removing(remove)  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        RemovableHandle.remove = remove  # type: ignore[method-assign]
+        Variable._execution_engine = engine
+        engine_hook.set_autograd_compiler(*outer)
+
+
+_switched_on = ExitStack()
+
+
+def switch_on(options: Options, make: MakeCompilers) -> None:
+    """From here on backwards are compiled, until `switch_off`."""
+    switch_off()
+    _switched_on.enter_context(compiling(options, make))
+
+
+def switch_off() -> None:
+    """Backwards are what they were before `switch_on`."""
+    _switched_on.close()
+
+
+def _removing(remove: Callable[[RemovableHandle], None]) -> Callable[[RemovableHandle], None]:
+    """`RemovableHandle.remove`, of which a compiled backward that runs meanwhile learns."""
+
+    def removing(handle: RemovableHandle) -> None:
+        if _running.locked():
+            note_removed(handle)
+        remove(handle)
+
+    return removing
+
+
+_compilers: dict[Options, BackwardCompiler] = {}
+_kept: list[object] = []
+"""Whose backwards the engine keeps: the options, and how many the other compiler had recorded by then."""
+
+
+def _compiler_of(options: Options, make: MakeCompilers) -> BackwardCompiler:
+    """The compiler for these options. What the engine keeps of another one's is given up."""
+    owner: list[object] = [options, captures_elsewhere()]
+    if _kept != owner:
+        engine_hook.clear_cache()
+        _kept[:] = owner
+    return _compilers.setdefault(options, BackwardCompiler(options, make))
+
+
+class _Switch:
+    """The engine runs backwards itself while anybody has switched its compiler off."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.outer: tuple[Any, bool] = (None, False)
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.count:
+                self.outer = engine_hook.set_autograd_compiler(None, False)
+            self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.count -= 1
+            if not self.count:
+                engine_hook.set_autograd_compiler(*self.outer)
+
+
+eager_engine = _Switch()
+"""`with eager_engine:` backwards are the engine's own."""
+_running = threading.Lock()
+"""Held while a backward is recorded or runs as a compiled one: the engine takes one at a time."""
+
+
+def plain_engine() -> Any:
+    """The engine itself, whatever compiles its backwards."""
+    engine = Variable._execution_engine
+    return engine.engine if isinstance(engine, Engine) else engine
+
+
+@dataclass(slots=True)
+class Run:
+    """One backward: the tensors that it begins at and is for, whether it has begun to run, and what is to be called
+    when it is done."""
+
+    outputs: Sequence[Any]
+    inputs: Sequence[Any]
+    has_begun: bool = False
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Engine:
+    """The engine as Python calls it, where backwards are compiled."""
+
+    engine: Any
+    compiler: BackwardCompiler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def run_backward(self, *given: Any, **rest: Any) -> Any:
+        """Takes what torch's engine does: tensors, gradients, keep_graph, create_graph, inputs, ..."""
+        if is_recorded():
+            return self.engine.run_backward(*given, **rest)
+        tensors, _, _, creates, inputs = given[:5]
+        reason = why_eager(creates)
+        if reason or eager_engine.count or not _running.acquire(blocking=False):
+            count_eager_backward(reason or "another backward runs")
+            return self._run_eager(given, rest)
+        self.compiler.forget_many()
+        self.compiler.run = run = Run(tensors, inputs)
+        try:
+            found = self._run_compiled(given, rest)
+            for callback in run.callbacks:  # one may add others
+                callback()
+            return found
+        except (NotImplementedError, RuntimeError) as error:
+            if run.has_begun:
+                raise
+            refusal = str(error)
+        finally:
+            self.compiler.run = None
+            removed.clear()
+            _running.release()
+        found = self._run_eager(given, rest)
+        count_eager_backward(f"the engine cannot hand it over: {refusal.splitlines()[0]}")
+        return found
+
+    def _run_compiled(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
+        """The backward, recorded anew where what is kept of it was recorded for other numbers."""
+        try:
+            return self.engine.run_backward(*given, **rest)
+        except Outdated:
+            engine_hook.clear_cache()
+            return self.engine.run_backward(*given, **rest)
+
+    def _run_eager(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
+        with eager_engine:
+            return self.engine.run_backward(*given, **rest)
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        run = self.compiler.run
+        if run is not None and run.has_begun and eager_engine.count <= 1:
+            run.callbacks.append(callback)
+        else:
+            self.engine.queue_callback(callback)
+
+
+def is_recorded() -> bool:
+    """Whether a mode sees each operator, as where a compiler records a program: the engine then runs them itself."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def why_eager(creates_graph: bool) -> str:
+    """Why a backward is not recorded; "" if it is."""
+    if creates_graph:
+        return "gradients of its gradients are recorded (create_graph)"
+    if torch.is_anomaly_enabled():
+        return "anomaly detection is on"
+    if in_batch():
+        return "a batch goes through it"
+    return "a stance forces eager" if eval_frame._stance.stance == "force_eager" else ""
+
+
+@dataclass(slots=True)
+class BackwardCompiler:
+    """What compiles backwards under the same options. `run` is the backward that runs now."""
+
+    options: Options
+    make: MakeCompilers
+    run: Run | None = None
+    captures: int = 0
+    kept: int = 0
+
+    def forget_many(self) -> None:
+        """Has the engine give up what it keeps where that has become too much."""
+        if self.kept > MOST_BACKWARDS:
+            engine_hook.clear_cache()
+            self.kept = 0
+
+    def recorder(self) -> Recorder:
+        self.captures += 1
+        self.kept += 1
+        return Recorder(self.compile, self.places, self.captures)
+
+    def places(self, names: Sequence[str]) -> Mapping[int, int] | None:
+        """Where each node stands in eager's order, by its number in the engine's; None where nobody knows the roots."""
+        if self.run is None:
+            return None
+        starts, ends = (tuple(map(_node_of, each)) for each in (self.run.outputs, self.run.inputs))
+        return Roots(starts, ends or None).places(names)
+
+    def compile(self, backward: Backward, begun: Begun) -> tuple[Call, Callable[..., object]]:
+        journal = Journal.open(self.options)
+        compilers = self.make(self.options, journal)
+        journal.state("backward", backward.text)
+        count_backward()
+        parts = cut(backward)
+        source = emit_backward(
+            backward,
+            parts,
+            len(begun.inputs),
+            lambda stretch: StretchCall(backward, stretch, compilers, journal),
+        )
+        journal.state("source_backward", lambda: source.text)
+        call = load(source.text, source.namespace, "whole_backward")
+        return functools.partial(_run, self), call
+
+
+def _run(compiler: BackwardCompiler, call: Call, *given: Any) -> list[torch.Tensor | None]:
+    """Calls a compiled backward, inside which the engine runs others itself."""
+    if compiler.run is not None:
+        compiler.run.has_begun = True
+    with eager_engine:
+        return call(*given)
+
+
+def _node_of(root: Any) -> Node:
+    return get_gradient_edge(root).node if isinstance(root, torch.Tensor) else root.node
