@@ -17,6 +17,11 @@ import torch
 from assay.compiler.errors import Unsupported
 
 
+def is_ours(context: Any) -> bool:
+    """Whether a function is a call that this compiler has compiled."""
+    return hasattr(context._forward_cls, "recorded")
+
+
 def inlined(context: Any) -> Callable[..., Sequence[Any]] | None:
     """The formula of a function's backward; None of one that is the user's or another compiler's, of one that holds
     written inputs to their versions, and of one of symbolic sizes."""

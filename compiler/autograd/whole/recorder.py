@@ -16,7 +16,7 @@ import torch
 
 from assay.compiler.autograd.whole.copy_slices import after_function, before_function
 from assay.compiler.autograd.whole.eager_order import in_eager_order
-from assay.compiler.autograd.whole.own_backwards import inlined
+from assay.compiler.autograd.whole.own_backwards import inlined, is_ours
 from assay.compiler.autograd.whole.stand_ins import Between, Number, stand_in, symbol
 from assay.compiler.ir.graph.engine_steps import (
     Accumulated,
@@ -149,11 +149,11 @@ class Recorder:
         state: int | None,
         opaque: Sequence[int],
     ) -> tuple[Any, ...]:
-        recorded = inlined(function)
+        recorded, ours = inlined(function), is_ours(function)
         if recorded is None:
-            made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas))
+            made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas), ours)
         else:
-            made = self._add("formula", recorded, (tuple(inputs), tuple(saved)), len(metas))
+            made = self._add("formula", recorded, (tuple(inputs), tuple(saved)), len(metas), ours)
         return tuple(None if meta is None else value for meta, value in zip(metas, made, strict=True))
 
     def call_copy_slices_prologue(
@@ -203,11 +203,18 @@ class Recorder:
         if isinstance(role, Saved):
             self.roles[id(leaf)] = Leaf(role.index)
 
-    def _add(self, kind: Kind, function: Callable[..., Any] | None, arguments: Sequence[Any], count: int) -> list[Any]:
+    def _add(
+        self,
+        kind: Kind,
+        function: Callable[..., Any] | None,
+        arguments: Sequence[Any],
+        count: int,
+        is_ours: bool = False,
+    ) -> list[Any]:
         """Records a step; what stands for its results."""
         node = len(self.names) - 1
         label = self.names[-1] if self.names else ""
-        step = Step(kind, label, node, function, tuple(map(self._roles_of, arguments)), count)
+        step = Step(kind, label, node, function, tuple(map(self._roles_of, arguments)), count, is_ours)
         self.steps.append(step)
         return [self._stand_in(Made(len(self.steps) - 1, item)) for item in range(count)]
 

@@ -127,12 +127,35 @@ class _Emission:
             arguments.append(str(step.count))
         function = step.function if step.kind == "opaque" else CALLS[step.kind]
         call = f"{self.source.bind(step.kind, function)}({', '.join(arguments)})"
+        is_missing = self._missing(part.step, step)
+        if is_missing:
+            call = f"{arguments[1] if step.count else None} if {is_missing} else {call}"
         self.source.line(1, f"{self._taken(part.step, step)}{call}  # {step.label} ({step.node})")
         self._drop(number, part)
         unread = [f"made_{part.step}_{item}" for item in range(step.count)]
         for name in unread:
             if name not in self.last:
                 self.source.line(1, f"del {name}")
+
+    def _missing(self, position: int, step: Step) -> str:
+        """The test that eager would not come to a hook, as its gradients are missing; "" where eager always does."""
+        if step.kind == "post_accumulate_hook":
+            before = self._accumulation(position, step)
+            return "" if before is None else f"not reached_{before}"
+        if step.kind not in ("tensor_pre_hook", "pre_hook", "post_hook"):
+            return ""
+        given = [value for value in values_in(step.arguments[-1]) if not isinstance(value, Hook)]
+        if not given or not all(value in self.backward.behind_ours for value in given):
+            return ""
+        return " and ".join(f"{self._text(value)} is None" for value in given)
+
+    def _accumulation(self, position: int, step: Step) -> int | None:
+        """The accumulation before a hook of a leaf, if its gradient may be missing."""
+        for before in range(position - 1, -1, -1):
+            other = self.backward.steps[before]
+            if other.kind == "accumulate" and other.arguments[0] == step.arguments[1]:
+                return before if other.arguments[1] in self.backward.behind_ours else None
+        return None
 
     def _taken(self, position: int, step: Step) -> str:
         names = [f"made_{position}_{item}" for item in range(step.count)]
@@ -143,6 +166,8 @@ class _Emission:
     def _accumulate(self, number: int, part: Ordered, step: Step) -> None:
         leaf, gradient = step.arguments
         self.source.line(1, f"box = [{self._text(gradient)}]")
+        if gradient in self.backward.behind_ours:
+            self.source.line(1, f"reached_{part.step} = {self._text(gradient)} is not None")
         if self.last.get(self._text(gradient)) == number:
             self.source.line(1, f"del {self._text(gradient)}")
         run = self.source.bind("accumulate", engine_calls.accumulate)

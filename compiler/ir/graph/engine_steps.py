@@ -120,6 +120,8 @@ class Step:
     post_accumulate_hook  hook, leaf
     unpack                hook, packed
     backward              context, gradients, saved tensors
+
+    `is_ours`: it is the backward of a compiled call. What that gives no gradient to, eager does not come to.
     """
 
     kind: Kind
@@ -128,11 +130,17 @@ class Step:
     function: Callable[..., Any] | None
     arguments: tuple[Any, ...]
     count: int
+    is_ours: bool = False
 
     @property
     def is_pure(self) -> bool:
         """Whether the step only makes tensors of tensors."""
         return self.kind in ("formula", "add")
+
+    @property
+    def is_user(self) -> bool:
+        """Whether the step is a function of the user's, which eager comes to whatever it is given."""
+        return self.kind in ("opaque", "backward") and not self.is_ours
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,20 @@ class Backward:
         return {
             step.arguments[1]: n for n, step in enumerate(self.steps) if step.kind == "accumulate" and _is_made(step)
         }
+
+    @functools.cached_property
+    def behind_ours(self) -> frozenset[Value]:
+        """The gradients that follow from a compiled call's: where one is missing, eager comes to no node behind it."""
+        found: set[Value] = set()
+        for position, step in enumerate(self.steps):
+            if step.kind == "accumulate" and step.arguments[1] in found:
+                found.add(Accumulated(position))
+            is_behind = step.is_ours or (
+                not step.is_user and any(value in found for value in values_in(step.arguments))
+            )
+            if is_behind:
+                found.update(Made(position, item) for item in range(step.count))
+        return frozenset(found)
 
     @functools.cached_property
     def last_read(self) -> dict[Value, int]:
