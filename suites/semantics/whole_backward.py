@@ -522,6 +522,13 @@ def _to_third_order(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     return found, x.grad, w.grad
 
 
+def _of_a_step_inside_a_step(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
+    """The same function before and behind a step along its gradient, through which backward goes too."""
+    (slope,) = torch.autograd.grad(f(x, w).exp().sum(), w, create_graph=True)
+    f(x, w - 0.1 * slope).sin().sum().backward()
+    return x.grad, w.grad
+
+
 def _twice(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     """The second time it keeps nothing, and the third time it raises."""
     loss = f(x, w).exp().sum()
@@ -680,7 +687,7 @@ def _of_no_gradient(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
 def _scenarios() -> Iterator[Callable[..., Any]]:
     names: Sequence[Callable[..., Any]] = (
         _before_forward, _in_order_of_registration, _of_branches, _that_raises, _taken_away_by_another,
-        _queued_callbacks, _steps_in_hooks, _for_inputs, _of_grad, _of_several_results, _to_third_order, _twice,
+        _queued_callbacks, _steps_in_hooks, _for_inputs, _of_grad, _of_several_results, _to_third_order, _twice, _of_a_step_inside_a_step,
         _over_micro_batches, _into_another_layout, _under_autocast, _tangent_is_copied, _of_sparse_gradients,
         _of_other_sizes, _of_another_graph_each_step, _of_other_numbers, _of_a_leaf_used_often, _of_a_frozen_leaf,
         _in_threads, _in_a_hook, _under_anomaly_detection, _of_a_module_with_hooks, _of_a_version_that_has_changed,

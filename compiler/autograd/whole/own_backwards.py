@@ -22,13 +22,18 @@ def is_ours(context: Any) -> bool:
     return hasattr(context._forward_cls, "recorded")
 
 
-def inlined(context: Any) -> Callable[..., Sequence[Any]] | None:
-    """The formula of a function's backward; None of one that is the user's or another compiler's, of one that holds
-    written inputs to their versions, and of one of symbolic sizes."""
+def inlined(context: Any, tangents: Sequence[object]) -> Callable[..., Sequence[Any]] | None:
+    """The formula of a function's backward, or None where that stays a call.
+
+    It is a call where the function is the user's or another compiler's, where it holds written inputs to their versions,
+    where its sizes are symbols, and where gradients of its gradients come back to it.
+    """
     recorded = getattr(context._forward_cls, "recorded", None)
     if recorded is None or getattr(context, "written", None) or getattr(context, "sizes", None):
         return None
-    return _Inlined(recorded)
+    code = recorded.__code__
+    is_anchored = "ticket" in code.co_varnames[: code.co_argcount]
+    return None if is_anchored and tangents[-1] is not None else _Inlined(recorded)
 
 
 @dataclass(frozen=True, slots=True)

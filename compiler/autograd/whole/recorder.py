@@ -149,7 +149,7 @@ class Recorder:
         state: int | None,
         opaque: Sequence[int],
     ) -> tuple[Any, ...]:
-        recorded, ours = inlined(function), is_ours(function)
+        recorded, ours = inlined(function, inputs), is_ours(function)
         if recorded is None:
             made = self._add("backward", None, (Hook(context), tuple(inputs), tuple(saved)), len(metas), ours)
         else:
