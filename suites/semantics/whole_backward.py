@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from assay.harness.case import Case, Made, case
+from assay.harness.case import SHAPES, Case, Made, case
 from assay.suites.semantics.program import leaf, numbers
 
 Log = list[Any]
@@ -36,7 +36,9 @@ def _kept(value: Any) -> Any:
 
 def _whole(scenario: Callable[..., Any], name: str, make: Callable[[], Made]) -> Case:
     """A case of one backward, whose gradients and log are compared to the letter."""
-    declare = case(modes=("train",), tags=("bookkeeping", "whole-backward"), scenario=scenario, name=name)
+    declare = case(
+        modes=("train",), tags=("bookkeeping", "whole-backward"), shapes=SHAPES, scenario=scenario, name=name
+    )
     return declare(make)
 
 
@@ -516,7 +518,7 @@ def _to_third_order(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
     value = f(x, w).exp().sum()
     for _ in range(3):
         (gradient,) = torch.autograd.grad(value, x, create_graph=True)
-        found.append(gradient)
+        found.append(_kept(gradient))
         value = gradient.sin().sum()
     value.backward()
     return found, x.grad, w.grad
@@ -687,7 +689,8 @@ def _of_no_gradient(f: Callable[..., Tensor], x: Tensor, w: Tensor) -> Any:
 def _scenarios() -> Iterator[Callable[..., Any]]:
     names: Sequence[Callable[..., Any]] = (
         _before_forward, _in_order_of_registration, _of_branches, _that_raises, _taken_away_by_another,
-        _queued_callbacks, _steps_in_hooks, _for_inputs, _of_grad, _of_several_results, _to_third_order, _twice, _of_a_step_inside_a_step,
+        _queued_callbacks, _steps_in_hooks, _for_inputs, _of_grad, _of_several_results, _to_third_order, _twice,
+        _of_a_step_inside_a_step,
         _over_micro_batches, _into_another_layout, _under_autocast, _tangent_is_copied, _of_sparse_gradients,
         _of_other_sizes, _of_another_graph_each_step, _of_other_numbers, _of_a_leaf_used_often, _of_a_frozen_leaf,
         _in_threads, _in_a_hook, _under_anomaly_detection, _of_a_module_with_hooks, _of_a_version_that_has_changed,

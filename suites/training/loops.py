@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -188,13 +188,18 @@ def _perceptron(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def _scattered(rows: int, columns: int, step: int) -> Tensor:
+    """Numbers that are the same in each dtype, and others at each step."""
+    return (torch.arange(rows * columns).view(rows, columns) * (step + 1.7)).sin()
+
+
 def _against_each_other(critic: Any, *_: Any) -> Any:
     """A generator and a critic, whose gradient is held to length one: a gradient of a gradient."""
     generator = _perceptron(3, 8, 2)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (critic, generator)]
-    numbers, losses = torch.Generator().manual_seed(0), []
-    for _ in range(STEPS):
-        noise, real = torch.randn(6, 3, generator=numbers), torch.randn(6, 2, generator=numbers) + 1
+    losses: Losses = []
+    for step in range(STEPS):
+        noise, real = _scattered(6, 3, step), _scattered(6, 2, step) + 1
         fake = generator(noise).detach()
         between = (real * 0.3 + fake * 0.7).requires_grad_()
         (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
@@ -219,15 +224,16 @@ def generator_and_critic_with_a_gradient_penalty() -> Made:
 
 def _learning_to_learn(model: Any, *_: Any) -> Any:
     """Two inner steps, through which the outer one goes back."""
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.05), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses: Losses = []
     x = torch.linspace(-1, 1, 8)[:, None]
-    for step in range(STEPS):
-        y = (x * (step % 4 + 1)).sin()
-        weights: dict[str, Tensor] = dict(model.named_parameters())
+    for count in range(STEPS):
+        y = (x * (count % 4 + 1)).sin()
+        weights: dict[str, Any] = dict(model.named_parameters())
         for _ in range(2):
             inner = (functional_call(model, weights, (x,)) - y).square().mean()
             slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
-            weights = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), slopes, strict=True)}
+            weights = {name: weights[name] - 0.1 * slope for name, slope in zip(weights, slopes, strict=True)}
         _stepped(optimizer, (functional_call(model, weights, (x,)) - y).square().mean(), losses)
     return losses, _trained(model)
 
@@ -240,7 +246,8 @@ def learning_to_learn_curves() -> Made:
 def _with_a_teacher(model: Any, *_: Any) -> Any:
     """A copy of the model that learns nothing and follows slowly."""
     teacher = copy.deepcopy(getattr(model, "_orig_mod", model)).requires_grad_(False)
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.02), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    losses: Losses = []
     for text in _texts():
         target = teacher(text).softmax(-1)
         loss = F.cross_entropy(model(text).flatten(0, 1), target.flatten(0, 1)) + _next_words(model, text)
@@ -249,7 +256,7 @@ def _with_a_teacher(model: Any, *_: Any) -> Any:
     return losses, _trained(model)
 
 
-def _data(module: Any) -> Sequence[Tensor]:
+def _data(module: Any) -> list[Tensor]:
     return [parameter.data for parameter in module.parameters()]
 
 

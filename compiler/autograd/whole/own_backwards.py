@@ -25,8 +25,8 @@ def is_ours(context: Any) -> bool:
 def inlined(context: Any, tangents: Sequence[object]) -> Callable[..., Sequence[Any]] | None:
     """The formula of a function's backward, or None where that stays a call.
 
-    It is a call where the function is the user's or another compiler's, where it holds written inputs to their versions,
-    where its sizes are symbols, and where gradients of its gradients come back to it.
+    It is a call where the function is the user's or another compiler's, and where it holds written inputs to their
+    versions. It is one where its sizes are symbols, and where gradients of its gradients come back to it.
     """
     recorded = getattr(context._forward_cls, "recorded", None)
     if recorded is None or getattr(context, "written", None) or getattr(context, "sizes", None):
