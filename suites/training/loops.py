@@ -230,7 +230,7 @@ def _learning_to_learn(model: Any, *_: Any) -> Any:
     for count in range(STEPS):
         y = (x * (count % 4 + 1)).sin()
         weights: dict[str, Any] = dict(model.named_parameters())
-        for _ in range(2):
+        for _inner in range(2):
             inner = (functional_call(model, weights, (x,)) - y).square().mean()
             slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
             weights = {name: weights[name] - 0.1 * slope for name, slope in zip(weights, slopes, strict=True)}
