@@ -379,6 +379,11 @@ class _Dirty(torch.autograd.Function):
         return given[0] * 2
 
 
+def _doubled_in_part(y: Tensor) -> Tensor:
+    _Dirty.apply(y.t()[1:3])
+    return y
+
+
 class _Two(torch.autograd.Function):
     """Two results, of which a step uses one; gradients that are missing are zeros, or None."""
 
@@ -442,6 +447,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "twice": lambda y, w: _Cube.apply(_Cube.apply(y, 0.5), 2.0) + _Cube.apply(w, 1.0),
     "once_differentiable": lambda y, w: _Once.apply(y),
     "marks_dirty": lambda y, w: _Dirty.apply(y * 1),
+    "marks_a_view_dirty": lambda y, w: _doubled_in_part(y * 1),
     "missing_gradient_materialized": lambda y, w: _Two.apply(y, True, False)[0],
     "missing_gradient_is_none": lambda y, w: _Two.apply(y, False, False)[0],
     "of_a_result_without_gradient": lambda y, w: _Two.apply(y, True, True)[0],

@@ -31,17 +31,22 @@ def after_function(
     needs: Sequence[bool],
     result: torch.Tensor | None,
     found: Sequence[torch.Tensor | None],
-    part: torch.Tensor | None,
+    base: tuple[Sequence[int], Sequence[int], int],
+    view: tuple[Sequence[int], Sequence[int], int],
 ) -> list[torch.Tensor | None]:
-    """The gradients of what the write took: the base's, with the function's in the view's part, and those of others."""
+    """The gradients of what the write took: the base's, with the function's in the view's part, and those of others.
+
+    The part is taken anew: between the two, a function that is a call may have cut it off from the whole.
+    """
     returned: list[torch.Tensor | None] = [None] * len(needs)
-    if part is None:
+    if result is None:
         return returned
     for index, (is_needed, gradient) in enumerate(zip(needs, found, strict=False)):
         if not is_needed or gradient is None:
             continue
         if index == 0:
-            part.copy_(gradient)
+            sizes, strides, offset = view
+            result.as_strided(sizes, strides, offset - base[2]).copy_(gradient)
             returned[0] = result
         else:
             returned[index] = gradient

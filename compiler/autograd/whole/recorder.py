@@ -66,6 +66,7 @@ class Recorder:
     kept: list[torch.Tensor] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     guards: list[tuple[Any, float]] = field(default_factory=list)
+    views: list[tuple[Any, Any]] = field(default_factory=list)
     between: Between | None = None
 
     def begin_capture(
@@ -167,10 +168,12 @@ class Recorder:
         view_offset: Any,
     ) -> list[Any]:
         base, view = (base_sizes, base_strides, base_offset), (view_sizes, view_strides, view_offset)
+        self.views.append((base, view))
         return self._add("formula", before_function, (list(inputs), base, view), 3)
 
     def call_copy_slices_epilogue(self, needs: Sequence[bool], result: Any, found: Any, part: Any) -> list[Any]:
-        return self._add("formula", after_function, (list(needs), result, list(found), part), len(needs))
+        base, view = self.views.pop()
+        return self._add("formula", after_function, (list(needs), result, list(found), base, view), len(needs))
 
     def bind_backward_state(self, index: int) -> object:
         raise NotImplementedError("hooks that are registered inside compiled code by another compiler")

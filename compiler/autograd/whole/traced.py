@@ -125,7 +125,7 @@ class _Tracing:
             return made
         for place, value in enumerate(self.stretch.numbers):
             number = known[value]
-            if place in self.moving.numbers:
+            if place in self.moving.numbers and number > 1:  # a symbol is a size, which is none of these
                 source = ConstantSource(f"number_{place}")
                 expression = self.env.create_symbol(number, source, DimDynamic.DUCK)
                 symbol = self.env.create_symintnode(expression, hint=number, source=source)
