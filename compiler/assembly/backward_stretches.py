@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.kinds import Kind, Moving
-from assay.compiler.autograd.whole.traced import run_steps, trace_stretch
+from assay.compiler.autograd.whole.traced import Traced, run_steps, trace_stretch
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.engine_steps import Backward, Stretch, Value
 from assay.compiler.ir.graph.roles import GraphCall
@@ -80,11 +81,19 @@ class StretchCall:
         del self.variants[2 * MOST_VARIANTS :]
         return made
 
+    def _traced(self, given: list[Any], kind: Kind, moving: Moving | None) -> Traced:
+        """The stretch with symbols for what is moving; with numbers alone where formulas refuse the symbols, as they do
+        where one of two equal sizes is a number. What they refuse as numbers eager refuses too."""
+        table = self.compilers.decompositions
+        if moving is not None:
+            with suppress(RuntimeError):
+                return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table, moving)
+        return trace_stretch(self.backward, self.stretch, given, self._known(kind.numbers), table)
+
     def _variant(self, given: list[Any], kind: Kind) -> Variant:
         moving = Moving.between(kind, [variant.kind for variant in self.variants])
         with self.journal.stage("record backward"):
-            known, table = self._known(kind.numbers), self.compilers.decompositions
-            traced = trace_stretch(self.backward, self.stretch, given, known, table, moving)
+            traced = self._traced(given, kind, moving)
         program = optimize(traced.program, self.compilers.passes, self.journal, "backward_stretch")
         program = written(program, self.compilers.write, self.journal)
         run = self.compilers.inference(program)
