@@ -2,6 +2,7 @@
 
     import assay
     compiled = torch.compile(model, backend="assay")         # `assay.backend`, in a checkout that is not installed
+    with assay.compiled_autograd(): loss.backward()          # the whole backward as one program
     @assay.case()                                            # what `assay run FILE.py` holds to eager
     def mine() -> assay.Made: return model, (example,), {}
 
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.compiler.entry.aot import aot_function, aot_module
+    from assay.compiler.entry.compiled_autograd import compiled_autograd
     from assay.compiler.entry.dynamo import assay as backend
     from assay.compiler.options import Options
     from assay.harness.case import Made, case
 
-__all__ = ["Made", "Options", "aot_function", "aot_module", "backend", "case"]
+__all__ = ["Made", "Options", "aot_function", "aot_module", "backend", "case", "compiled_autograd"]
 
 _PLACES = {
     "Made": ("assay.harness.case", "Made"),
@@ -27,6 +29,7 @@ _PLACES = {
     "aot_function": ("assay.compiler.entry.aot", "aot_function"),
     "aot_module": ("assay.compiler.entry.aot", "aot_module"),
     "backend": ("assay.compiler.entry.dynamo", "assay"),
+    "compiled_autograd": ("assay.compiler.entry.compiled_autograd", "compiled_autograd"),
     "case": ("assay.harness.case", "case"),
 }
 
