@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from assay.harness.cli.commands import commands
+from assay.harness.cli.front import front
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
-    commands(prog_name="assay")
+    front(prog_name="assay")
 
 
 if __name__ == "__main__":
