@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -76,6 +77,28 @@ def accumulated_gradient(given: tuple[Any, ...]) -> Any:
 def takes_accumulated(given: tuple[Any, ...]) -> bool:
     """Whether the engine takes back the `.grad` of a leaf after an accumulation: it then tells of the one before."""
     return len(given) == 3
+
+
+def name_of_node(name: str, function: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str | None:
+    """The name by which torch's own compiler of backwards knows a kind of node from now on; None if it is not loaded.
+
+    The engine tells one compiler in a process what a kind of node computes. The other one learns it from here.
+    """
+    known = _known_to_torch()
+    return None if known is None else str(known.add(name, function, is_custom, is_traceable))
+
+
+def node_of_name(name: str) -> tuple[Callable[..., Any], bool] | None:
+    """What torch's own compiler of backwards was told of a kind of node: what it computes, and whether that may be
+    traced. None where it was not told."""
+    found = getattr(_known_to_torch(), name, None)
+    if found is None:
+        return None
+    return (found.fn, True) if hasattr(found, "fn") else (found, False)
+
+
+def _known_to_torch() -> Any:
+    return getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "ops", None)
 
 
 def captures_elsewhere() -> int:

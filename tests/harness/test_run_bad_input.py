@@ -293,7 +293,8 @@ def test_run_takes_settings_behind_a_backends_name() -> None:
     settings = resolve("assay,dynamic,target=aten").name
     assert settings == "assay,dynamic,target=aten"
     with pytest.raises(
-        BackendError, match="'quick' is neither dynamic nor fullgraph nor compiled_autograd nor key=value"
+        BackendError,
+        match="'quick' is neither dynamic nor fullgraph nor compiled_autograd nor own_backward nor key=value",
     ):
         resolve("assay,quick")
 

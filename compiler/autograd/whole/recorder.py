@@ -32,7 +32,7 @@ from assay.compiler.ir.graph.engine_steps import (
     Step,
     Value,
 )
-from assay.compiler.torch_compat import accumulated_gradient, takes_accumulated
+from assay.compiler.torch_compat import accumulated_gradient, name_of_node, node_of_name, takes_accumulated
 
 Call = Callable[..., list[torch.Tensor | None]]
 """Takes the compiled backward, then inputs, sizes, scalars, hooks and packed objects; the engine calls it."""
@@ -90,7 +90,8 @@ class Recorder:
         self.names.append(name)
 
     def bind_function(self, name: str, function: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str:
-        name = f"{name}_{len(FUNCTIONS)}" if is_custom else name
+        own = f"{name}_{len(FUNCTIONS)}" if is_custom else name
+        name = name_of_node(name, function, is_custom, is_traceable) or own
         FUNCTIONS[name] = function, is_traceable
         return name
 
@@ -254,8 +255,11 @@ class _Operator:
 def _bound(name: str) -> tuple[Callable[..., Any], bool]:
     """The function of a kind of node.
 
-    Raises: NotImplementedError where the engine has told another compiler of it, as it tells only one.
+    Raises: NotImplementedError where the engine has told another compiler of it, as it tells only one, which does not
+    hand it on.
     """
+    if name not in FUNCTIONS and (known := node_of_name(name)) is not None:
+        FUNCTIONS[name] = known
     if name not in FUNCTIONS:
         raise NotImplementedError(f"the engine has told another compiler of backwards what {name} computes")
     return FUNCTIONS[name]
