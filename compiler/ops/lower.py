@@ -25,7 +25,6 @@ from assay.compiler.ir.loops.lowered import Called, Definition, Generated, Lower
 from assay.compiler.ir.loops.rewrite import constant, convert, nodes
 from assay.compiler.ir.tensors.in_place import IS_PLACED, after, part, private, window
 from assay.compiler.ir.tensors.mutating_operators import MUTATING, starts_of, written_where_they_lie
-from assay.compiler.ir.tensors.strides import is_known
 from assay.compiler.ir.tensors.value_checks import IS_CHECK
 from assay.compiler.ops.complex.numbers import rule_of
 from assay.compiler.ops.exact import exact
@@ -101,6 +100,8 @@ def _has_size_by_data(target: object) -> bool:
     return is_tagged or target in UNTAGGED
 
 
+SOME_FLOAT = 0.5
+"""Stands for a number that is known when the graph runs."""
 NAMES_ONLY = (operator.getitem, after, private, part, window)
 """Calls that give a value, or a part of it, another name."""
 
@@ -168,18 +169,19 @@ class _Lowering:
         self.fallbacks: dict[str, int] = {}
         self.unpacked: set[str] = set()
         self.names = {node.name for node in module.graph.nodes}
+        self.numbers: dict[tuple[str, torch.device], Tensor] = {}
         self.is_ordered = not targets or self._needs_order()
         self.generate = not self.is_ordered
 
     def _needs_order(self) -> bool:
-        """Whether the graph mutates or has sizes that depend on data: then it runs as it is written.
+        """Whether the graph writes by calls that no pass has placed: then it runs as it is written.
 
-        Writes that were placed are in order by what they take.
+        Writes that were placed are in order by what they take. So are calls that read data as numbers or sizes: what
+        takes these waits for them, and all else is free.
         """
         for node in self.module.graph.nodes:
             if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                is_write = node.target._schema.is_mutable and IS_PLACED not in node.meta
-                if is_write or torch.Tag.data_dependent_output in node.target.tags or _has_size_of_data(node):
+                if node.target._schema.is_mutable and IS_PLACED not in node.meta:
                     return True
         return False
 
@@ -325,10 +327,7 @@ class _Lowering:
 
     def _scatter(self, node: torch.fx.Node, tensor: Tensor, result: Scatter) -> None:
         """The tensor as it is before the updates, under a name of its own, and the updates."""
-        name = f"{tensor.name}_before"
-        while name in self.names:
-            name += "_"
-        self.names.add(name)
+        name = self._own_name(f"{tensor.name}_before")
         self._define(node, replace(tensor, name=name), result.initial)
         scattered = Scattered(tensor, name, result.over, result.at, result.update, result.mode, node.name)
         self.definitions.append(scattered)
@@ -356,16 +355,19 @@ class _Lowering:
     def _operation(self, node: torch.fx.Node, kind: Kind) -> tuple[Operation, list[tuple[Tensor, Tensor]]]:
         value = node.meta.get("val")
         outputs, aliases = self._outputs_of(node, value, kind)
-        arguments = {name: self._argument(argument) for name, argument in arguments_of(node).items()}
+        device = next((output.device for output in outputs if output), torch.device("cpu"))
+        arguments = {name: self._argument(argument, device) for name, argument in arguments_of(node).items()}
         used = [t for t in pytree.tree_leaves(arguments) if isinstance(t, Tensor)]
         touched = [*used, *(output for output in outputs if output)]
         if not any(outputs) or not all(map(self._is_generated, touched)) or len({t.device for t in touched}) > 1:
             raise Declined("a device or dtype that is not generated")
+        if not _sizes_of(touched) <= self.sources.keys():
+            raise Declined("a size that depends on data")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
             raise Declined("strides that overlap")
         if kind is not Kind.view and any(map(is_conjugate, pytree.tree_leaves(value))):
             raise Declined("a result that is marked as conjugate")
-        fakes = tuple(_mapped(node.args, lambda argument: argument.meta.get("val")))
+        fakes = tuple(_mapped(node.args, _as_traced))
         filled = frozenset(name for name, argument in arguments_of(node).items() if _is_filled(argument))
         symbolic = {
             name: argument.meta["val"] for name, argument in arguments_of(node).items() if _is_symbolic(argument)
@@ -413,20 +415,40 @@ class _Lowering:
                 outputs[position] = named[position] = tensor
         return outputs, aliases
 
-    def _argument(self, argument: Any) -> Any:
-        """An argument of an operator: tensors by what is known of them, sizes as indices."""
+    def _argument(self, argument: Any, device: torch.device) -> Any:
+        """An argument of an operator: tensors by what is known of them, sizes as indices. Numbers that change from call
+        to call are read from memory on the device of the result."""
         if isinstance(argument, torch.fx.Node):
             if argument.name in self.tensors:
                 return self.tensors[argument.name]
             value = argument.meta.get("val")
             if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
                 return self._known_size(value)
+            if isinstance(value, torch.SymFloat):
+                return self._number(argument, device)
             raise Declined(f"operand {argument}")
         if isinstance(argument, torch.SymInt):
             return self._known_size(argument)
         if isinstance(argument, list | tuple):
-            return type(argument)(self._argument(item) for item in argument)
+            return type(argument)(self._argument(item, device) for item in argument)
         return argument
+
+    def _number(self, node: torch.fx.Node, device: torch.device) -> Tensor:
+        """A tensor of one element that holds a number which is known when the graph runs."""
+        if (node.name, device) not in self.numbers:
+            name = self._own_name(f"{node.name}_number")
+            tensor = Tensor(name, (), (), ZERO, torch.float64, device)
+            call = CallAten(name, torch.scalar_tensor, (Ref(node.name),), {"dtype": tensor.dtype, "device": device})
+            self.tensors[name] = self.numbers[node.name, device] = tensor
+            self.definitions.append(Called(name, tensor, call, False))
+        return self.numbers[node.name, device]
+
+    def _own_name(self, name: str) -> str:
+        """The name, or one like it that no node has."""
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
 
     def _named(self, arguments: Any) -> Any:
         """Arguments of a call with nodes by their names, and sizes that a pass wrote down as what they are made of."""
@@ -450,10 +472,16 @@ class _Lowering:
         self.outputs = tuple(flat) if isinstance(flat, list | tuple) else (flat,)
 
 
-def _has_size_of_data(node: torch.fx.Node) -> bool:
-    """Whether a result has a size that only the data tells, which its operator then finds out."""
-    values = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(v, torch.Tensor) and not all(map(is_known, v.shape)) for v in values)
+def _sizes_of(tensors: Sequence[Tensor]) -> frozenset[str]:
+    """The symbols that the layouts of tensors mention."""
+    indices = (index for one in tensors for index in (*one.shape, *one.stride, one.offset))
+    return frozenset().union(*map(symbols, indices))
+
+
+def _as_traced(argument: torch.fx.Node) -> object:
+    """What an argument was when it was traced; of a number that changes the kind is all that matters."""
+    value = argument.meta.get("val")
+    return SOME_FLOAT if isinstance(value, torch.SymFloat) else value
 
 
 def _mapped(arguments: Any, function: Callable[[torch.fx.Node], Any]) -> Any:
