@@ -1,0 +1,119 @@
+"""Numbers that only the data tell, and floats that change: what is around them is generated, and waits for no more than
+it has to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.compiler import journal
+from assay.compiler.entry.dynamo import assay
+
+Program = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def captured() -> Iterator[None]:
+    torch._dynamo.reset()
+    journal.reset()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        yield
+    torch._dynamo.reset()
+
+
+def chain(x: Tensor) -> Tensor:
+    for _ in range(5):
+        x = x.sin() * 1.5 + 0.25
+    return x
+
+
+PROGRAMS: dict[str, Program] = {
+    "item": lambda x, n: chain(x) * (n.sum() / 4).item(),
+    "item as a divisor": lambda x, n: chain(x) / (n[0].item() + 0.5),
+    "two items": lambda x, n: chain(x) * n[0].item() + chain(x + 1) * n[1].item(),
+    "item as an index": lambda x, n: chain(x)[n[0].item()] * 2,
+    "item as a bound": lambda x, n: chain(x)[: n[1].item()].sum() + x.cos(),
+    "nonzero": lambda x, n: (chain(x), chain(x).relu().nonzero() * 2),
+    "mask": lambda x, n: (chain(x) + 1, x[x > 0].exp() * 2),
+    "split": lambda x, n: [chain(part) * 2 for part in torch.split(x, n.tolist())],
+    "repeat_interleave": lambda x, n: chain(x[:3].repeat_interleave(n, dim=0)),
+    "unique": lambda x, n: (chain(x), n.unique() * 3),
+    "item of what was written": lambda x, n: (x.mul_(2), chain(x) * x.amax().item())[1],
+    "item between writes": lambda x, n: (x.add_(1), x.sum().item(), x.mul_(2))[1] + x,
+}
+
+
+SIZED = ("item as a bound", "split", "repeat_interleave")
+"""Programs of which every operator has a size that only the data tell: those are ATen's."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_with_numbers_of_data_are_eagers(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = torch.compile(program, backend=assay)
+    for counts in ([1, 2, 3], [3, 2, 1], [2, 2, 2]):
+        x, n = torch.randn(6, 4), torch.tensor(counts)
+        own, theirs = x.clone(), x.clone()
+        torch.testing.assert_close(compiled(own, n), program(theirs, n))
+        torch.testing.assert_close(own, theirs)
+    totals = journal.totals()
+    assert totals["eager_graphs"] == 0 and (int(str(totals["nodes_generated"])) > 0 or name in SIZED)
+
+
+@pytest.mark.parametrize("name", ["item", "item as a divisor", "item as an index", "mask", "split"])
+def test_their_gradients_are_eagers(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = torch.compile(program, backend=assay)
+
+    def gradient(function: Program, x: Tensor, n: Tensor) -> Tensor:
+        results = function(x, n)
+        total = sum(each.sum() for each in results) if isinstance(results, (list, tuple)) else results.sum()
+        return torch.autograd.grad(total, x)[0]
+
+    for counts in ([1, 2, 3], [3, 2, 1]):
+        x, n = torch.randn(6, 4, requires_grad=True), torch.tensor(counts)
+        torch.testing.assert_close(gradient(compiled, x, n), gradient(program, x, n))
+
+
+def test_an_item_in_a_chain_keeps_it_one_kernel() -> None:
+    x, n = torch.randn(64, 64), torch.tensor([2.5])
+    torch.testing.assert_close(
+        torch.compile(lambda x, n: chain(x) * n.item(), backend=assay)(x, n), chain(x) * n.item()
+    )
+    totals = journal.totals()
+    assert (totals["kernels"], totals["nodes"]) == (1, totals["nodes_generated"])
+
+
+def test_a_float_that_changes_compiles_once_more_and_stays_generated() -> None:
+    compiled = torch.compile(lambda x, s: chain(x) * s + s, backend=assay)
+    x = torch.randn(6, 4)
+    for value in (1.5, 2.5, -3.5, 0.0, -0.0, math.inf, math.nan, 7.25):
+        torch.testing.assert_close(compiled(x, value), chain(x) * value + value, equal_nan=True)
+    totals = journal.totals()
+    assert totals["nodes"] == totals["nodes_generated"] and int(str(totals["compiles"])) <= 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int64])
+def test_a_float_that_changes_is_rounded_as_eager_rounds_it(dtype: torch.dtype) -> None:
+    compiled = torch.compile(lambda x, s: (x * s, x + s, x / s), backend=assay)
+    x = torch.arange(1, 9).to(dtype)
+    for value in (0.1, 1 / 3, 2.5):
+        torch.testing.assert_close(compiled(x, value), (x * value, x + value, x / value))
+
+
+def test_a_check_of_data_still_raises_before_what_follows() -> None:
+    def program(x: Tensor, n: Tensor) -> Tensor:
+        count = n.item()
+        torch._check(count > 1)
+        return chain(x) * count
+
+    compiled = torch.compile(program, backend=assay)
+    x = torch.randn(3)
+    torch.testing.assert_close(compiled(x, torch.tensor(2)), chain(x) * 2)
+    with pytest.raises(RuntimeError):
+        compiled(x, torch.tensor(1))
