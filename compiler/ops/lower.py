@@ -100,6 +100,10 @@ def _has_size_by_data(target: object) -> bool:
     return is_tagged or target in UNTAGGED
 
 
+REFUSING = frozenset(
+    "fill full full_like new_full masked_fill index_fill scatter constant_pad_nd scalar_tensor".split()
+)
+"""Operators that refuse a number which their dtype does not hold. ATen looks at one that is known only at run time."""
 SOME_FLOAT = 0.5
 """Stands for a number that is known when the graph runs."""
 NAMES_ONLY = (operator.getitem, after, private, part, window)
@@ -361,6 +365,8 @@ class _Lowering:
         touched = [*used, *(output for output in outputs if output)]
         if not any(outputs) or not all(map(self._is_generated, touched)) or len({t.device for t in touched}) > 1:
             raise Declined("a device or dtype that is not generated")
+        if _fills_by_data(node):
+            raise Declined("a number that has to fit its dtype")
         if not _sizes_of(touched) <= self.sources.keys():
             raise Declined("a size that depends on data")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
@@ -470,6 +476,14 @@ class _Lowering:
     def _output(self, node: torch.fx.Node) -> None:
         flat = _mapped(node.args[0], lambda argument: Ref(argument.name))
         self.outputs = tuple(flat) if isinstance(flat, list | tuple) else (flat,)
+
+
+def _fills_by_data(node: torch.fx.Node) -> bool:
+    """Whether a call fills with a number that is known only when the graph runs."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    is_filling = node.target.overloadpacket.__name__ in REFUSING
+    return is_filling and any(isinstance(each.meta.get("val"), torch.SymFloat) for each in node.all_input_nodes)
 
 
 def _sizes_of(tensors: Sequence[Tensor]) -> frozenset[str]:
