@@ -100,10 +100,12 @@ def _has_size_by_data(target: object) -> bool:
     return is_tagged or target in UNTAGGED
 
 
-REFUSING = frozenset(
-    "fill full full_like new_full masked_fill index_fill scatter constant_pad_nd scalar_tensor".split()
-)
-"""Operators that refuse a number which their dtype does not hold. ATen looks at one that is known only at run time."""
+UNREFUSED = "mul div add sub eq ne lt le gt ge".split()
+UNREFUSED_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    f"aten.{name}.{form}": ("other",) for name in UNREFUSED for form in ("Tensor", "Scalar")
+}
+"""The arguments for which eager takes every number. Elsewhere, as in `masked_fill`, eager refuses a number that the
+dtype does not hold, and no kernel would."""
 SOME_FLOAT = 0.5
 """Stands for a number that is known when the graph runs."""
 NAMES_ONLY = (operator.getitem, after, private, part, window)
@@ -360,13 +362,15 @@ class _Lowering:
         value = node.meta.get("val")
         outputs, aliases = self._outputs_of(node, value, kind)
         device = next((output.device for output in outputs if output), torch.device("cpu"))
-        arguments = {name: self._argument(argument, device) for name, argument in arguments_of(node).items()}
+        takes = UNREFUSED_NUMBERS.get(name_of(node.target), ())
+        arguments = {
+            name: self._argument(argument, device if name in takes else None)
+            for name, argument in arguments_of(node).items()
+        }
         used = [t for t in pytree.tree_leaves(arguments) if isinstance(t, Tensor)]
         touched = [*used, *(output for output in outputs if output)]
         if not any(outputs) or not all(map(self._is_generated, touched)) or len({t.device for t in touched}) > 1:
             raise Declined("a device or dtype that is not generated")
-        if _fills_by_data(node):
-            raise Declined("a number that has to fit its dtype")
         if not _sizes_of(touched) <= self.sources.keys():
             raise Declined("a size that depends on data")
         if kind is not Kind.view and not all(is_dense(output) for output in outputs if output):
@@ -421,16 +425,16 @@ class _Lowering:
                 outputs[position] = named[position] = tensor
         return outputs, aliases
 
-    def _argument(self, argument: Any, device: torch.device) -> Any:
-        """An argument of an operator: tensors by what is known of them, sizes as indices. Numbers that change from call
-        to call are read from memory on the device of the result."""
+    def _argument(self, argument: Any, device: torch.device | None) -> Any:
+        """An argument of an operator: tensors by what is known of them, sizes as indices. A number that changes from
+        call to call is read from memory on the device. Raises: Declined for such a number without a device."""
         if isinstance(argument, torch.fx.Node):
             if argument.name in self.tensors:
                 return self.tensors[argument.name]
             value = argument.meta.get("val")
             if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
                 return self._known_size(value)
-            if isinstance(value, torch.SymFloat):
+            if isinstance(value, torch.SymFloat) and device is not None:
                 return self._number(argument, device)
             raise Declined(f"operand {argument}")
         if isinstance(argument, torch.SymInt):
@@ -476,14 +480,6 @@ class _Lowering:
     def _output(self, node: torch.fx.Node) -> None:
         flat = _mapped(node.args[0], lambda argument: Ref(argument.name))
         self.outputs = tuple(flat) if isinstance(flat, list | tuple) else (flat,)
-
-
-def _fills_by_data(node: torch.fx.Node) -> bool:
-    """Whether a call fills with a number that is known only when the graph runs."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    is_filling = node.target.overloadpacket.__name__ in REFUSING
-    return is_filling and any(isinstance(each.meta.get("val"), torch.SymFloat) for each in node.all_input_nodes)
 
 
 def _sizes_of(tensors: Sequence[Tensor]) -> frozenset[str]:
