@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from assay.compiler.journal import say_once
 from assay.compiler.options import machine_file
 
 ROUNDS = 7
@@ -57,7 +58,8 @@ class Fact:
         self._known: dict[str, Times] = {}
 
     def times(self) -> Times:
-        """Each way is called `ROUNDS` times in turn, and its least time counts. A way that raises takes forever.
+        """Each way is called `ROUNDS` times in turn, and its least time counts. Where one raises the defaults hold, and
+        it is asked again by the next process: a compiler may be there then.
 
         Cost: that of the calls, once a machine; 0.1 ms in a process that finds the file.
         """
@@ -69,10 +71,14 @@ class Fact:
             return self._known[key]
 
     def _found(self, path: Path) -> Times:
-        kept = _kept(path).get(_machine(), {})
-        if kept.get(self.name, {}).keys() != self.ways.keys():
-            kept = _keep(path, self.name, _measured(self.ways))
-        return Times(kept[self.name], True)
+        kept = _kept(path).get(_machine(), {}).get(self.name, {})
+        if kept.keys() == self.ways.keys():
+            return Times(kept, True)
+        measured = _measured(self.ways)
+        if measured is None:
+            return Times(self.defaults, False)
+        _keep(path, self.name, measured)
+        return Times(measured, True)
 
 
 def facts() -> dict[str, str]:
@@ -97,15 +103,19 @@ def _in_words(found: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {seconds * 1e6:.0f} us" for name, seconds in found.items())
 
 
-def _measured(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+def _measured(ways: Mapping[str, Callable[[], object]]) -> dict[str, float] | None:
+    """The least time of each way, in seconds; None where one of them raises."""
     least = dict.fromkeys(ways, float("inf"))
     with _disable_current_modes(), torch.no_grad():
         for _ in range(ROUNDS + 1):
             for name, way in ways.items():
-                with suppress(Exception):
-                    began = time.perf_counter()
+                began = time.perf_counter()
+                try:
                     way()
-                    least[name] = min(least[name], time.perf_counter() - began)
+                except Exception as error:  # as where there is no compiler: whoever uses the way says so
+                    say_once(f"assay: {name} is not measured on this machine: {error}")
+                    return None
+                least[name] = min(least[name], time.perf_counter() - began)
     return least
 
 
@@ -132,15 +142,13 @@ def _kept(path: Path) -> dict[str, dict[str, dict[str, float]]]:
     return found if isinstance(found, dict) else {}
 
 
-def _keep(path: Path, name: str, measured: dict[str, float]) -> dict[str, dict[str, float]]:
+def _keep(path: Path, name: str, measured: dict[str, float]) -> None:
     """Writes a fact beside the others, in one step. A folder that takes no file leaves it to the process."""
     found = _kept(path)
-    own = found.setdefault(_machine(), {})
-    own[name] = measured
+    found.setdefault(_machine(), {})[name] = measured
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, fresh = tempfile.mkstemp(prefix="machine-", dir=path.parent)
         with os.fdopen(handle, "w") as file:
             json.dump(found, file, indent=1)
         os.replace(fresh, path)
-    return own

@@ -11,6 +11,7 @@ import gc
 import math
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -210,6 +211,22 @@ def first_call_s(step: Step, device: str = "cpu", clock: Callable[[], float] | N
     step()
     synchronize(device)
     return clock() - start
+
+
+def python_calls(step: Step) -> int:
+    """How many Python functions a call calls, which does not depend on the clock."""
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import pytest
 
-from compiler.options import Options
+from assay.compiler.options import Options
 from tests.sources import PACKAGES, ROOT, Import, Source, functions, imports, is_under, parse, read_sources, uses
 
 Sources = Mapping[str, Source]
@@ -308,7 +308,7 @@ def sources_of(**texts: str) -> Sources:
         ("compiler__fx", "import harness.case"),
         ("compiler__fx", "from suites import zoo"),
         ("compiler__fx", "from reference.eager import run"),
-        ("reference__eager", "from compiler.options import Options"),
+        ("reference__eager", "from assay.compiler.options import Options"),
         ("reference__eager", "from compiler import options"),
         ("reference__eager", "import harness"),
         ("harness__run", "def f():\n    import suites.zoo"),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from assay.compiler.ir.graph.roles import GraphCall
-from assay.compiler.runtime.backward_inputs import BackwardInputs
+from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.leaf_hooks import spare_unreached
 from assay.compiler.torch_compat import unchecked, unpacked
 
@@ -32,7 +32,7 @@ class Part:
     arguments: tuple[tuple[str, int], ...]
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
-    inputs: BackwardInputs
+    inputs: ExpectedInputs
 
     def fitted(self, arguments: list[object]) -> list[object] | None:
         """The arguments as the graph takes them; None where it cannot take one of them."""

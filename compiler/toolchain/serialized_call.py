@@ -28,7 +28,7 @@ from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.ir.graph.target_names import BUILT_IN, target_text
 from assay.compiler.ir.loops.kernel import Counts, Step
 from assay.compiler.options import Options
-from assay.compiler.runtime.backward_inputs import BackwardInputs
+from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.higher_order import HigherOrder, Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
 from assay.compiler.runtime.recording.cuda_graphs import Recordable, replayed
@@ -148,7 +148,7 @@ class KeptPart:
     arguments: tuple[tuple[str, int], ...]
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
-    inputs: BackwardInputs
+    inputs: ExpectedInputs
 
     @staticmethod
     def of(part: Part, host: Host) -> KeptPart:

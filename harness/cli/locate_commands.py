@@ -30,7 +30,7 @@ from assay.harness.report import progress
 
 FLOOR = 2.0**-22
 """An error, as a share of a node's largest value, that is never too large."""
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 ONE_CASE = (
     click.argument("name", metavar="CASE"),
     click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR"),

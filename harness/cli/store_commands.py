@@ -12,8 +12,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from assay.harness import outcome
 from assay.harness.judge import ledger
+from assay.harness.remember.reports import results_of
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 from assay.harness.report.documents import Row
@@ -141,16 +141,6 @@ def record(reports: tuple[Path, ...], url: str | None) -> None:
             count += 1
     store.end(run)
     click.echo(f"run {run.id[:8]}: {count} rows")
-
-
-def results_of(document: dict[str, Any]) -> list[Any]:
-    """The rows of a report: of cases, or the failures of a hunt."""
-    if "failures" in document:
-        return [outcome.read(failure["result"]) for failure in document["failures"]]
-    extra = ("passes", "notes")
-    return [
-        outcome.read({k: v for k, v in row.items() if k not in extra}) for row in document["results"] if "case" in row
-    ]
 
 
 @click.command()

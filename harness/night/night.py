@@ -9,17 +9,15 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from assay.harness import outcome
 from assay.harness.judge import ledger
 from assay.harness.locate.runner import Runner
 from assay.harness.night.parts import Part, Ran, parts, run_part
-from assay.harness.outcome import Difference, Result
 from assay.harness.remember.causes import case_of, locate_within
+from assay.harness.remember.reports import results_of
 from assay.harness.remember.store import Run, Store
 from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_run
 from assay.harness.report.documents import Row
@@ -122,21 +120,6 @@ def _keep(store: Store, run: Run, ran: Ran) -> None:
     known, today = ledger.read(), datetime.date.today()
     for result in results_of(ran.document or {}):
         store.add(run, Row(result, ledger.judge(result, known, today)))
-
-
-def results_of(document: dict[str, Any]) -> Iterator[Result]:
-    """The rows of a report that are of a case: those of a run, or the failures of a hunt."""
-    for failure in document.get("failures", ()):
-        if isinstance(failure, dict) and "result" in failure:
-            yield outcome.read(failure["result"])
-    for plan in document.get("machine", ()):
-        for name, failure in plan["failures"].items():
-            differences = tuple(Difference(**each) for each in failure["differences"])
-            backend = plan["plan"]["backend"]
-            yield Result(f"machine.{name}"[:200], "train", backend, "diverged", differences, detail=failure["script"])
-    for row in document.get("results", ()):
-        if "case" in row and "verdict" in row and "differences" in row:
-            yield outcome.read({key: value for key, value in row.items() if key not in ("passes", "notes")})
 
 
 def _keep_states(store: Store, run: Run) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 import tempfile
 import time
 import warnings
@@ -22,7 +21,7 @@ import torch
 from assay.harness.backends.registry import resolve
 from assay.harness.bench.steps import make_step
 from assay.harness.discover import discover
-from assay.harness.measure import Step, alternate
+from assay.harness.measure import Step, alternate, python_calls
 from assay.harness.processes.worker import Say, answering
 from assay.harness.run import run_case
 
@@ -61,19 +60,8 @@ def counted(step: Callable[[], object]) -> tuple[float, int]:
     start = time.perf_counter()
     step()
     first_s = time.perf_counter() - start
-    calls = 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event == "call"
-
     torch._dynamo.reset()
-    sys.setprofile(count)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return first_s, calls
+    return first_s, python_calls(step)
 
 
 def hash_of(folder: Path) -> str:

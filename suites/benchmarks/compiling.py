@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 import torch
 
 from assay.compiler import journal
-from assay.harness.measure import first_call_s
+from assay.harness.measure import first_call_s, python_calls
 
 from .subject import Results, Subject, empty_caches, require_same, results
 
@@ -74,19 +73,9 @@ class CompileCalls:
 
 def calls_of(subject: Subject) -> int:
     """The Python functions that a first call calls."""
-    step, calls = subject.step(), 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event == "call"
-
+    step = subject.step()
     torch._dynamo.reset()
-    sys.setprofile(count)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return calls
+    return python_calls(step)
 
 
 class WarmStart:

@@ -1,8 +1,8 @@
 """Whole backwards: what compiled autograd has to keep of eager's engine.
 
-Every kind of hook, alone and beside every other, before and after forward; what hooks give back; saved tensors that
-are packed; functions of the user's; writes through views; backwards that are asked for in parts, twice, for no reason,
-inside each other, in threads, and that fail.
+Every kind of hook stands alone and beside every other, before and after forward. Then come what hooks give back,
+packed saved tensors, functions of the user's, and writes through views. The last are backwards asked for in parts,
+twice, inside each other, in threads, and those that fail.
 
 Our own backends compile these cases with whole backwards, as `assay,own_backward` does.
 """

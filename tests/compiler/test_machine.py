@@ -32,15 +32,21 @@ def raises() -> None:
 
 def test_fact_is_measured_once_and_kept(file: Path) -> None:
     calls: list[str] = []
-    ways = {"slow": slow, "quick": lambda: calls.append("quick"), "none": raises}
+    ways = {"slow": slow, "quick": lambda: calls.append("quick")}
     defaults = dict.fromkeys(ways, 1.0)
     found = Fact("thing", ways, defaults).times()
-    assert found.is_measured and found.fastest("slow", "quick", "none") == "quick" and found.of["none"] == float("inf")
+    assert found.is_measured and found.fastest("slow", "quick") == "quick"
     count = len(calls)
     assert Fact("thing", ways, defaults).times() == found and len(calls) == count
-    Fact("other", {"quick": len}, {"quick": 1.0}).times()
+    Fact("other", {"quick": dict}, {"quick": 1.0}).times()
     ((_, kept),) = json.loads(file.read_text()).items()
     assert set(kept) == {"thing", "other"} and "quick" in machine.facts()["thing"]
+
+
+def test_fact_of_which_a_way_raises_is_its_default_and_not_kept(file: Path) -> None:
+    found = Fact("thing", {"own": raises, "library": slow}, {"own": 1.0, "library": 2.0}).times()
+    assert not found.is_measured and found.fastest("own", "library") == "own" and not file.exists()
+    assert Fact("thing", {"own": slow, "library": slow}, {"own": 1.0, "library": 2.0}).times().is_measured
 
 
 def test_fact_of_a_damaged_file_is_measured_anew(file: Path) -> None:

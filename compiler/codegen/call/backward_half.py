@@ -19,7 +19,6 @@ from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
 from assay.compiler.ir.tensors.strides import has_symbols
-from assay.compiler.runtime.backward_inputs import BackwardInputs, Expected
 from assay.compiler.runtime.call import (
     check_versions,
     in_autocast,
@@ -30,6 +29,7 @@ from assay.compiler.runtime.call import (
     without_autocast,
     zeros_like,
 )
+from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.higher_order import Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
 
@@ -131,9 +131,8 @@ def _emit_fitting(source: Source, forward: Program, backward: Program, is_hooked
     source.line(3, "del fitted")
 
 
-def _inputs_of(nodes: Iterable[torch.fx.Node]) -> BackwardInputs:
-    values = [node.meta["val"] for node in nodes]
-    return BackwardInputs(tuple(Expected.of(value, laid_out_as(value)) for value in values))
+def _inputs_of(nodes: Iterable[torch.fx.Node]) -> ExpectedInputs:
+    return ExpectedInputs.of(node.meta["val"] for node in nodes)
 
 
 def _is_strided(node: torch.fx.Node) -> bool:

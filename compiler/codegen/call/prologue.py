@@ -29,16 +29,15 @@ from assay.compiler.ir.graph.roles import (
     Written,
 )
 from assay.compiler.ir.tensors.overlap import is_alias, pairs_of
-from assay.compiler.runtime.backward_inputs import BackwardInputs, Expected
 from assay.compiler.runtime.call import (
     base_of,
     current_device,
     is_negative,
-    laid_out_as,
     laid_over,
     requires_grad,
     warn_from,
 )
+from assay.compiler.runtime.expected_inputs import ExpectedInputs
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"
@@ -63,8 +62,8 @@ class AmbientNeeds:
     is made.
     `is_guarded`: the call looks whether its written inputs overlap, and is made elsewhere if they do. `frozen`: as is a
     call where an input at these positions, which required no grad, does, or where one at the positions `unguarded` has
-    another dtype, device, size or strides. `current`: the GPU that has to be the current
-    one, as what is made there was recorded to be on it.
+    another dtype, device, size or strides. `current`: the GPU that has to be the current one, as what is made there was
+    recorded to be on it.
     """
 
     grad_off: bool
@@ -156,7 +155,7 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
 def _emit_facts(source: Source, program: Program, positions: tuple[int, ...]) -> None:
     """The guard of inputs against others that the graph was not made for."""
     values = [program.placeholders[position].meta["val"] for position in positions]
-    known = source.bind("known", BackwardInputs(tuple(Expected.of(value, laid_out_as(value)) for value in values)))
+    known = source.bind("known", ExpectedInputs.of(values))
     given = ", ".join(f"args[{position}]" for position in positions)
     source.line(1, f"if not ({known}.check({given}) or {known}.look({given})): return elsewhere(args)")
 

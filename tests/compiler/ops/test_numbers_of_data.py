@@ -26,6 +26,12 @@ def captured() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+def fallbacks() -> dict[str, int]:
+    found = journal.totals()["fallbacks"]
+    assert isinstance(found, dict)
+    return found
+
+
 def chain(x: Tensor) -> Tensor:
     for _ in range(5):
         x = x.sin() * 1.5 + 0.25
@@ -78,6 +84,36 @@ def test_their_gradients_are_eagers(name: str) -> None:
     for counts in ([1, 2, 3], [3, 2, 1]):
         x, n = torch.randn(6, 4, requires_grad=True), torch.tensor(counts)
         torch.testing.assert_close(gradient(compiled, x, n), gradient(program, x, n))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_float_that_changes_is_no_call_to_aten(dtype: torch.dtype) -> None:
+    compiled = torch.compile(lambda x, s: (x * s).tanh() + x / s, backend=assay)
+    for value in (0.5, 0.75, -1.25, 3.0):
+        x = torch.randn(8, 16).to(dtype)
+        torch.testing.assert_close(compiled(x, value), (x * value).tanh() + x / value)
+    assert not fallbacks() and journal.totals()["compiles"] == 2
+
+
+def test_a_float_that_changes_has_eagers_gradients() -> None:
+    compiled = torch.compile(lambda x, s: (x * s).tanh() + x / s, backend=assay)
+    for value in (0.5, 0.75, -1.25):
+        x = torch.randn(8, 16, requires_grad=True)
+        (own,) = torch.autograd.grad(compiled(x, value).sum(), x)
+        torch.testing.assert_close(own, torch.autograd.grad(((x * value).tanh() + x / value).sum(), x)[0])
+    assert not fallbacks()
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0, -100.0])
+def test_beside_a_mask_only_the_lookup_is_atens(shift: float) -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = chain(x) + shift
+        picked = y[y > 0]
+        return picked * 2, y + picked.shape[0]
+
+    x = torch.randn(8, 16)
+    torch.testing.assert_close(torch.compile(program, backend=assay)(x), program(x))
+    assert fallbacks()["aten.index.Tensor"] == 1 and int(str(journal.totals()["nodes_generated"])) > 0
 
 
 def test_an_item_in_a_chain_keeps_it_one_kernel() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.cli import locate_commands
 from assay.harness.locate.commits import BAD, GOOD, UNTRIED, HistoryError, by_number, checkout, first_bad, history
 
 COMMITS = [f"c{number:02d}" for number in range(20)]
@@ -60,3 +61,8 @@ def test_checkout_stands_at_each_commit(tmp_path: Path) -> None:
     assert found.bad == commits[2] and (tmp_path / "value.txt").read_text() == "3"
     with pytest.raises(HistoryError):
         history(tmp_path, "nothing", "HEAD")
+
+
+def test_the_history_is_that_of_the_checkout_by_default() -> None:
+    """`git clone` takes the root of a repository, and no folder in it."""
+    assert (locate_commands.ROOT / "pyproject.toml").is_file() and (locate_commands.ROOT / ".git").exists()

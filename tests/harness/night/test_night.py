@@ -12,8 +12,9 @@ pytest.importorskip("alembic", reason="the store needs the extra `nightly`")
 pytest.importorskip("plotly", reason="the figures need the extra `nightly`")
 
 from assay.harness.night import parts as night_parts
-from assay.harness.night.night import MOST_LINES, Night, Settings, results_of, run_night
+from assay.harness.night.night import MOST_LINES, Night, Settings, run_night
 from assay.harness.night.parts import Part, Ran, parts, run_part
+from assay.harness.remember.reports import results_of
 from assay.harness.remember.store import Store
 from assay.harness.remember.verdict_on_run import judge_run
 from tests.harness.remember.rows import FACTS, row

@@ -1,5 +1,6 @@
-"""What a backward is given, held to what its graph was made for, before any kernel takes an address of it.
+"""What a graph is given, held to what it was made for, before any kernel takes an address of it.
 
+Of a call these are the inputs that Dynamo does not look at again, of a backward all that others may have changed.
 Tangents and what hooks unpack come from anywhere, and `x.data = y` changes what was saved. Kernels know of no zeros
 without memory, fake tensors, subclasses, batches or lazy conjugates, and rely on sizes and strides. What cannot be
 brought into that form is left to the backward that runs operator by operator.
@@ -8,12 +9,13 @@ brought into that form is left to the backward that runs operator by operator.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from assay.compiler.runtime.call import laid_out_as
 from assay.compiler.torch_stubs import tensor_guards
 
 Size = int | None
@@ -95,8 +97,8 @@ def _never(*_: Tensor) -> bool:
 
 
 @dataclass(slots=True)
-class BackwardInputs:
-    """The tensors of one backward. `check` is the quick answer, for tensors like those that were last looked at; `look`
+class ExpectedInputs:
+    """The tensors of one call. `check` is the quick answer, for tensors like those that were last looked at; `look`
     the whole one.
 
     Cost: `check` takes 0.2 us and 0.02 us a tensor.
@@ -105,9 +107,14 @@ class BackwardInputs:
     expected: tuple[Expected, ...]
     check: Callable[..., bool] = field(default=_never, compare=False)
 
+    @staticmethod
+    def of(values: Iterable[Tensor]) -> ExpectedInputs:
+        """What a graph takes that was recorded for values like these."""
+        return ExpectedInputs(tuple(Expected.of(value, laid_out_as(value)) for value in values))
+
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         """A kept call makes it again in another process, where it has seen no tensor yet."""
-        return BackwardInputs, (self.expected,)
+        return ExpectedInputs, (self.expected,)
 
     def fitted(self, *tensors: Tensor) -> list[Tensor] | None:
         """The tensors as the graph takes them; None where it cannot take one of them."""
