@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +137,14 @@ def test_repro_is_short_and_fails_in_every_process(least: Shrunk) -> None:
     assert "harness" not in made.source.replace("tests.harness", "")
     assert "in 2 of 2 fresh processes" in made.source and made.source in made.issue
     assert verified(text_of(least, "model", "train", "eager"), times=1) == 0, "it asserts that both agree"
+
+
+def test_repro_that_fails_by_itself_is_not_verified(least: Shrunk) -> None:
+    """A tensor that was recorded is not in the file."""
+    broken = dataclasses.replace(least, inputs="RECORDED['x0'].clone()")
+    assert verified(text_of(broken, "model", "train", WRONG), times=1) == 1
+    made = repro_of(broken, "model", "train", WRONG, "wrong", "traced", times=2)
+    assert (made.failures, made.is_verified) == (0, False)
 
 
 def test_profile_marks_the_node_that_leaves_eager() -> None:
