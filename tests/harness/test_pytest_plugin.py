@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import ROOT
+
 pytest_plugins = ["pytester"]
 TESTS = """
 import torch
@@ -43,7 +45,8 @@ def test_plugin_refuses_a_backend_that_does_not_exist(pytester: pytest.Pytester)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("sqlalchemy") is None, reason="the store needs SQLAlchemy")
-def test_plugin_records_in_a_store(pytester: pytest.Pytester, tmp_path: Path) -> None:
+def test_plugin_records_in_a_store(pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the wrong backend, in a process that begins elsewhere
     pytester.makepyfile(test_users=TESTS)
     url = f"sqlite:///{tmp_path}/store.sqlite"
     pytester.runpytest_subprocess(*PLUGIN, f"--assay-record={url}", f"--assay-backend={WRONG}")
