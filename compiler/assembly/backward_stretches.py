@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.compiler.assembly.compilers import Compilers
-from assay.compiler.autograd.whole.kinds import Kind, Moving
 from assay.compiler.autograd.whole.traced import Traced, run_steps, trace_stretch
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.engine_steps import Backward, Stretch, Value
 from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.tensors.changing_sizes import Kind, Moving
 from assay.compiler.journal import Journal, count_eager_backward
 from assay.compiler.passes.runner import optimize, written
 

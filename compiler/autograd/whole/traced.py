@@ -8,15 +8,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from assay.compiler.autograd.whole.kinds import Assumed, Moving
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.engine_steps import Backward, Made, Stretch, Value, filled
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from assay.compiler.ir.graph.trace import Trace, gives_memory_on
+from assay.compiler.ir.tensors.changing_sizes import Assumed, Examples, Moving
 from assay.compiler.torch_compat import Decompositions
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -73,11 +71,9 @@ class _Tracing:
     def __init__(
         self, backward: Backward, stretch: Stretch, decompositions: Decompositions, moving: Moving | None
     ) -> None:
-        self.backward, self.stretch, self.moving = backward, stretch, moving
-        self.env = None if moving is None else ShapeEnv()
-        self.mode = FakeTensorMode(shape_env=self.env)
-        self.trace = Trace(self.mode, decompositions)
-        self.assumed = None if self.env is None else Assumed(self.env)
+        self.backward, self.stretch = backward, stretch
+        self.examples = Examples.of(moving)
+        self.trace = Trace(self.examples.mode, decompositions)
 
     def run(self, tensors: Sequence[torch.Tensor | None], known: dict[Value, Any]) -> Traced:
         trace, stretch = self.trace, self.stretch
@@ -98,7 +94,9 @@ class _Tracing:
         roles = tuple(UserInput(index) for index in range(count))
         program = Program(trace.finish(given), Signature(roles, tuple(map(UserOutput, range(len(given))))))
         places = iter(range(len(given)))
-        return Traced(program, tuple(None if n is None else next(places) for n in nodes), tuple(symbols), self.assumed)
+        return Traced(
+            program, tuple(None if n is None else next(places) for n in nodes), tuple(symbols), self.examples.assumed
+        )
 
     def _fake(self, place: int, value: torch.Tensor) -> torch.Tensor:
         """A fake tensor like a real one, as memory without a history.
@@ -109,31 +107,14 @@ class _Tracing:
             raise Unsupported(f"a {type(value).__name__} of layout {value.layout} in a backward")
         with torch.no_grad():
             value = value.detach()
-        if self.moving is None or self.assumed is None:
-            return self.mode.from_tensor(value, static_shapes=True)
-        sizes = [DimDynamic.DUCK if dim in self.moving.dims[place] else DimDynamic.STATIC for dim in range(value.dim())]
-        context = StatelessSymbolicContext(dynamic_sizes=sizes, constraint_sizes=[None] * value.dim())  # type: ignore[var-annotated]
-        source = ConstantSource(f"input_{place}")
-        fake = self.mode.from_tensor(value, source=source, symbolic_context=context)
-        self.assumed.add_tensor(place, fake)
-        return fake
+        return self.examples.tensor(place, value)
 
     def _symbols(self, known: dict[Value, Any]) -> dict[int, torch.SymInt]:
         """The integers that become symbols, by their places among the stretch's numbers."""
-        made: dict[int, torch.SymInt] = {}
-        if self.moving is None or self.env is None or self.assumed is None:
-            return made
         for place, value in enumerate(self.stretch.numbers):
-            number = known[value]
-            if place in self.moving.numbers and number > 1:  # a symbol is a size, which is none of these
-                source = ConstantSource(f"number_{place}")
-                expression = self.env.create_symbol(number, source, DimDynamic.DUCK)
-                symbol = self.env.create_symintnode(expression, hint=number, source=source)
-                known[value] = symbol
-                if isinstance(symbol, torch.SymInt):
-                    made[place] = symbol
-            self.assumed.add_number(place, known[value])
-        return made
+            known[value] = self.examples.size(place, known[value])
+        numbers = enumerate(known[value] for value in self.stretch.numbers)
+        return {place: number for place, number in numbers if isinstance(number, torch.SymInt)}
 
 
 def _latest_reads(backward: Backward, known: dict[Value, Any]) -> dict[int, int]:

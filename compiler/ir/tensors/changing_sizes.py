@@ -1,4 +1,4 @@
-"""For which tensors and numbers a traced stretch holds: `Kind`, and `Moving`, what of it may change.
+"""For which tensors and numbers a trace holds: `Kind`, `Moving`, what of it may change, and `Examples`, what is traced.
 
 first trace      every size is a number
 second trace     the sizes that have changed since are symbols; the trace says what it assumes of them
@@ -12,7 +12,9 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._sympy.printers import PythonPrinter
 
 Given = Sequence[torch.Tensor | None]
@@ -36,7 +38,7 @@ def layout(value: torch.Tensor | None) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The tensors and integers of one call of a stretch."""
+    """The tensors and integers of one call of what is traced."""
 
     outlines: tuple[object, ...]
     layouts: tuple[tuple[Any, ...], ...]
@@ -54,7 +56,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """The dimensions of each tensor, and the integers, that have changed since a stretch was traced before."""
+    """The dimensions of each tensor, and the integers, that have changed since an earlier trace."""
 
     dims: tuple[frozenset[int], ...]
     numbers: frozenset[int]
@@ -74,6 +76,11 @@ class Moving:
         numbers = frozenset(n for kind in alike for n in _differing(now.numbers, kind.numbers))
         is_integer = all(type(now.numbers[n]) is int for n in numbers)
         return Moving(dims, numbers) if is_integer else None
+
+    def __or__(self, other: Moving) -> Moving:
+        """What either says."""
+        dims = tuple(mine | theirs for mine, theirs in zip(self.dims, other.dims, strict=True))
+        return Moving(dims, self.numbers | other.numbers)
 
 
 def _differing(mine: Sequence[object], other: Sequence[object]) -> Iterator[int]:
@@ -109,12 +116,71 @@ class Assumed:
         printed = _Printer(names)
         tests = [f"{text} == {printed.doprint(_expression(value))}" for text, value in self.places]
         tests += [printed.doprint(guard.expr) for guard in self.env.guards if guard.expr.free_symbols <= names.keys()]
+        tests += [test for symbol in names for test in self._range(symbol, names[symbol])]
         bound = [f"    {names[symbol]} = {text}" for symbol, text in sources.items()]
         lines = ["import math", "def holds(given, numbers):", *bound, f"    return {' and '.join(tests) or 'True'}"]
         namespace: dict[str, Any] = {}
         exec("\n".join(lines), namespace)
         holds: Callable[[Given, Sequence[float]], bool] = namespace["holds"]
         return holds
+
+    def _range(self, symbol: sympy.Symbol, name: str) -> Iterator[str]:
+        """Of a size a trace takes for granted that it is neither 0 nor 1."""
+        known = self.env.var_to_range[symbol]
+        if known.lower.is_Integer:
+            yield f"{known.lower} <= {name}"
+        if known.upper.is_Integer:
+            yield f"{name} <= {known.upper}"
+
+
+@dataclass(slots=True)
+class Examples:
+    """Fake tensors and symbols like the arguments of a call. What is `moving` is symbolic, and noted in `assumed`; all
+    else is constant."""
+
+    moving: Moving | None
+    env: ShapeEnv | None
+    mode: FakeTensorMode
+    assumed: Assumed | None
+
+    @staticmethod
+    def of(moving: Moving | None) -> Examples:
+        env = None if moving is None else ShapeEnv()
+        return Examples(moving, env, FakeTensorMode(shape_env=env), None if env is None else Assumed(env))
+
+    def tensor(self, place: int, value: torch.Tensor) -> torch.Tensor:
+        """A fake tensor like a real one, which is the tensor at this place."""
+        if self.moving is None or self.assumed is None:
+            return self.mode.from_tensor(value, static_shapes=True)
+        sizes = [DimDynamic.DUCK if dim in self.moving.dims[place] else DimDynamic.STATIC for dim in range(value.dim())]
+        context = StatelessSymbolicContext(dynamic_sizes=sizes, constraint_sizes=[None] * value.dim())  # type: ignore[var-annotated]
+        source = ConstantSource(f"input_{place}")
+        fake = self.mode.from_tensor(value, source=source, symbolic_context=context)
+        self.assumed.add_tensor(place, fake)
+        return fake
+
+    def size(self, place: int, number: Any) -> Any:
+        """The number at this place, which is a size wherever it is one that moves: 0 and 1 are constants."""
+        if self.env is None or self.moving is None or self.assumed is None:
+            return number
+        if place in self.moving.numbers and number > 1:
+            source = ConstantSource(f"number_{place}")
+            expression = self.env.create_symbol(number, source, DimDynamic.DUCK)
+            number = self.env.create_symintnode(expression, hint=number, source=source)
+        self.assumed.add_number(place, number)
+        return number
+
+    def integer(self, place: int, number: int) -> int | torch.SymInt:
+        """The integer at this place, of any sign and value."""
+        if self.env is None or self.moving is None or self.assumed is None or place not in self.moving.numbers:
+            if self.assumed is not None:
+                self.assumed.add_number(place, number)
+            return number
+        source = ConstantSource(f"number_{place}")
+        expression = self.env.create_unspecified_symbol(number, source, DimDynamic.DYNAMIC)
+        symbol = self.env.create_symintnode(expression, hint=number, source=source)
+        self.assumed.add_number(place, symbol)
+        return symbol
 
 
 def _expression(value: Any) -> sympy.Expr:
