@@ -33,6 +33,7 @@ class Totals:
     nodes_generated: int = 0
     kernels: int = 0
     eager_graphs: int = 0
+    cuts: int = 0
     eager: Counter[str] = field(default_factory=Counter)
     backwards: int = 0
     eager_backwards: Counter[str] = field(default_factory=Counter)
@@ -57,7 +58,8 @@ _listeners: list[Told] = []
 def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
-    `eager_graphs` are the graphs that ran in eager as a whole, `eager` their nodes by the reason.
+    `eager_graphs` are the graphs that ran in eager as a whole, `cuts` the parts that were cut out of others and ran in
+    eager, `eager` the nodes of both by the reason.
 
     `backwards` are the whole backwards that compiled autograd has recorded, `eager_backwards` those that ran in eager,
     or in part, by the reason.
@@ -75,6 +77,7 @@ def totals() -> dict[str, object]:
         "nodes_generated": _totals.nodes_generated,
         "kernels": _totals.kernels,
         "eager_graphs": _totals.eager_graphs,
+        "cuts": _totals.cuts,
         "eager": dict(_totals.eager),
         "backwards": _totals.backwards,
         "eager_backwards": dict(_totals.eager_backwards),
@@ -204,6 +207,13 @@ def count_eager(reason: str, nodes: int) -> None:
     _totals.eager_graphs += 1
     _totals.eager[reason] += nodes
     say_once(f"assay: a graph runs in eager: {reason}")
+
+
+def count_cut(reason: str, nodes: int) -> None:
+    """So many nodes were cut out of a graph and run in eager; said once for each reason."""
+    _totals.cuts += 1
+    _totals.eager[reason] += nodes
+    say_once(f"assay: a part of a graph runs in eager: {reason}")
 
 
 def count_backward() -> None:

@@ -16,6 +16,7 @@ from assay.compiler.capture.inputs import Call
 from assay.compiler.codegen.call.convention import emit_call, emit_differentiable_call
 from assay.compiler.codegen.call.prologue import AmbientNeeds, written_positions
 from assay.compiler.codegen.host import load
+from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, Inference, Program, Signature
 from assay.compiler.ir.tensors.overlap import overlap_test
 from assay.compiler.journal import Journal
@@ -73,7 +74,13 @@ def _specialize(
 ) -> GraphCall:
     """The call, compiled for these very layouts and overlaps of its inputs, and for which of them require grad."""
     records = versions or any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
-    return compile(call.specialized(leaves, records), compilers, Journal.open(options))
+    try:
+        return compile(call.specialized(leaves, records), compilers, Journal.open(options))
+    except Unsupported as reason:
+        pieces = None if isinstance(reason, Unexpected) or call.pieces is None else call.pieces(reason, leaves)
+        if pieces is None:
+            raise
+        return pieces
 
 
 def ambient_needs(call: Call, signature: Signature) -> AmbientNeeds:

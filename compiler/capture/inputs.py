@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.compiler.errors import InputMismatch, Unsupported
-from assay.compiler.ir.graph.roles import CallInput
+from assay.compiler.ir.graph.roles import CallInput, GraphCall
 from assay.compiler.ir.tensors.overlap import is_leaf, overlaps
 from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
 
@@ -44,7 +44,8 @@ class Call:
 
     `unguarded` are the positions of tensors of which whoever calls may not notice that they are others later. `current`
     is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in eager
-    where the call does.
+    where the call does. `pieces` makes of the call, for leaves for which the compiler refuses it with this reason, one
+    in pieces; None where all of it is for eager.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -56,6 +57,7 @@ class Call:
     unguarded: tuple[int, ...] = ()
     current: int | None = None
     nodes: int = 1
+    pieces: Callable[[Unsupported, Sequence[object]], GraphCall | None] | None = None
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""

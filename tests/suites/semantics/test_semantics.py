@@ -37,62 +37,21 @@ def _path(case: Case) -> str:
 PLACED = [pytest.param(case, _path(case), id=f"{case.name}-{_path(case)}") for case in CASES]
 
 EAGER = {
-    "outputs of which some are inference tensors": {"inference_mode_inside"},
-    "an operator of the user's that reads what it writes": {
-        "operator_reads_the_tensor_that_it_mutates_through_another_argument",
-        "operator_mutates_two_overlapping_inputs",
-    },
     "an operator of the user's that writes one memory through aliases": {
         "operator_mutates_integers_through_data",
-        "operator_mutates_one_memory_through_two_aliases",
     },
-    "an operator of the user's that returns an alias": {"operator_in_place_returns_its_argument"},
     "a backward that writes an input": {"input_mutated_in_backward"},
     "a backward that writes the gradient that it is given": {
         "gradient_of_the_callers_mutated_in_backward",
-        "gradient_of_the_callers_mutated_through_views",
-        "gradients_of_the_callers_of_which_one_is_mutated",
-        "gradient_of_the_callers_mutated_after_it_was_handed_on",
     },
     "a checkpointed region with an effect": {"effect_in_a_checkpoint"},
     "a write of an inference tensor outside of inference mode": {"inference_buffer_written_outside_inference_mode"},
-    "memory that autograd does not know to be shared": {
-        "leaf_and_its_detached_view",
-        "differentiable_and_not_over_one_storage",
-        "buffer_over_the_memory_of_a_parameter",
-        "parameters_are_views_of_one_flat_tensor",
-    },
-    "inputs of two dtypes over one storage": {"tensors_over_one_storage_with_two_dtypes"},
     "more overlaps than are specialised for": {"many_overlaps_in_turn", "many_overlaps_in_turn_with_gradient"},
-    "storage given another size": {"storage_resized_up_and_down", "storage_of_an_input_freed"},
     "a gradient that is kept of an input that is written": {"gradient_retained_by_an_inner_input_that_is_mutated"},
-    "an alias of an input that requires grad by a write of its own": {
-        "detached_input_written_with_a_gradient",
-        "detached_leaf_written_with_its_gradient",
-    },
-    "a view that requires grad of what is detached and written": {
-        "metadata_of_a_result_detached_and_written_under_its_view",
-    },
-    "an alias of an input whose strides are changed in place": {
-        "metadata_of_a_detached_input_changed_and_its_view_returned",
-    },
-    "views of one value by calls that say that they are none": {
-        "outputs_by_unsafe_views",
-        "caller_writes_an_item_of_unsafe_split",
-    },
-    "views of inputs that require grad and overlap, without gradients": {
-        "disjoint_views_then_overlapping_with_gradient",
-        "base_mutated_and_a_view_of_an_offset_inner_input_returned",
-    },
     "storage replaced": {
         "data_of_an_input_assigned",
-        "data_of_a_leaf_assigned",
-        "data_of_an_input_assigned_another_input",
-        "region_of_a_program_that_is_given_back",
     },
     "a view that an autograd.Function made": {
-        "view_of_an_input_by_a_custom_function",
-        "view_of_an_intermediate_by_a_custom_function",
         "argument_returned_by_a_custom_function",
     },
     "Dynamo leaves it to eager": {
@@ -123,7 +82,6 @@ EAGER = {
     },
     "forward-mode differentiation": {"forward_mode_through_a_call"},
     "nothing is computed": {"output_is_an_input_twice"},
-    "eager copies a part of what is written with gaps": {"part_of_a_written_input_with_gaps_flattened"},
 }
 """Cases that are given back to eager, by the reason. One that no longer is must go from here."""
 GIVEN_BACK = {f"semantics.{name}" for names in EAGER.values() for name in names}

@@ -1,0 +1,195 @@
+"""`Piece`: a compiled part of a graph. It is compiled when it is called, for arguments of one kind.
+
+first kind      every size and integer is a constant, but for those that the whole graph knew only as symbols
+another kind    what differs is symbolic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from assay.compiler.capture.ambient import Ambient
+from assay.compiler.capture.inputs import why_not_read
+from assay.compiler.fallback import GivenBack, nodes_of
+from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving
+from assay.compiler.ir.tensors.overlap import is_leaf
+
+MOST_VARIANTS = 8
+"""For how many kinds of arguments one piece is compiled; for others it runs in eager."""
+
+Compile = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call by what they are: tensors, integers, and numbers that the graph reads as data."""
+
+    tensors: list[torch.Tensor]
+    integers: list[int]
+    floats: list[float]
+    constants: list[object]
+    order: tuple[str, ...]
+
+    @staticmethod
+    def of(values: Sequence[object]) -> Arguments:
+        found = Arguments([], [], [], [], tuple(map(_sort, values)))
+        for sort, value in zip(found.order, values, strict=True):
+            getattr(found, sort).append(value)
+        return found
+
+    def read_by_kernels(self) -> list[object]:
+        """The arguments of what is compiled: all but the constants, floats as tensors."""
+        numbers = [torch.tensor(value, dtype=torch.float64) for value in self.floats]
+        sources = {"tensors": iter(self.tensors), "integers": iter(self.integers), "floats": iter(numbers)}
+        return [next(sources[sort]) for sort in self.order if sort in sources]
+
+
+def _sort(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return "tensors"
+    return {int: "integers", float: "floats"}.get(type(value), "constants")
+
+
+@dataclass(slots=True)
+class Variant:
+    """A piece for one kind of arguments. `run` is None where it runs in eager, for the `reason`.
+
+    `holds` says whether it serves others of other sizes; None: it does not.
+    """
+
+    fixed: object
+    kind: Kind
+    run: Callable[..., Sequence[Any]] | None
+    holds: Callable[[Sequence[Any], Sequence[float]], bool] | None = None
+    reason: str = "a piece of its graph has been compiled for too many kinds of arguments"
+
+    def serves(self, fixed: object, kind: Kind, given: Arguments) -> bool:
+        if self.fixed != fixed:
+            return False
+        if self.holds is None:
+            return self.kind == kind
+        return self.kind.is_alike(kind) and self.holds(given.tensors, given.integers)
+
+
+@dataclass(slots=True)
+class Piece:
+    """A part of a graph, compiled anew for arguments of another kind. `eager` runs it for more kinds than that."""
+
+    module: fx.GraphModule
+    compile: Compile
+    eager: Callable[..., Any]
+    variants: list[Variant] = field(default_factory=list)
+    given_back: GivenBack = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.given_back = GivenBack(nodes_of(self.module))
+
+    def __call__(self, *args: object) -> Sequence[Any]:
+        flat, structure = pytree.tree_flatten(args)
+        given = Arguments.of(flat)
+        fixed, kind = _fixed(given, structure), Kind.of(given.tensors, tuple(given.integers))
+        for variant in self.variants:
+            if variant.serves(fixed, kind, given):
+                break
+        else:
+            variant = self._variant(given, fixed, kind, structure)
+        if variant.run is None:
+            self.given_back.count(variant.reason)
+            return self.eager(*args)
+        return variant.run(*given.read_by_kernels())
+
+    def _variant(self, given: Arguments, fixed: object, kind: Kind, structure: pytree.TreeSpec) -> Variant:
+        if len(self.variants) >= MOST_VARIANTS:
+            return Variant(fixed, kind, None)
+        if reason := why_not_read(given.tensors) or _why_not_known(given.tensors):
+            return Variant(fixed, kind, None, None, reason)
+        alike = [variant.kind for variant in self.variants if variant.fixed == fixed]
+        moving = _or(self._symbolic(kind), Moving.between(kind, alike))
+        examples = Examples.of(moving)
+        made = _examples(given, examples)
+        run = self.compile(flattened(self.module, given, structure), made)
+        variant = Variant(fixed, kind, run, None if examples.assumed is None else examples.assumed.test())
+        self.variants.insert(0, variant)
+        return variant
+
+    def _symbolic(self, kind: Kind) -> Moving | None:
+        """The sizes and integers that are symbols in the graph that this is a part of."""
+        flat = pytree.tree_leaves([node.meta.get("example_value") for node in self._placeholders()])
+        tensors = [value for value in flat if isinstance(value, torch.Tensor)]
+        numbers = [value for value in flat if isinstance(value, torch.SymInt)]
+        if len(tensors) != len(kind.outlines) or len(numbers) != len(kind.numbers):
+            return None
+        dims = tuple(
+            frozenset(dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt))
+            if value.layout is torch.strided else frozenset[int]()
+            for value in tensors
+        )  # fmt: skip
+        return Moving(dims, frozenset(range(len(numbers)))) if numbers or any(dims) else None
+
+    def _placeholders(self) -> list[fx.Node]:
+        return [node for node in self.module.graph.nodes if node.op == "placeholder"]
+
+
+def _why_not_known(tensors: Sequence[torch.Tensor]) -> str:
+    """Why autograd does not say where some tensors come from; "" where it does."""
+    try:
+        for tensor in tensors:
+            _ = tensor.grad_fn
+    except RuntimeError as refusal:
+        return f"autograd refuses to say where an input comes from: {refusal}"
+    return ""
+
+
+def _or(one: Moving | None, other: Moving | None) -> Moving | None:
+    return one | other if one is not None and other is not None else one or other
+
+
+def _fixed(given: Arguments, structure: pytree.TreeSpec) -> object:
+    """What of a call a variant is never a symbol for, beside the outlines of the tensors."""
+    traits = tuple((value.requires_grad, is_leaf(value), value.is_inference()) for value in given.tensors)
+    return Ambient.now(), structure, given.order, traits, tuple(map(_identity, given.constants))
+
+
+def _identity(value: object) -> tuple[type, object]:
+    """A constant as a key; one that has no hash by the object that it is."""
+    try:
+        hash(value)
+    except TypeError:
+        return type(value), id(value)
+    return type(value), value
+
+
+def _examples(given: Arguments, examples: Examples) -> list[object]:
+    tensors = iter([examples.tensor(place, value) for place, value in enumerate(given.tensors)])
+    integers = iter([examples.integer(place, number) for place, number in enumerate(given.integers)])
+    numbers = iter([examples.mode.from_tensor(torch.tensor(value, dtype=torch.float64)) for value in given.floats])
+    sources = {"tensors": tensors, "integers": integers, "floats": numbers}
+    return [next(sources[sort]) for sort in given.order if sort != "constants"]
+
+
+def flattened(gm: fx.GraphModule, given: Arguments, structure: pytree.TreeSpec) -> fx.GraphModule:
+    """The graph over the leaves of its arguments: constants stand in it, and floats are read from tensors."""
+    graph = fx.Graph()
+    constants = iter(given.constants)
+    leaves: list[object] = []
+    for place, sort in enumerate(given.order):
+        if sort == "constants":
+            leaves.append(next(constants))
+            continue
+        taken = graph.placeholder(f"input_{place}")
+        leaves.append(graph.call_method("item", (taken,)) if sort == "floats" else taken)
+    nodes = list(gm.graph.nodes)
+    arguments = pytree.tree_unflatten(leaves, structure)
+    copies = dict(zip((node for node in nodes if node.op == "placeholder"), arguments, strict=True))
+    for node in nodes:
+        if node in copies:
+            continue
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), copies.__getitem__)
+        copies[node] = made = graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+        made.meta = dict(node.meta)
+    return fx.GraphModule(gm, graph)
