@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from assay.compiler.capture.functionalize import capture
-from assay.compiler.entry.dynamo import _call
+from assay.compiler.entry.graph_as_call import as_call
 from assay.compiler.errors import OptionError
 from assay.compiler.ir.graph.roles import (
     Buffer,
@@ -449,7 +449,7 @@ def test_what_is_held_when_a_recording_is_made_counts() -> None:
 
 def program_of(function: Callable[..., Any], *inputs: Tensor) -> Any:
     graph = torch.fx.symbolic_trace(function)
-    call, _ = _call(graph, inputs)
+    call = as_call(graph, inputs).call
     return capture(call, {}).finish()
 
 
