@@ -27,7 +27,7 @@ Which NaN a NaN is counts nowhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -124,16 +124,15 @@ def _found(ours: Sequence[Observation], asked: _Asked) -> list[Difference]:
     A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
     """
     known: dict[Place, Finding | None] = {}
-    count = 0
+    left: Set[Place] = frozenset()
     for makes in LEVELS:
-        at = dataclasses.replace(asked, oracle=asked.oracle.through(count, makes), known=known)
+        at = dataclasses.replace(asked, oracle=asked.oracle.about(left, makes), known=known)
         found = list(_steps(asked.oracle.eager, ours, at))
         lost = {each.field for each in found if each.kind == DIFFERS and at.is_held_against(each)}
         known = {place: told for place, told in at.known.items() if not _is_open(told) or place[1] in lost}
         left = at.known.keys() - known.keys()
         if not left:
             break
-        count = 1 + max(step for step, _, _ in left)
     return [_as_settled(each) for each in found]
 
 

@@ -1,6 +1,6 @@
 """Runs of eager that say how far a right program may be from it: in float64, on neighbouring numbers, across kinks.
 
-Each is a run of a case's acts, or of the first of them. Nothing but numbers is looked at in such a run.
+Each is a run of a case's acts, or of some of them. Nothing but numbers is looked at in such a run.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,9 @@ from assay.harness.observe.observation import Observation, Script, observe
 from assay.harness.observe.scripts import Scripts
 
 Run = tuple[Observation, ...]
-Nudge = tuple[torch.dtype | None, bool, int]
-"""The wider dtype in which all is computed, if any; whether whole numbers move; which of such runs."""
+Part = Mapping[int, Observation]
+"""Some acts of a run, by their place in the whole."""
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +39,54 @@ class EagerRuns:
     draws: bool
     """Whether the program draws random numbers, which are then moved as those that it is given are."""
     longer: EagerRuns | None = None
-    """Runs of more acts. Those that were made serve for fewer acts too."""
-    _shorter: dict[int, EagerRuns] = field(default_factory=dict, init=False)
-    _nudged: dict[Nudge, Run | None] = field(default_factory=dict, init=False)
-    _narrowed: dict[tuple[int, bool], tuple[Run, Run] | None] = field(default_factory=dict, init=False)
+    """Runs of these acts and more. Those that were made serve here too."""
+    _shorter: dict[frozenset[int], EagerRuns] = field(default_factory=dict, init=False)
+    _runs: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False)
     _bounds: list[Sequence[Sequence[Tensor]]] = field(default_factory=list, init=False)
-    _across: dict[int, Run] = field(default_factory=dict, init=False)
 
     @property
     def count(self) -> int:
         """How many acts each of them goes through."""
-        return len(self.scripts.acts)
+        return len(self.scripts.acts) - len(self.scripts.skipped)
 
-    def first(self, count: int) -> EagerRuns:
-        """Runs of the first acts alone, at least so many of them: those that were asked for before, if they do."""
-        if count >= self.count:
+    def of(self, indices: frozenset[int]) -> EagerRuns:
+        """Runs of some acts alone; those that were made of more acts serve for these, if they do."""
+        if len(indices) == self.count:
             return self
-        count = min((known for known in self._shorter if known >= count), default=count)
-        return self._shorter.setdefault(
-            count, dataclasses.replace(self, scripts=self.scripts.first(count), longer=self)
-        )
+        longer = min((known for known in self._shorter if known >= indices), key=len, default=None)
+        if indices not in self._shorter:
+            before = self if longer is None else self._shorter[longer]
+            self._shorter[indices] = dataclasses.replace(self, scripts=self.scripts.of(indices), longer=before)
+        return self._shorter[indices]
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], Made]) -> Made:
+        """What was made under that key, here or among the longer runs; else what is made now."""
+        known: EagerRuns | None = self
+        while known is not None and key not in known._runs:
+            known = known.longer
+        found = self._runs if known is None else known._runs
+        if key not in found:
+            found[key] = make()
+        made: Made = found[key]
+        return made
+
+    def plain(self) -> Part:
+        """The run as it is."""
+        return self._once(("plain",), lambda: self._run(self.scripts.script()))
 
     def wide(self) -> Run | str:
         """The run in float64, or why there is none."""
         try:
-            return self._widened(torch.float64)
+            return tuple(self._widened(torch.float64).values())
         except CloneError as error:
             return str(error)
 
-    def nudged(self, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Run | None:
+    def nudged(self, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Part | None:
         """A run with every number of the call moved by one rounding: of its own, or of a wider dtype in which all is
         computed. Whole numbers may stay. None for a call that cannot be copied so."""
-        key = (dtype, moves_whole, index)
-        if self.longer is not None and key in self.longer._nudged:
-            return self.longer._nudged[key]
-        if key not in self._nudged:
-            self._nudged[key] = self._nudge(*key)
-        return self._nudged[key]
+        return self._once(("nudged", dtype, moves_whole, index), lambda: self._nudge(dtype, moves_whole, index))
 
-    def _nudge(self, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Run | None:
+    def _nudge(self, dtype: torch.dtype | None, moves_whole: bool, index: int) -> Part | None:
         seed = self.seed + index + 1
         move = nudged(seed, moves_whole)
         try:
@@ -87,18 +97,18 @@ class EagerRuns:
         except CloneError:  # storages of mixed dtypes: no perturbed runs, and the bound stays as it is
             return None
 
-    def narrowed(self, index: int, is_held: bool) -> tuple[Run, Run] | None:
+    def narrowed(self, index: int, is_held: bool) -> tuple[Part, Part] | None:
         """Run `index` in float32, and in float64 on the very same numbers: what differs is what float32 rounds. Where
         float32 does not hold the numbers, all is rounded to its precision in float64. None where neither can be."""
-        key = (index, is_held)
-        if key not in self._narrowed:
-            try:
-                self._narrowed[key] = self._narrow(index) if is_held else self._coarse(index)
-            except CloneError:  # what float32 cannot hold: no such runs, and the bound stays as it is
-                self._narrowed[key] = None
-        return self._narrowed[key]
+        return self._once(("narrowed", index, is_held), lambda: self._narrowed(index, is_held))
 
-    def _narrow(self, index: int) -> tuple[Run, Run]:
+    def _narrowed(self, index: int, is_held: bool) -> tuple[Part, Part] | None:
+        try:
+            return self._narrow(index) if is_held else self._coarse(index)
+        except CloneError:  # what float32 cannot hold: no such runs, and the bound stays as it is
+            return None
+
+    def _narrow(self, index: int) -> tuple[Part, Part]:
         mode = Recast(torch.float64, torch.float32, SINGLE)
         seed = self.seed + index + 1
         single, exact = narrowed(seed), narrowed(seed)  # each draws the same moves in the same order
@@ -109,22 +119,23 @@ class EagerRuns:
         narrow = self._recast(self.scripts.script(single), mode, torch.float32)
         return narrow, self._run(self.scripts.script(widen))
 
-    def _coarse(self, index: int) -> tuple[Run, Run]:
+    def _coarse(self, index: int) -> tuple[Part, Part]:
         scripts = [self.scripts.script(nearby(self.seed + index + 1)) for _ in range(2)]
         with Coarse():
             coarse = self._run(scripts[0])
         return coarse, self._run(scripts[1])
 
-    def across_kinks(self, index: int) -> Run | None:
+    def across_kinks(self, index: int) -> Part | None:
         """A float64 run with operands at kinks moved to one side or the other; None where eager's kinks are not those
         of float64, or are too many."""
+        return self._once(("across", index), lambda: self._across(index))
+
+    def _across(self, index: int) -> Part | None:
         if not self._bounds:
             self._bounds.append(self._bounds_at_kinks())
         if not self._bounds[0]:
             return None
-        if index not in self._across:
-            self._across[index] = self._widened(torch.float64, inside=kinks.Moved(self._bounds[0], index))
-        return self._across[index]
+        return self._widened(torch.float64, inside=kinks.Moved(self._bounds[0], index))
 
     def _bounds_at_kinks(self) -> Sequence[Sequence[Tensor]]:
         narrow, wide = kinks.Recorded(), kinks.Recorded()
@@ -141,7 +152,7 @@ class EagerRuns:
         wide: torch.dtype,
         move: Convert | None = None,
         inside: contextlib.AbstractContextManager[Any] | None = None,
-    ) -> Run:
+    ) -> Part:
         """A run in a wider dtype, within a mode. Raises: CloneError for a call that cannot be copied into it."""
 
         def convert(flat: Tensor) -> Tensor:
@@ -154,7 +165,7 @@ class EagerRuns:
     def _recast(
         self, script: Script, mode: Recast, dtype: torch.dtype, move: Convert | None = None,
         inside: contextlib.AbstractContextManager[Any] | None = None,
-    ) -> Run:  # fmt: skip
+    ) -> Part:  # fmt: skip
         """A run under the mode, with the dtype as the default one."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
@@ -164,9 +175,10 @@ class EagerRuns:
         finally:
             torch.set_default_dtype(default)
 
-    def _run(self, script: Script, moved: Convert | None = None) -> Run:
+    def _run(self, script: Script, moved: Convert | None = None) -> Part:
         scenario = self.scripts.case.scenario
-        return observe(script, self.mode, self.seed, scenario=scenario, is_poked=False, moved=moved, is_brief=True)
+        run = observe(script, self.mode, self.seed, scenario=scenario, is_poked=False, moved=moved, is_brief=True)
+        return dict(zip(script.made, run, strict=True))
 
 
 def _own_dtype(call: Call, dtypes: Sequence[torch.dtype]) -> torch.dtype:

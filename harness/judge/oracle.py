@@ -1,14 +1,14 @@
 """What eager says about a case, as far as it is asked: two runs, a float64 run, and perturbed runs on demand.
 
 Further runs cost as much as all else together, and most tensors need none. So a comparison first makes none, and notes
-what would need them. Only that is judged by further runs, which go no further than the last act that they are for.
+what would need them. Only that is judged by further runs, which go through no more acts than they need for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -16,10 +16,12 @@ from torch import Tensor
 
 from assay.harness.calls.clone import SINGLE
 from assay.harness.calls.errors import name_of
+from assay.harness.calls.memory import bits
 from assay.harness.judge import kinks
-from assay.harness.judge.eager_runs import EagerRuns, Run
+from assay.harness.judge.eager_runs import EagerRuns, Part, Run
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
 from assay.harness.observe.observation import Observation, Seen
+from assay.harness.protocol.acts import needed_for
 
 FEW, SAMPLES, MORE = 2, 4, 12
 """So many runs on neighbouring numbers: where the first of them show enough, the others would only show more."""
@@ -55,9 +57,23 @@ class Oracle:
     _paths: dict[int, bool] = field(default_factory=dict, init=False)
     """By the id of a run, which `runs` keeps, whether it takes eager's path."""
 
-    def through(self, count: int, makes: frozenset[str]) -> Oracle:
-        """The same, whose further runs go through so many acts, and are these."""
-        return dataclasses.replace(self, runs=self.runs.first(count), makes=makes)
+    def about(self, places: Set[Place], makes: frozenset[str]) -> Oracle:
+        """The same, whose further runs are these, and go through as few acts as they need to be about those places."""
+        return dataclasses.replace(self, runs=self._runs_about(places) if makes else self.runs, makes=makes)
+
+    def _runs_about(self, places: Set[Place]) -> EagerRuns:
+        """Runs of the acts in question, where such a run of eager gives what the whole run gave, bit for bit. Else of
+        all acts up to the last of them."""
+        whole = self.runs.of(frozenset(range(1 + max(step for step, _, _ in places))))
+        steps = set().union(*(_steps_of(*place) for place in places))
+        parts = self.runs.of(needed_for(self.runs.scripts.acts, steps))
+        return parts if parts.count < whole.count and self._has_given(parts.plain(), places) else whole
+
+    def _has_given(self, run: Part, places: Set[Place]) -> bool:
+        """Whether eager gave the same at these places, bit for bit, and all else that a path is known by."""
+        return takes_path_of(run, self.eager) and all(
+            _is_equal_at(run[step], self.eager[step], kind, path) for step, kind, path in places
+        )
 
     def around(self, eager: Run) -> Oracle:
         """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
@@ -134,7 +150,7 @@ class Oracle:
             if seen[0] is not None and seen[1] is not None and seen[0].value.shape == eager.shape:
                 yield seen[0].value.to(eager.dtype) - seen[1].value
 
-    def _narrowed_runs(self, is_held: bool) -> Iterator[tuple[Run, Run]]:
+    def _narrowed_runs(self, is_held: bool) -> Iterator[tuple[Part, Part]]:
         """The runs in float32, each with its own in float64, that took eager's path."""
         for index in range(PAIRS):
             pair = self.runs.narrowed(index, is_held)
@@ -166,7 +182,7 @@ class Oracle:
 
     def _runs(
         self, wide: torch.dtype | None = None, moves_whole: bool = True, first: int = 0, until: int = SAMPLES
-    ) -> Iterator[Run]:
+    ) -> Iterator[Part]:
         """The perturbed runs of those numbers that took eager's path."""
         for index in range(first, until):
             run = self.runs.nudged(wide, moves_whole, index)
@@ -175,7 +191,7 @@ class Oracle:
             if self._takes_path(run):
                 yield run
 
-    def _takes_path(self, run: Run) -> bool:
+    def _takes_path(self, run: Part) -> bool:
         if id(run) not in self._paths:
             self._paths[id(run)] = takes_path_of(run, self.eager)
         return self._paths[id(run)]
@@ -205,10 +221,10 @@ def anchor(wide: Run | str, eager: Run) -> Run | str:
     return wide if is_alike(wide, eager) else "the float64 run took another path"
 
 
-def takes_path_of(run: Run, eager: Run) -> bool:
-    """Whether a run is the same computation as eager's as far as it goes, and as exact values tell: integers, booleans,
-    random state, structure and errors are equal."""
-    return all(_is_same_path(got, reference) for got, reference in zip(run, eager, strict=False))
+def takes_path_of(run: Part, eager: Run) -> bool:
+    """Whether a run is the same computation as eager's in the acts that it goes through, and as exact values tell:
+    integers, booleans, random state, structure and errors are equal."""
+    return all(_is_same_path(got, eager[step]) for step, got in run.items())
 
 
 def is_alike(run: Run, eager: Run) -> bool:
@@ -227,6 +243,21 @@ def _is_same_path(got: Observation, reference: Observation) -> bool:
         for path, seen in reference.outputs.items()
         if not (seen.value.is_floating_point() or seen.value.is_complex()) and path in got.outputs
     )
+
+
+def _steps_of(step: int, kind: str, path: str) -> range:
+    """The step that a place belongs to. What an earlier one gave and that one looks at again has all those between."""
+    return range(int(path.rpartition(" of step ")[2]) - 1 if kind == "earlier" else step, step + 1)
+
+
+def _is_equal_at(got: Observation, reference: Observation, kind: str, path: str) -> bool:
+    """Whether two observations have the same there, bit for bit."""
+    if kind == NUMBER:
+        return repr(got.scalars.get(path)) == repr(reference.scalars.get(path))
+    one, other = of_kind(got, kind).get(path), of_kind(reference, kind).get(path)
+    if one is None or other is None or (one.value.shape, one.value.dtype) != (other.value.shape, other.value.dtype):
+        return False
+    return torch.equal(bits(one.value), bits(other.value))
 
 
 NUMBER = "number"

@@ -181,6 +181,13 @@ class Script:
     another: Callable[[], Call] | None = None
     """Makes one more call, of which nothing is kept: where leaks are looked for."""
     other_dtypes: Dtypes = field(default_factory=dict)
+    skipped: frozenset[int] = frozenset()
+    """Acts that are left out. What is moved in them is moved before the next act that is not."""
+
+    @property
+    def made(self) -> tuple[int, ...]:
+        """The acts that are gone through."""
+        return tuple(index for index in range(len(self.acts)) if index not in self.skipped)
 
 
 def observe(
@@ -193,7 +200,7 @@ def observe(
     moved: Callable[[Tensor], Tensor] | None = None,
     is_brief: bool = False,
 ) -> tuple[Observation, ...]:
-    """Goes through the acts of the script, and watches.
+    """Goes through the acts of the script but those that it skips, and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
     watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last act's
@@ -213,7 +220,7 @@ def observe(
     seed_all(seed)
     last = len(script.acts) - 1
     with _disable_current_modes(), ambient.put_back():
-        return tuple(run.observed(index, is_poked and index == last) for index in range(len(script.acts)))
+        return tuple(run.observed(index, is_poked and index == last) for index in run.gone_through())
 
 
 def seed_all(seed: int) -> None:
@@ -437,6 +444,8 @@ class _Run:
         self._made: list[_Made] = []
         self._written: set[str] = set()
         self._moves = 0
+        self._is_behind = False
+        """Whether the state was to be moved in an act that was skipped."""
         self._is_in_other_dtype = False
         self._own_dtypes: dict[str, torch.dtype] = {}
         self._modes = _get_current_dispatch_mode_stack()
@@ -449,14 +458,22 @@ class _Run:
         self._rubbish: list[Tensor] = []
         """What lies where arguments lay that were given up."""
 
+    def gone_through(self) -> Iterator[int]:
+        """The acts that are not skipped, each when its turn has come."""
+        for index, act in enumerate(self._script.acts):
+            if index and self._script.acts[index - 1].gives_up:
+                self._give_up(index - 1)
+            if index and self._script.acts[index - 1].is_spent:
+                seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
+            self._moves += act.moves_state
+            self._is_behind |= act.moves_state
+            if index not in self._script.skipped:
+                yield index
+
     def observed(self, index: int, is_poked: bool) -> Observation:
         """One act, and all that can be seen of it."""
         act = self._script.acts[index]
-        if index and self._script.acts[index - 1].gives_up:
-            self._give_up(index - 1)
-        if index and self._script.acts[index - 1].is_spent:
-            seed_all(self._seed + index)  # how much a backward drew before it raised says nothing
-        if act.moves_state or act.in_other_dtype != self._is_in_other_dtype:
+        if self._is_behind or act.in_other_dtype != self._is_in_other_dtype:
             self._prepare_state(act)
         call = self._call_of(index) if act.calls else self._made[-act.back].call
         is_last = index == len(self._script.acts) - 1
@@ -541,7 +558,6 @@ class _Run:
 
     def _prepare_state(self, act: Act) -> None:
         """Gives the state other numbers, unless the program itself has written them, and the dtype that the act has."""
-        self._moves += act.moves_state
         first = self._script.calls[0]
         assert first is not None
         current = state_of(first.function)
@@ -549,10 +565,11 @@ class _Run:
         numbers = {path: value for path, value in numbers.items() if self._is_movable(path, current.get(path), value)}
         if act.in_other_dtype != self._is_in_other_dtype:
             self._convert(current, numbers, act.in_other_dtype)
-        elif act.moves_state:
+        elif self._is_behind:
             for path, value in numbers.items():
                 with torch.no_grad():
                     current[path].copy_(value)
+        self._is_behind = False
 
     def _is_movable(self, path: str, tensor: Tensor | None, value: Tensor) -> bool:
         return tensor is not None and path not in self._written and tensor.shape == value.shape

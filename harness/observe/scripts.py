@@ -53,6 +53,8 @@ class Scripts:
     own: Call
     make: Make
     watches_leaks: bool = True
+    skipped: frozenset[int] = frozenset()
+    """The acts that are left out of a run."""
     _pristine: dict[Key, Call] = field(default_factory=dict)
     _moved: dict[int, Mapping[str, Tensor]] = field(default_factory=dict)
 
@@ -60,11 +62,12 @@ class Scripts:
         """A run's objects. The function is one; each act that is given tensors of its own has a copy of them."""
         first = copy_call(self.own, convert)
         calls: list[Call | None] = [first]
-        for act in self.acts[1:]:
-            calls.append(self._copy(act, first, convert) if act.calls else None)
+        for index, act in enumerate(self.acts[1:], 1):
+            is_made = act.calls and index not in self.skipped
+            calls.append(self._copy(act, first, convert) if is_made else None)
         another = (lambda: self._copy(Act(1), first, convert)) if watches_leaks and self.watches_leaks else None
         numbers = functools.partial(self._state, convert=convert)
-        return Script(self.acts, list(self._numbered(calls)), numbers, another, other_dtypes(convert))
+        return Script(self.acts, list(self._numbered(calls)), numbers, another, other_dtypes(convert), self.skipped)
 
     def without(self, eager: Sequence[Observation]) -> Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""
@@ -100,9 +103,10 @@ class Scripts:
         tensors = walk_call(self.own.function, self.own.args, self.own.kwargs).tensors.values()
         return step.error is None and not step.uses_random and seen.bits >= least_bits(tensors)
 
-    def first(self, count: int) -> Scripts:
-        """The same as far as its first acts go, so many of them."""
-        return self if count >= len(self.acts) else dataclasses.replace(self, acts=self.acts[:count])
+    def of(self, indices: Collection[int]) -> Scripts:
+        """The same of some acts alone; those between them are left out."""
+        count = 1 + max(indices)
+        return dataclasses.replace(self, acts=self.acts[:count], skipped=frozenset(range(count)) - set(indices))
 
     def moved(self, move: Convert) -> Scripts:
         """The same of other numbers, which `move` makes of the case's own."""

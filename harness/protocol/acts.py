@@ -12,7 +12,7 @@ name, and a thorough run all.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 FRESH, REWRITTEN, SAME = "fresh", "rewritten", "same"
@@ -86,6 +86,29 @@ def step(numbers: int, **how: object) -> Act:
 def steps(mode: str, count: int) -> Protocol:
     """So many calls, each with a backward in training, and each with numbers and parameters of its own."""
     return tuple(Act(n, back=int(mode == "train"), moves_state=n > 1) for n in range(1, count + 1))
+
+
+def needed_for(acts: Protocol, indices: Collection[int]) -> frozenset[int]:
+    """Some acts, and those before that each of them goes back from, adds to, or takes its tensors from."""
+    found: set[int] = set()
+    pending = list(indices)
+    while pending:
+        index = pending.pop()
+        if index not in found:
+            found.add(index)
+            pending += _leant_on(acts, index)
+    return frozenset(found)
+
+
+def _leant_on(acts: Protocol, index: int) -> Iterator[int]:
+    act = acts[index]
+    before = [other for other in range(index) if acts[other].calls]
+    if act.back:
+        yield from [*before, *[index] * act.calls][-act.back :]
+    if act.calls and act.given != FRESH:
+        yield from before[-1:]
+    if act.accumulates:
+        yield from [other for other in range(index) if acts[other].back][-1:]
 
 
 FEW: Mapping[str, Protocol] = {

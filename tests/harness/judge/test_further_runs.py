@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from assay.harness.backends.registry import Backend
 from assay.harness.case import Case, Made
 from assay.harness.judge.eager_runs import EagerRuns
+from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
-from assay.harness.protocol.acts import DEFAULT
-from assay.harness.run import run_case
+from assay.harness.protocol.acts import DEFAULT, needed_for
+from assay.harness.run import made_call, run_case
 
 Nudged = list[tuple[int, int]]
 """Of each run on neighbouring numbers: its number, and how many acts it goes through."""
@@ -37,14 +38,34 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> Nudged:
     return found
 
 
-def run(change: Callable[[Tensor, int], Tensor]) -> Result:
+class Counting(nn.Module):
+    """Adds to its result how often it was called before."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layer(x) + self.calls
+        self.calls += 1
+        return result
+
+
+def counting() -> Made:
+    return Counting(), (torch.randn(16, 64),), {}
+
+
+def run(change: Callable[[Tensor, int], Tensor], make: Callable[[], Made] = layers) -> Result:
     """A row of a backend whose result of each call is changed; it is told the number of the call."""
 
     def wrap(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         calls = iter(range(1, 1000))
         return lambda *args: change(function(*args), next(calls))
 
-    case = Case("layers", layers, ("infer",), (), ("tiny",))
+    case = Case("layers", make, ("infer",), (), ("tiny",))
     return run_case(case, "infer", Backend("changed", wrap), protocol=DEFAULT["infer"], timed=False)
 
 
@@ -58,9 +79,36 @@ def test_runs_are_few_for_what_differs_for_sure(nudged: Nudged) -> None:
     assert {index for index, _ in nudged} <= {0, 1, 2, 3}, "no more runs are made of a field that is lost"
 
 
-def test_runs_go_as_far_as_what_is_in_question(nudged: Nudged) -> None:
+def test_runs_go_through_the_acts_in_question_alone(nudged: Nudged) -> None:
     assert run(lambda result, call: result * 1.1 if call == 3 else result).verdict == "diverged"
+    assert nudged and {count for _, count in nudged} == {1}
+
+
+def test_runs_go_through_all_acts_before_where_these_matter(nudged: Nudged) -> None:
+    assert run(lambda result, call: result * 1.1 if call == 3 else result, counting).verdict == "diverged"
     assert nudged and {count for _, count in nudged} == {3}
+
+
+def test_acts_need_those_that_they_go_back_from_or_add_to() -> None:
+    acts = DEFAULT["train"]
+    assert needed_for(acts, {0}) == {0}
+    assert needed_for(acts, {2}) == {1, 2}, "it adds to the gradients of the act before, in its tensors"
+    assert needed_for(acts, {5}) == {3, 4, 5}, "it goes back from the call before the last"
+    assert needed_for(acts, {10}) == {9, 10} and needed_for(acts, {13}) == {13}
+    assert needed_for(DEFAULT["infer"], {1}) == {0, 1}
+
+
+@pytest.mark.parametrize("indices", [(2,), (5, 7), (10,), (12,), (6, 13)])
+def test_acts_alone_give_what_they_give_among_all(indices: tuple[int, ...]) -> None:
+    case = Case("layers", layers, ("train",), (), ("tiny",))
+    made = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "train", DEFAULT["train"], made, lambda which: made_call(case, "tiny", which, "cpu"))
+    runs = EagerRuns(made, scripts, "train", 0, draws=False)
+    whole, parts = runs.plain(), runs.of(needed_for(scripts.acts, indices)).plain()
+    for index in indices:
+        for path, seen in whole[index].gradients.items():
+            part = parts[index].gradients[path]
+            assert seen is None or (part is not None and torch.equal(seen.value, part.value)), path
 
 
 def test_runs_are_made_for_each_step_that_differs() -> None:
@@ -81,4 +129,4 @@ def test_runs_of_the_first_acts_have_the_numbers_of_these(nudged: Nudged) -> Non
     case = Case("scaled", scaled, ("infer",), (), ("tiny",), numbers=((2.0,), (3.0,), (4.0,)))
     result = run_case(case, "infer", Backend("changed", wrap), timed=False)
     assert result.verdict == "diverged" and {each.path.partition(":")[0] for each in result.differences} == {"step 2"}
-    assert nudged and {count for _, count in nudged} == {2}
+    assert nudged and {count for _, count in nudged} == {1}
