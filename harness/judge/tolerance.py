@@ -34,7 +34,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 import torch
@@ -42,16 +42,10 @@ from torch import Tensor
 
 from assay.harness.calls.clone import HALVES
 from assay.harness.calls.memory import bits
+from assay.harness.judge.envelope import FACTOR, LIKE, ULPS, Bounds, Precision, bound_of, greatest_of
 
-FACTOR = 4.0
-ULPS = 4.0
 RMS_FACTOR = 3.0
 RMS_ULPS = 2.0
-LIKE = 64
-"""So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
-SPAN = LIKE // 2
-OWN_FACTOR = 4.0
-"""In a small tensor elements of unlike magnitude are neighbours: there an element has its own errors, so many times."""
 MOST_EXCUSED = 0.01
 MOST_MOVED = 0.1
 NO_ORACLE = 1 / 8
@@ -140,23 +134,6 @@ RUNS = ("few", "samples", "more", "kept", "between", "few_kinks", "kinks")
 """What evidence has of further runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """That of a dtype: the distance from 1 to the next number, and the smallest number."""
-
-    epsilon: float
-    smallest: float
-
-    @staticmethod
-    def of(dtype: torch.dtype) -> Precision:
-        info = torch.finfo(dtype)
-        return Precision(info.eps, info.smallest_normal * info.eps)
-
-    def ulps(self, magnitude: Tensor) -> Tensor:
-        """`ULPS` units in the last place of each magnitude."""
-        return ULPS * (self.epsilon * magnitude + self.smallest)
-
-
 def explain(ours: Tensor, eager: Tensor, evidence: Evidence, on: torch.device | None = None) -> Finding | None:
     """Why the numbers of `ours` are not those of `eager`: the worst element and the rule; None if they are.
 
@@ -238,6 +215,9 @@ class _Judge:
     evidence: Evidence
     precision: Precision
     why_not: str
+    _converted: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
+    """What was made of runs, by the id of each, which is kept."""
+    _bounds: list[Bounds] = field(default_factory=list, init=False)
 
     def finding(self) -> Finding | None:
         if self.truth is None:
@@ -253,8 +233,9 @@ class _Judge:
         runs = [self.eager, *self._near_runs(self.truth)]
         if is_oracle and self._is_within(self.truth, runs):
             return None
-        runs += self._runs(self.evidence.between)
-        if (is_oracle or self._cancels(runs)) and self._is_within(self.truth, runs):
+        between = self._runs(self.evidence.between)
+        runs += between
+        if (between or not is_oracle) and (is_oracle or self._cancels(runs)) and self._is_within(self.truth, runs):
             return None
         found = self._across_kinks(self.truth, runs)
         if is_oracle and found is not None and found.kind == DIFFERS and self._is_barely_off(runs):
@@ -272,16 +253,27 @@ class _Judge:
     def _is_barely_off(self, runs: Sequence[Tensor]) -> bool:
         """Whether each element is within a few times its bound: then more of eager's runs may tell."""
         assert self.truth is not None
-        bound = bound_of(self.truth, [(run - self.truth).abs() for run in runs], self.precision)
+        bound = self._bounds_around(self.truth).of([(run - self.truth).abs() for run in runs])
         return bool((((self.ours - self.truth).abs() <= BARELY * bound) | self._is_near()).all())
 
     def _runs(self, samples: Samples) -> list[Tensor]:
-        found = [real(sample) for sample in samples()]
-        return [
-            _at(run, self.finite)
-            for run in found
-            if run.shape == self.finite.shape and bool(torch.isfinite(run[self.finite]).all())
-        ]
+        found = [self._run(sample) for sample in samples()]
+        return [run for run in found if run.numel() == self.finite.numel()]
+
+    def _run(self, sample: Tensor) -> Tensor:
+        """The numbers of a run where both are finite; none where they are none to judge by."""
+        if id(sample) not in self._converted:
+            run = real(sample)
+            is_one = run.shape == self.finite.shape and not bool((self.finite & ~torch.isfinite(run)).any())
+            self._converted[id(sample)] = sample, _at(run, self.finite) if is_one else run.new_zeros(0)
+        return self._converted[id(sample)][1]
+
+    def _bounds_around(self, centre: Tensor) -> Bounds:
+        """The bounds around a centre, which were asked for before if they were."""
+        known = next((bounds for bounds in self._bounds if bounds.centre is centre), None)
+        if known is None:
+            self._bounds.append(known := Bounds(centre, self.precision))
+        return known
 
     def _neighbours(self) -> list[Tensor]:
         return self._runs(self.evidence.samples) or self._runs(self.evidence.kept)
@@ -316,8 +308,8 @@ class _Judge:
         """Whether rules 3 and 4 hold around a centre."""
         ours = (self.ours - centre).abs()
         errors = [(run - centre).abs() for run in runs]
-        bound = bound_of(centre, errors, self.precision)
-        return bool(((ours <= bound) | self._is_near()).all()) and self._has_rms(ours, errors, centre)
+        bounds = self._bounds_around(centre)
+        return self._has_rms(ours, errors, centre) and bounds.hold(ours, errors, self._is_near())
 
     def _has_rms(self, ours: Tensor, errors: Sequence[Tensor], centre: Tensor) -> bool:
         if centre.numel() < LIKE or max(map(rms, errors), default=0.0) >= rms(centre) / NO_ORACLE:
@@ -327,16 +319,20 @@ class _Judge:
 
     def _across_kinks(self, truth: Tensor, runs: Sequence[Tensor]) -> Finding | None:
         """Rules 5 and 6, with the first runs across kinks and, where they do not do, with all of them."""
-        found = self._around(truth, runs, self.evidence.few_kinks)
-        return found if is_same(found) else self._around(truth, runs, self.evidence.kinks)
+        few = self._runs(self.evidence.few_kinks)
+        found = self._around(truth, runs, few)
+        if is_same(found):
+            return found
+        kinks = self._runs(self.evidence.kinks)
+        return self._around(truth, runs, kinks) if len(kinks) > len(few) else found
 
-    def _around(self, truth: Tensor, runs: Sequence[Tensor], kinks: Samples) -> Finding | None:
-        others = [truth, *self._runs(kinks)]
+    def _around(self, truth: Tensor, runs: Sequence[Tensor], kinks: Sequence[Tensor]) -> Finding | None:
+        others = [truth, *kinks]
         if (found := self._is_one_of(others, runs)) is not None:
             return found
-        low, high = _least_of(others), _greatest_of(others)
+        low, high = _least_of(others), greatest_of(others)
         errors = [(run - run.clamp(low, high)).abs() for run in runs]
-        bound = bound_of(truth, errors, self.precision)
+        bound = self._bounds_around(truth).of(errors)
         centre = self.ours.clamp(low, high)
         if not self._is_oracle(errors[0]):
             return self._beyond_oracle(truth, bound, len(runs))
@@ -358,7 +354,7 @@ class _Judge:
             return None
         errors = [(run - _nearest(run, others)).abs() for run in runs]
         off = (self.ours - nearest).abs()
-        bound = bound_of(nearest, errors, self.precision)
+        bound = self._bounds_around(nearest).of(errors)
         if not bool((off <= bound).all()) or not self._has_rms(off, errors, nearest):
             return None
         crossed = int(((nearest - truth).abs() > bound).sum())
@@ -413,71 +409,17 @@ class _Judge:
         )
 
 
-def bound_of(centre: Tensor, errors: Sequence[Tensor], precision: Precision) -> Tensor:
-    """How far each element may be from the centre, by rule 3, where eager's runs have these errors."""
-    return FACTOR * _envelope(centre, errors) + precision.ulps(centre.abs())
-
-
-def _envelope(centre: Tensor, errors: Sequence[Tensor]) -> Tensor:
-    """For each element the largest error at elements of like magnitude."""
-    if not errors or centre.numel() == 0:
-        return torch.zeros_like(centre)
-    magnitude, worst = centre.abs(), _largest_of(errors, centre)
-    if centre.numel() <= 2 * SPAN + 1:
-        return _envelope_of_few(magnitude, worst)
-    magnitude, worst = magnitude.reshape(-1), worst.reshape(-1)
-    places = _told_places(magnitude, worst)
-    if len(places) == centre.numel():
-        return _pooled(magnitude, worst).view(centre.shape)
-    return torch.zeros_like(worst).index_put_((places,), _pooled(magnitude[places], worst[places])).view(centre.shape)
-
-
-def _told_places(magnitude: Tensor, worst: Tensor) -> Tensor:
-    """Where elements are that say something. Zeros without an error are the least of all, so that a few of them are as
-    good as all; the gradient of an embedding has millions."""
-    is_blank = (magnitude == 0) & (worst == 0)
-    return torch.cat([is_blank.nonzero()[:SPAN, 0], (~is_blank).nonzero()[:, 0]])
-
-
-def _pooled(magnitude: Tensor, worst: Tensor) -> Tensor:
-    """The largest error among the elements that are beside each one in the order of magnitudes."""
-    order = magnitude.argsort()
-    pooled = torch.nn.functional.max_pool1d(worst[order].view(1, 1, -1), 2 * SPAN + 1, stride=1, padding=SPAN)
-    return torch.empty_like(worst).scatter_(0, order, pooled.reshape(-1))
-
-
-def _envelope_of_few(magnitude: Tensor, worst: Tensor) -> Tensor:
-    """The errors of a small tensor: the largest relative error of what did not cancel, or the element's own.
-
-    For numbers that are nothing but rounding, it is the largest of those.
-    """
-    relative = worst / magnitude
-    whole = relative[relative < 0.5]
-    rate = whole.max() if whole.numel() else relative.new_zeros(())
-    cancelled = worst[(worst > 0) & (relative >= 0.5)]
-    rest = cancelled.max() if cancelled.numel() else relative.new_zeros(())
-    own = torch.maximum(rate * magnitude, OWN_FACTOR * worst)
-    return torch.minimum(worst.max(), torch.where(magnitude <= rest, torch.maximum(own, rest), own))
-
-
 def _nearest(run: Tensor, others: Sequence[Tensor]) -> Tensor:
     """That of the others which a run is nearest to, by the root mean square; the first of those that are as near."""
     return min(others, key=lambda other: rms(run - other))
 
 
 def _largest_of(errors: Sequence[Tensor], like: Tensor) -> Tensor:
-    return _greatest_of(errors) if errors else torch.zeros_like(like)
-
-
-def _greatest_of(runs: Sequence[Tensor]) -> Tensor:
-    found = runs[0]
-    for run in runs[1:]:
-        found = torch.maximum(found, run)
-    return found
+    return greatest_of(errors) if errors else torch.zeros_like(like)
 
 
 def _least_of(runs: Sequence[Tensor]) -> Tensor:
-    return -_greatest_of([-run for run in runs])
+    return -greatest_of([-run for run in runs])
 
 
 def rms(numbers: Tensor) -> float:

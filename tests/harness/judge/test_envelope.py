@@ -1,0 +1,63 @@
+"""The bound of rule 3: the same by its quick checks as element by element, and the same as from its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.judge.envelope import FACTOR, SPAN, Bounds, Precision, bound_of
+
+PRECISION = Precision.of(torch.float32)
+
+
+def by_definition(centre: Tensor, worst: Tensor) -> Tensor:
+    """Four times the largest error among the elements beside each, in the order of magnitudes, and 4 ulps."""
+    order = centre.abs().argsort()
+    envelope = torch.empty_like(worst)
+    for rank, place in enumerate(order.tolist()):
+        envelope[place] = worst[order[max(0, rank - SPAN) : rank + SPAN + 1]].max()
+    return FACTOR * envelope + PRECISION.ulps(centre.abs())
+
+
+def drawn(seed: int, count: int = 500) -> tuple[Tensor, list[Tensor]]:
+    """A centre, and the errors of three runs, a few of which are far larger than the others."""
+    generator = torch.Generator().manual_seed(seed)
+    centre = torch.randn(count, dtype=torch.float64, generator=generator)
+    errors = [torch.rand(count, dtype=torch.float64, generator=generator) * 1e-6 for _ in range(3)]
+    errors[0][:: count // 5] *= 50
+    return centre, errors
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bound_is_that_of_elements_of_like_magnitude(seed: int) -> None:
+    centre, errors = drawn(seed)
+    assert torch.equal(bound_of(centre, errors, PRECISION), by_definition(centre, torch.stack(errors).amax(0)))
+
+
+def test_bound_needs_few_of_the_zeros_without_an_error() -> None:
+    centre, errors = drawn(0)
+    centre[:200], errors = 0.0, [error.index_fill(0, torch.arange(200), 0.0) for error in errors]
+    bound = bound_of(centre, errors, PRECISION)
+    assert torch.equal(bound[200:], by_definition(centre, torch.stack(errors).amax(0))[200:])
+
+
+def test_bound_of_two_runs_is_no_less_than_that_of_one() -> None:
+    centre, errors = drawn(1)
+    bounds = Bounds(centre, PRECISION)
+    assert bool((bounds.of(errors[:2]) >= bounds.of(errors[:1])).all())
+
+
+@pytest.mark.parametrize("count", [1, 5, 2 * SPAN + 1, 500])
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 20.0, 40.0, 1000.0])
+def test_bounds_hold_where_each_element_is_within_its_own(count: int, scale: float) -> None:
+    for seed in range(20):
+        centre, errors = drawn(seed, max(count, 5))
+        centre, errors = centre[:count], [error[:count] for error in errors]
+        off = scale * errors[1].flip(0)
+        is_near = torch.arange(count) % 7 == seed % 7
+        expected = bool(((off <= bound_of(centre, errors, PRECISION)) | is_near).all())
+        assert Bounds(centre, PRECISION).hold(off, errors, is_near) == expected
+        assert Bounds(centre, PRECISION).hold(off, [], is_near) == bool(
+            ((off <= PRECISION.ulps(centre.abs())) | is_near).all()
+        )
