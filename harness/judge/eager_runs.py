@@ -127,7 +127,7 @@ class EagerRuns:
 
     def across_kinks(self, index: int) -> Part | None:
         """A float64 run with operands at kinks moved to one side or the other; None where eager's kinks are not those
-        of float64, or are too many."""
+        of float64, or are too many, and where no operand is near a kink."""
         return self._once(("across", index), lambda: self._across(index))
 
     def _across(self, index: int) -> Part | None:
@@ -138,14 +138,15 @@ class EagerRuns:
         return self._widened(torch.float64, inside=kinks.Moved(self._bounds[0], index))
 
     def _bounds_at_kinks(self) -> Sequence[Sequence[Tensor]]:
-        narrow, wide = kinks.Recorded(), kinks.Recorded()
+        narrow = kinks.Recorded()
         try:
             with narrow:
                 self._run(self.scripts.script())
-            self._widened(torch.float64, inside=wide)
         except kinks.TooMany:
             return ()
-        return kinks.bounds_of(narrow.operands, wide.operands) or ()
+        wide = kinks.Bounded(narrow.operands)
+        self._widened(torch.float64, inside=wide)
+        return wide.bounds()
 
     def _widened(
         self,

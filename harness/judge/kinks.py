@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from assay.harness.judge.tolerance import Precision, bound_of, real
+from assay.harness.judge.envelope import Precision, bound_of
+from assay.harness.judge.tolerance import real
 
 KINKED = frozenset(
     "relu relu_ threshold threshold_ threshold_backward clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ "
@@ -81,6 +82,44 @@ class Recorded(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
+class Bounded(TorchDispatchMode):
+    """In a float64 run: how far each operand of each operator with kinks may be off, as eager's operands show."""
+
+    def __init__(self, eager: Operands) -> None:
+        super().__init__()
+        self._eager = eager
+        self._bounds: list[tuple[Tensor, ...]] = []
+        self._is_same = True
+        self._is_near = False
+
+    def bounds(self) -> Sequence[Sequence[Tensor]]:
+        """The bounds of each operator. There are none where the two runs do not call the same operators, and none
+        where no operand is within its bound of a kink: nothing is moved then."""
+        is_whole = self._is_same and len(self._bounds) == len(self._eager)
+        return self._bounds if is_whole and self._is_near else ()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._is_same and is_kinked(func, args, kwargs):
+            leaves = [leaf.detach() for leaf in tree_leaves((args, kwargs)) if _is_real(leaf)]
+            self._note(func, (*args, *kwargs.values()), leaves)
+        return func(*args, **kwargs)
+
+    def _note(self, func: Any, args: Sequence[Any], leaves: Sequence[Tensor]) -> None:
+        name, found = self._eager[len(self._bounds)] if len(self._bounds) < len(self._eager) else ("", ())
+        self._is_same = name == func._schema.name and [one.shape for one in found] == [leaf.shape for leaf in leaves]
+        if self._is_same:
+            bounds = tuple(_bound(narrow, exact) for narrow, exact in zip(found, leaves, strict=True))
+            near = nearness(func, args, leaves, bounds)
+            self._bounds.append(bounds)
+            self._is_near |= any(bool((near[own] & (bounds[own] > 0)).any()) for own in _movable(func, len(leaves)))
+
+
+def _movable(func: Any, count: int) -> list[int]:
+    """Which of an operator's operands may be moved. The first one of a backward is a gradient, which has no kink."""
+    return [index for index in range(count) if index > 0 or not func._schema.name.endswith("_backward")]
+
+
 class Moved(TorchDispatchMode):
     """Moves the floating operands of operators with kinks by their bounds, up or down, where a kink is that near."""
 
@@ -110,8 +149,8 @@ class Moved(TorchDispatchMode):
     def _moves(
         self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], leaves: Sequence[Tensor], bounds: Sequence[Tensor]
     ) -> list[Tensor | float]:
-        """How far each operand is moved. The first operand of a backward is a gradient, which has no kink."""
-        own = [index for index in range(len(leaves)) if index > 0 or not func._schema.name.endswith("_backward")]
+        """How far each operand is moved."""
+        own = _movable(func, len(leaves))
         near = nearness(func, (*args, *kwargs.values()), leaves, bounds)
         return [
             self._signs(leaf, is_first=index == own[0]) * torch.where(near[index], bound, 0.0) if index in own else 0.0
@@ -187,20 +226,8 @@ def _along(near: Tensor, operand: Tensor) -> Tensor:
     return near.any(dim=tuple(spread), keepdim=True) if spread else near
 
 
-def bounds_of(eager: Operands, wide: Operands) -> list[tuple[Tensor, ...]] | None:
-    """How far each operand of the float64 run may be off by rounding, as eager's operands show; None where the two
-    runs do not call the same operators."""
-    if [(name, [one.shape for one in found]) for name, found in eager] != [
-        (name, [one.shape for one in found]) for name, found in wide
-    ]:
-        return None
-    return [
-        tuple(_bound(one, other) for one, other in zip(narrow, exact, strict=True))
-        for (_, narrow), (_, exact) in zip(eager, wide, strict=True)
-    ]
-
-
 def _bound(narrow: Tensor, exact: Tensor) -> Tensor:
+    """How far an operand of the float64 run may be off by rounding."""
     numbers = real(narrow)
     finite = numbers.isfinite() & exact.isfinite()
     centre = torch.where(finite, exact.double(), 0.0)

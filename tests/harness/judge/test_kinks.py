@@ -11,6 +11,7 @@ from torch import Tensor
 
 from assay.harness.backends.registry import Backend
 from assay.harness.case import Made, case
+from assay.harness.judge import kinks
 from assay.harness.protocol.acts import steps
 from assay.harness.run import run_case
 
@@ -46,3 +47,29 @@ def test_kinks_excuse_only_what_lies_at_a_kink(place: int, verdict: str) -> None
     result = run_case(buckets, "infer", lowers(place), timed=False, protocol=steps("infer", 1))
     assert result.verdict == verdict, result
     assert ("1 of 300 elements lie across a kink" in result.detail) == (verdict == "same")
+
+
+@pytest.mark.parametrize(("least", "is_moved"), [(1e-3, False), (0.0, True)])
+def test_kinks_move_nothing_where_no_operand_is_near(least: float, is_moved: bool) -> None:
+    """One run beside eager's operands tells, so that no further ones are made."""
+    x = torch.tensor([least, 2.0, -3.0])
+    with (narrow := kinks.Recorded()):
+        x.relu()
+    with (wide := kinks.Bounded(narrow.operands)):
+        x.double().relu()
+    assert bool(wide.bounds()) == is_moved
+
+
+def test_kinks_have_no_bounds_where_other_operators_run() -> None:
+    x = torch.zeros(3)
+    with (narrow := kinks.Recorded()):
+        x.relu().abs()
+    for run in (
+        lambda y: y.relu(),
+        lambda y: y.relu().abs().floor(),
+        lambda y: y.abs().relu(),
+        lambda y: y[:2].relu().abs(),
+    ):
+        with (wide := kinks.Bounded(narrow.operands)):
+            run(x.double())
+        assert not wide.bounds()
