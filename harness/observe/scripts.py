@@ -19,8 +19,8 @@ from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits,
 
 Key = tuple[int, str, bool]
 """Which numbers a call has, of which sizes, and whether in the other dtype."""
-KEPT = 1 << 20
-"""The numbers of a program's state are made once for all runs where there are no more of them."""
+KEPT = 1 << 26
+"""The numbers that a program's state is moved to are made once for all runs, while there are no more of them."""
 MOST_BYTES = 1 << 30
 """Of parameters and gradients that a run keeps. Above that, a case has few acts, unless all are asked for."""
 
@@ -141,7 +141,7 @@ class Scripts:
         else:
             found = {path: moved_state(tensor, which) for path, tensor in state_of(self.own.function).items()}
             moved = {path: value for path, value in found.items() if value is not None}
-            if sum(value.numel() for value in moved.values()) <= KEPT:
+            if _count(moved) + sum(map(_count, self._moved.values())) <= KEPT:
                 self._moved[which] = moved
         if is_other:
             moved = {path: in_other(value) for path, value in moved.items()}
@@ -153,6 +153,10 @@ class Scripts:
             return calls
         pairs = zip(calls, self.case.numbers[: len(calls)], strict=True)
         return [call and dataclasses.replace(call, args=(*call.args, *numbers)) for call, numbers in pairs]
+
+
+def _count(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
 
 
 def _mended(act: Act, spoiled: Collection[Key]) -> Act:
