@@ -16,6 +16,8 @@ ULPS = 4.0
 LIKE = 64
 """So many elements of like magnitude make an envelope, and so many a tensor that has an rms."""
 SPAN = LIKE // 2
+INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+"""Positive numbers have the order of their bits, which are sorted in half the time."""
 OWN_FACTOR = 4.0
 """In a small tensor elements of unlike magnitude are neighbours: there an element has its own errors, so many times."""
 
@@ -77,7 +79,7 @@ class Bounds:
             return _envelope_of_few(self.centre.abs(), worst)
         worst = worst.reshape(-1)
         places = self._told_places(worst)
-        found = torch.zeros_like(worst).index_put_((places,), _largest_beside(worst[places]))
+        found = torch.zeros_like(worst).scatter_(0, places, _largest_beside(worst.index_select(0, places)))
         return found.view(self.centre.shape)
 
     def _told_places(self, worst: Tensor) -> Tensor:
@@ -92,8 +94,8 @@ class Bounds:
         if self._order is None:
             magnitude = self.centre.abs().reshape(-1)
             others = (magnitude != 0).nonzero()[:, 0]
-            by_size = others[magnitude[others].argsort(stable=True)]
-            self._order = (magnitude == 0).nonzero()[:, 0], by_size
+            as_integers = magnitude.index_select(0, others).view(INTEGERS[magnitude.dtype])
+            self._order = (magnitude == 0).nonzero()[:, 0], others.index_select(0, as_integers.argsort(stable=True))
         return self._order
 
 
