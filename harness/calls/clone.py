@@ -101,8 +101,8 @@ def nudged(seed: int, moves_whole: bool = True) -> Convert:
     """
 
     def move(flat: Tensor, drawn: Tensor) -> Tensor:
-        step = flat * torch.finfo(flat.dtype).eps
-        moved = torch.where(drawn, flat + step, flat - step)
+        step = drawn.to(flat.dtype).mul_(2).sub_(1).mul_(flat).mul_(torch.finfo(flat.dtype).eps)
+        moved = step.add_(flat)
         return moved if moves_whole else torch.where(flat == flat.trunc(), flat, moved)
 
     def draw(flat: Tensor, **given: Any) -> Tensor:
