@@ -25,7 +25,7 @@ ARROWS = {
 """What a module under a name may import of ours."""
 
 HARNESS = (
-    ("harness.case", "harness.outcome", "harness.measure"),
+    ("harness.case", "harness.outcome", "harness.measure", "harness.option_groups"),
     ("harness.calls", "harness.discover"),
     ("harness.protocol",),
     ("harness.observe",),
