@@ -29,7 +29,7 @@ import difflib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ from assay.harness.report import documents as report  # fmt: skip
 from assay.harness.report import progress, triage
 from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search import drive  # fmt: skip
 from assay.harness.search.hunt import Settings
 from assay.harness.search.hunt_report import run_hunt
@@ -196,8 +196,8 @@ def run(
         pool = Pool(conduct.cluster, special.driving.jobs)
         ending = run_on_cluster(console, left, known, pool, limit_s, chosen.seed)
     else:
-        run = {"seed": chosen.seed, "device": chosen.device, "is_thorough": conduct.thorough}
-        ending = run_pieces(console, left, known, conduct.limit_s, conduct.is_warm, **run)
+        asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
+        ending = run_pieces(console, left, known, conduct, asked)
     sys.exit(report_rows(console, ending, keeper, facts, reports))
 
 
@@ -313,15 +313,14 @@ def show_kernels(console: Console, *files: Path) -> None:
 
 
 def run_pieces(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], limit_s: float | None,
-    is_warm: bool = False, **run: Any,
-) -> Iterator[Row]:  # fmt: skip
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], conduct: Conduct, asked: RunRequest
+) -> Iterator[Row]:
     """Runs each piece and gives its row as it ends; isolated where there is a limit, or from filled caches."""
     today = datetime.date.today()
     with progress.progress(console, len(pieces)) as shown:
         for piece in pieces:
             shown.begin(piece.label)
-            result = run_piece(piece, limit_s, is_warm, **run)
+            result = run_piece(piece, conduct, asked)
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row
@@ -348,17 +347,15 @@ def run_on_cluster(
             yield row
 
 
-def run_piece(piece: Piece, limit_s: float | None, is_warm: bool = False, **run: Any) -> Result:
-    """The piece's result; `run` is what `run_case` takes beside.
-
-    What the harness itself trips over is a crash of that row, and the run goes on.
-    """
-    case, mode, backend, size = piece.case, piece.mode, piece.backend, piece.size
+def run_piece(piece: Piece, conduct: Conduct, asked: RunRequest) -> Result:
+    """The piece's result. What the harness itself trips over is a crash of that row, and the run goes on."""
+    case, mode, backend, limit_s = piece.case, piece.mode, piece.backend, conduct.limit_s
+    asked = replace(asked, size=piece.size)
     try:
         if limit_s is None:
-            return run_case(case, mode, backend, size=size, **run)
-        run_apart = run_warm if is_warm else run_isolated
-        return run_apart(case, mode, backend, size=size, timeout_s=limit_s, **run)
+            return run_case(case, mode, backend, asked)
+        run_apart = run_warm if conduct.is_warm else run_isolated
+        return run_apart(case, mode, backend, asked, limit_s)
     except Exception:
         return Result(case.name, mode, backend, "crash", detail=f"in the harness:\n{traceback.format_exc()}")
 

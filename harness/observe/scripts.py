@@ -12,7 +12,7 @@ from torch import Tensor
 from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
-from assay.harness.observe.observation import Observation, Script, observe
+from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
 from assay.harness.protocol.acts import FEW, FRESH, SAME, Act, Protocol, chosen, steps
 from assay.harness.protocol.fresh_numbers import Make, is_tied, moved_state, nothing, state_of, twice, with_numbers
 from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
@@ -96,7 +96,7 @@ class Scripts:
         except CloneError:
             return False
         with Narrowest() as seen:
-            (step,) = observe(script, self.mode, seed, is_poked=False, is_brief=True)
+            (step,) = observe(script, self.mode, seed, watch=BRIEFLY)
         tensors = walk_call(self.own.function, self.own.args, self.own.kwargs).tensors.values()
         return step.error is None and not step.uses_random and seen.bits >= least_bits(tensors)
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -225,32 +225,28 @@ class _Sizes:
 class Replayed:
     """A graph that is recorded: where recordings are `wanted`, or else where its calls wait for the host.
 
-    `inputs` and `outputs` are its roles; `here` tells on which stream of the device a call is, None on no known one.
+    `what` describes it; `here` tells on which stream of the device a call is, None on no known one.
     """
 
     def __init__(
         self,
         plain: GraphCall,
-        inputs: Sequence[InputRole],
-        outputs: Sequence[OutputRole],
+        what: Recordable,
         device: int,
         *,
         wanted: bool,
-        is_symbolic: bool = False,
-        is_set: bool = False,
-        unread: Collection[int] = (),
-        changes: Sequence[Change] = (),
         tape: Callable[[Pool], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
-        self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
+        inputs, outputs = what.inputs, what.outputs
+        self.plain, self.roles, self.device, self.wanted = plain, inputs, device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.held = [position for position, role in enumerate(inputs) if type(role) in (Parameter, Buffer)]
         self.gradients = frozenset(index for index, role in enumerate(outputs) if type(role) is Gradient)
         self.is_backward = bool(self.gradients)
-        self.is_symbolic, self.is_set, self.unread, self.tape = is_symbolic, is_set, unread, tape
-        self.changes = changes
+        self.is_symbolic, self.is_set, self.unread, self.tape = what.is_symbolic, what.is_set, what.unread, tape
+        self.changes = what.changes
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
         self.homes: dict[StorageWeakRef, int] = {}
@@ -551,18 +547,7 @@ def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> 
         count_unrecorded(what.reason, bool(wanted))
         return plain
     index = torch.cuda.current_device() if what.device.index is None else what.device.index
-    return Replayed(
-        plain,
-        what.inputs,
-        what.outputs,
-        index,
-        wanted=bool(wanted),
-        is_symbolic=what.is_symbolic,
-        is_set=what.is_set,
-        unread=what.unread,
-        changes=what.changes,
-        tape=partial(CudaTape, multiplies=what.multiplies),
-    )
+    return Replayed(plain, what, index, wanted=bool(wanted), tape=partial(CudaTape, multiplies=what.multiplies))
 
 
 PRODUCTS = frozenset("mm addmm bmm baddbmm".split())

@@ -21,7 +21,7 @@ from assay.compiler.passes import CHOICES, PASSES
 from assay.compiler.passes.attention.attend import attend
 from assay.harness.case import case
 from assay.harness.protocol.acts import steps
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
 B, H, S, T, D = 2, 4, 24, 48, 16
@@ -148,7 +148,7 @@ def assert_same(patterns: list[Attention], mode: str, inputs: list[Tensor], back
         leaves = (x.clone().requires_grad_(mode == "train") for x in inputs)
         return All(patterns), tuple(leaves), {}
 
-    result = run_case(case()(made), mode, backend, timed=False, protocol=steps(mode, 2), quick=True)
+    result = run_case(case()(made), mode, backend, RunRequest(timed=False, protocol=steps(mode, 2), quick=True))
     assert result.verdict == "same", (result.detail, result.differences)
 
 
