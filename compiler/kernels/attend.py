@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from assay.compiler.kernels.attention_rates import is_own_fastest
 from assay.compiler.kernels.flash_attention import DEPTHS, flash_attention
 
 aten = torch.ops.aten
@@ -38,7 +39,7 @@ def attend(
 
     Shapes: `q[b, h, s, d], k[b, h, t, d], v[b, h, t, d], mask[b | 1, h | 1, s | 1, t | 1] -> [b, h, s, d], [b, h, s]`
     """
-    if q.shape[3] in DEPTHS:
+    if q.shape[3] in DEPTHS and is_own_fastest():
         out, logs = flash_attention(q, k, v, False, mask, scale)
     else:
         out, logs = _forward(q, k, v, 0.0, False, attn_mask=mask, scale=scale)

@@ -399,6 +399,9 @@ def show_environment() -> None:
     click.echo("\nThis machine, as far as compiles have asked for it (assay/compiler/machine.py):")
     for name, value in machine.facts().items():
         click.echo(f"{name:<22}{value}")
+    click.echo("\nNumbers that are stated of machines; a file that ASSAY_MACHINE names may state others:")
+    for name, value in machine.numbers().items():
+        click.echo(f"{name:<29}{value}")
 
 
 for each in (selftest, *locate_commands.COMMANDS, *store_commands.COMMANDS, *night_commands.COMMANDS):

@@ -13,15 +13,10 @@ from assay.compiler.ir.loops.failures import failures_of
 from assay.compiler.ir.loops.index import Int
 from assay.compiler.ir.loops.kernel import Buffer, Kernel, Load
 from assay.compiler.ir.loops.rewrite import is_scattered, nodes
+from assay.compiler.machine import number
 
 LINE = 64
 """Elements that are made before they are streamed: longer runs, as a whole page, took as long as ordinary stores."""
-LEAST_TOUCHED = 1 << 25
-"""Bytes of all that a kernel touches, from which on the last cache of most machines does not hold it."""
-LEAST_WRITTEN = 1 << 24
-"""Bytes of a buffer that is streamed: of a smaller one the next kernel finds more in the cache."""
-LEAST_ITEM = 4
-"""Bytes of its elements: halves and bytes are not made as fast as memory takes them, and lost 4 to 8 % by it."""
 
 
 def streamed_buffers(kernel: Kernel) -> frozenset[str]:
@@ -34,8 +29,8 @@ def streamed_buffers(kernel: Kernel) -> frozenset[str]:
     return frozenset(
         store.buffer
         for store in kernel.stores
-        if sizes[store.buffer] >= LEAST_WRITTEN
-        and store.expr.dtype.itemsize >= LEAST_ITEM
+        if sizes[store.buffer] >= number("streamed_buffer_bytes")
+        and store.expr.dtype.itemsize >= number("streamed_item_bytes")
         and store.mode == "write"
         and store.buffer not in loaded
         and stored.count(store.buffer) == 1
@@ -45,7 +40,7 @@ def streamed_buffers(kernel: Kernel) -> frozenset[str]:
 
 def is_beyond_cache(kernel: Kernel) -> bool:
     """Whether a kernel is known to touch more than the last cache holds."""
-    return sum(_bytes(buffer) for buffer in kernel.buffers) >= LEAST_TOUCHED
+    return sum(_bytes(buffer) for buffer in kernel.buffers) >= number("streamed_kernel_bytes")
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -40,19 +40,14 @@ from assay.compiler.ir.graph.roles import Program, Tangent
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes
 from assay.compiler.ir.tensors.strides import hints, is_known
 from assay.compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments
-from assay.compiler.ops.calls.attention import FLASH_DEPTHS
+from assay.compiler.machine import number
+from assay.compiler.ops.calls.attention import FLASH_DEPTHS, is_own_attention_fastest
 from assay.compiler.ops.calls.attention import attend as attend_operator
 from assay.compiler.ops.calls.attention import attend_backward as attend_backward_operator
 from assay.compiler.passes.readers import names_of
 
 aten = torch.ops.aten
 
-LEAST_BYTES = 1 << 20
-"""Scores of fewer bytes are as fast as they are written."""
-LEAST_BYTES_OF_ATEN = 1 << 25
-"""The same for heads that only ATen has a kernel for."""
-LEAST_BYTES_TRAINED = 1 << 26
-"""The same where backward makes the probabilities again."""
 LARGEST = 2.0**9
 """Logarithms of sums below this give back the probabilities about as exactly as eager keeps them for backward."""
 HIDDEN = -4096.0
@@ -299,7 +294,8 @@ def _check(found: _Forward) -> None:
 
 def _least_bytes(found: _Forward) -> int:
     depth = _value(found.scores.args[0]).shape[2]
-    return LEAST_BYTES if isinstance(depth, int) and depth in FLASH_DEPTHS else LEAST_BYTES_OF_ATEN
+    is_own = isinstance(depth, int) and depth in FLASH_DEPTHS and is_own_attention_fastest()
+    return number("attention_bytes" if is_own else "library_attention_bytes")
 
 
 def _check_size(found: _Forward, least_bytes: int) -> None:
@@ -438,7 +434,7 @@ class _Rewrite:
         try:
             found = _match(product)
             backward = _match_backward(found)
-            _check_size(found, _least_bytes(found) if backward is None else LEAST_BYTES_TRAINED)
+            _check_size(found, _least_bytes(found) if backward is None else number("trained_attention_bytes"))
             self._replace(found, backward)
         except _Other:
             return False

@@ -63,6 +63,7 @@ from assay.compiler.ir.loops.kernel import Step
 from assay.compiler.ir.loops.live_memory import Change, changes
 from assay.compiler.ir.typed_nodes import schema_of
 from assay.compiler.journal import count_apart, count_recorded, count_replayed, count_unrecorded
+from assay.compiler.machine import number
 from assay.compiler.runtime.recording.pool_layout import LARGE_BYTES
 from assay.compiler.runtime.recording.recording import (
     CudaTape,
@@ -95,8 +96,6 @@ MOST_SIZES = 8
 """Sizes of inputs that a graph is recorded for; for more of them it runs plainly."""
 MOST_PLACES = 64
 """Sets of parameters that a graph is recorded for with inputs of the same sizes."""
-MOST_COPIED = 1 << 26
-"""Bytes of what forward saved, where it is not recorded, that are worth copying at each call: 30 us on an H200."""
 MOST_HOMES = 4096
 """Storages that a graph remembers the places of, before it forgets those that are gone."""
 REFILLED = "the memory of its parameters is freed, and filled again elsewhere"
@@ -363,7 +362,7 @@ class Replayed:
         patience = MOST_MISSES if place.stays else sizes.most_misses()
         if place.stays != set(saved) and place.calls <= PLAIN_CALLS + TIMED_CALLS + patience:
             return self.plain(args)  # forward is about to be recorded: what it saves will lie still
-        if _bytes_of([args[k] for k in saved if k not in place.stays]) > MOST_COPIED:
+        if _bytes_of([args[k] for k in saved if k not in place.stays]) > number("replay_copied_bytes"):
             place.is_plain = True
             count_unrecorded("what forward saved would be copied", self.wanted)
             return self.plain(args)

@@ -22,6 +22,7 @@ from assay.compiler.passes.attention.attend import attend
 from assay.harness.case import case
 from assay.harness.protocol.acts import steps
 from assay.harness.run import RunRequest, run_case
+from tests.stated_numbers import state
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
 B, H, S, T, D = 2, 4, 24, 48, 16
@@ -33,8 +34,8 @@ LOWEST = torch.finfo(torch.float32).min
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many attentions the pass rewrote, by program, from 16 KB of scores on."""
     found: list[int] = []
-    for least in ("LEAST_BYTES", "LEAST_BYTES_OF_ATEN", "LEAST_BYTES_TRAINED"):
-        monkeypatch.setattr(MODULE, least, 1 << 14)
+    least = 1 << 14
+    state(monkeypatch, attention_bytes=least, library_attention_bytes=least, trained_attention_bytes=least)
 
     def run(program: Program) -> int:
         found.append(attend(program))

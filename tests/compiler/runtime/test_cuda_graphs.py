@@ -50,6 +50,7 @@ from assay.compiler.runtime.recording.cuda_graphs import (
 )
 from assay.compiler.runtime.recording.pool_layout import Event, Freed, Returned, Taken
 from assay.compiler.runtime.recording.recording import Pool, _events, record
+from tests.stated_numbers import state
 from tests.taped import WEIGHT, Step, Tape, made, plain, recordable, replays
 
 
@@ -264,7 +265,7 @@ def test_what_forward_saved_in_one_storage_is_copied_if_that_is_little(
     monkeypatch: pytest.MonkeyPatch, most: int, is_recorded: bool
 ) -> None:
     """The storage counts once, in however many parts it is saved."""
-    monkeypatch.setattr(cuda_graphs, "MOST_COPIED", most)
+    state(monkeypatch, replay_copied_bytes=most)
     saved = [Saved("a"), Saved("b")]
     backward = made(lambda a, b, t: (a * b * t,), [*saved, Tangent(UserOutput(0))], roles=[Gradient(UserInput(0))])
     for k in range(10):
