@@ -114,8 +114,8 @@ class Options:
     """Whether each kernel on a GPU is compiled with several sizes of tiles, of which the fastest is kept. Each product
     of matrices is then also tried as one kernel with the pointwise work around it. The cache remembers the choice."""
     compiled_autograd: bool = False
-    """Whether each backward of the process is compiled as a whole from the first graph on that asks for it, until
-    `torch._dynamo.reset()`: through compiled and uncompiled parts, with eager's hooks in eager's order."""
+    """Whether each backward of the process is compiled as a whole, through compiled and uncompiled parts, with eager's
+    hooks in eager's order. That begins with the first graph that asks for it, and ends with `torch._dynamo.reset()`."""
     verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
     """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
     stop_after: str = ""

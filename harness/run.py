@@ -114,6 +114,7 @@ def run_case(case: Case, mode: str, backend: str | Backend, asked: RunRequest = 
 
     Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have. Whatever
     the case or the backend raises is a verdict.
+    Units: milliseconds and seconds, as the names of the result's fields say.
     """
     resolved = backends.resolve(backend) if isinstance(backend, str) else backend
     if mode not in case.modes:

@@ -6,6 +6,8 @@ The kernel, ours or ATen's, never finds a maximum in a row that is all NaN or al
 the logarithm of the row's sum. Every other NaN or infinity of a score is in that logarithm too, and one of `v` is in
 every row of `o`. A look at the logarithms and at the first row tells whether the kernel's result is eager's. Backward
 makes the probabilities again from the logarithms, which is as exact as eager while these are small: hence `limit`.
+
+Source: what ATen's kernel gives in such rows is read off aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, torch 2.13.
 """
 
 from __future__ import annotations

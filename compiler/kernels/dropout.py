@@ -3,6 +3,9 @@
 ATen draws one number after the other, 7 ns each; `kernels/mersenne.h` makes them by the block. The first call of a
 process compares the two: where they differ (ATen draws by MKL on Intel's processors), or there is no compiler, ATen
 stays. So it does for small tensors, other dtypes, and layouts whose order of drawing is not that of memory.
+
+Source: M. Matsumoto and T. Nishimura, Mersenne twister, 1998; for the state and the numbers made of it,
+aten/src/ATen/core/MT19937RNGEngine.h and aten/src/ATen/core/DistributionsHelper.h, torch 2.13.
 """
 
 from __future__ import annotations

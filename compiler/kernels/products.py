@@ -5,6 +5,9 @@
 Of the peak of two cores (234 GFLOP/s) it reaches 0.8 to 0.9 where libraries reach 0.5 to 0.85, which is said where they
 are chosen between (`compiler/passes/products/multiply_matrices.py`). Sums are of blocks of 384 products, as the
 libraries'. The C++ is `compiler/kernels/products.h`.
+
+Source: panels are packed for the caches as in K. Goto and R. A. van de Geijn, Anatomy of high-performance matrix
+multiplication, 2008.
 """
 
 from __future__ import annotations

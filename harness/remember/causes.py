@@ -1,8 +1,8 @@
 """Which failures are of one cause: their signature.
 
 Two rows have one cause if they fail in the same way: backend, verdict, fields, error. That costs nothing, and may take
-two causes for one. Where a failure has been located, its signature is sharper: the first rung that differs, the field,
-and the normal form of the shrunk program, in which names and numbers do not count.
+two causes for one. The signature of a failure that has been located is sharper: the first rung that differs, the
+field, and the normal form of the shrunk program. Names and numbers do not count in that form.
 """
 
 from __future__ import annotations
