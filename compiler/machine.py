@@ -69,6 +69,13 @@ NUMBERS: dict[str, Number] = {
     "library_attention_bytes": Number(1 << 25, "of scores from which on attention by ATen's kernel is"),
     "trained_attention_bytes": Number(1 << 26, "of scores from which on it is in training, which makes them again"),
     "channels_last_convolutions": Number(3, "for which it pays to convert images"),
+    # Computing again or storing, in the units of `schedule/cost.py`.
+    "launch_work": Number(4000, "that a kernel's launch costs"),
+    "again_work_cpu": Number(8, "of an element that up to three readers compute again, where that moves less"),
+    "again_work_cuda": Number(16, "the same on a GPU"),
+    "spread_work_cpu": Number(10, "of an element of a value much larger than what it is of, that readers compute"),
+    "spread_work_cuda": Number(60, "the same on a GPU: it computes ten numbers while one is stored and loaded"),
+    "input_elements_cuda": Number(1 << 14, "of a value of inputs alone, that readers compute: a launch takes longer"),
     # GPUs: found on an H200.
     "busy_instances": Number(264, "of a program that keep a GPU busy: two for each processor"),
     "split_instances": Number(1056, "that a split makes: as many as run at a time"),
@@ -89,6 +96,12 @@ NUMBERS: dict[str, Number] = {
 def number(name: str) -> int:
     """What the user has stated, else what `NUMBERS` states."""
     return stated().get(name, NUMBERS[name].value)
+
+
+def number_on(device: str, name: str) -> int:
+    """The number of that name for a type of device; 0 where none is stated for it."""
+    full = f"{name}_{device}"
+    return number(full) if full in NUMBERS else 0
 
 
 @functools.cache
