@@ -8,8 +8,7 @@ ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on 
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
 ASSAY_VERIFY=1        check every graph after each pass: a view that is not its operand's is a bug of the compiler
 ASSAY_SANITIZE=a,b    sanitizers of the C++ compiler that kernels are built with, for example address,undefined
-ASSAY_MACHINE=path    where facts measured of this machine are kept (default: ~/.cache/assay/machine.json); `default`
-                      measures none
+ASSAY_MACHINE=path    facts of this machine, measured or stated (default: ~/.cache/assay/machine.json); or `default`
 ASSAY_KEEP_MEMORY=0   leave the C library's heap as it is: it gives what a call frees back to the system
 """
 

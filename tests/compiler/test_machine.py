@@ -63,7 +63,7 @@ def test_fact_is_its_default_where_nothing_is_measured(monkeypatch: pytest.Monke
     assert not found.is_measured and found.fastest("own", "library") == "library"
 
 
-def test_number_is_what_the_user_states(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_number_is_what_the_user_states(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     name, default = "streamed_kernel_bytes", machine.NUMBERS["streamed_kernel_bytes"].value
     file.parent.mkdir()
     file.write_text(json.dumps({"numbers": {name: 7, "no_such_number": 1, "split_elements": "many"}}))
@@ -71,8 +71,7 @@ def test_number_is_what_the_user_states(file: Path, capfd: pytest.CaptureFixture
     try:
         assert machine.number(name) == 7 and machine.numbers()[name].endswith("(stated)")
         assert machine.number("split_elements") == machine.NUMBERS["split_elements"].value
-        said = capfd.readouterr().err
-        assert "no_such_number as 1" in said and "split_elements as 'many'" in said
+        assert "no_such_number as 1" in caplog.text and "split_elements as 'many'" in caplog.text
         Fact("thing", {"quick": dict}, {"quick": 1.0}).times()
         assert json.loads(file.read_text())["numbers"][name] == 7, "a measurement leaves what is stated"
         file.write_text("{}")
