@@ -3,8 +3,13 @@
     product = Fact("product of matrices", {"own": f, "library": g}, {"own": 1.0, "library": 1.1})
     product.times().fastest("own", "library")
 
+    number("streamed_kernel_bytes")
+
+A `Fact` is measured. A `Number` is stated, as `NUMBERS` has it: it suits machines like those that it was found on.
+
 One file holds the facts of each processor, number of threads and version of torch: `~/.cache/assay/machine.json`, or
-what `ASSAY_MACHINE` names. `ASSAY_MACHINE=default` measures nothing. `assay env` prints the facts.
+what `ASSAY_MACHINE` names. `ASSAY_MACHINE=default` measures nothing. Under `numbers` a user may state others than ours
+there: `{"numbers": {"streamed_kernel_bytes": 67108864}}`. `assay env` prints all of them.
 """
 
 from __future__ import annotations
@@ -32,6 +37,85 @@ ROUNDS = 7
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 _lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What is stated of machines: a value, and what it means."""
+
+    value: int
+    meaning: str
+
+
+NUMBERS: dict[str, Number] = {
+    # The caches of a processor.
+    "streamed_kernel_bytes": Number(1 << 25, "of all that a kernel touches, from which on no cache holds it"),
+    "streamed_buffer_bytes": Number(1 << 24, "of a buffer written past the caches: a smaller one is found there"),
+    "streamed_item_bytes": Number(4, "of its elements: smaller ones are not made as fast as memory takes them"),
+    "narrow_cut_elements": Number(1 << 16, "of a reduction over few columns that is cut: a cache holds fewer"),
+    "wide_cut_elements": Number(1 << 20, "of one over many columns"),
+    "fetched_columns": Number(96, "from which on the memory of later rows is asked for: fewer are in registers"),
+    "long_columns": Number(800, "from which on it is not: such a row is long enough for the processor"),
+    "read_once_elements": Number(1 << 15, "of a matrix summed both ways at once: less is read again as fast"),
+    "attended_keys": Number(1 << 12, "that own attention takes: scores of more leave the second cache"),
+    # What a call and a thread cost, in the work that is worth one.
+    "product_flops_per_thread": Number(1 << 19, "of a product of matrices that are worth another thread"),
+    "attention_flops_per_thread": Number(1 << 20, "of attention that are worth another thread"),
+    "own_product_flops": Number(1 << 21, "of a product from which on our own kernel's rate counts"),
+    "onednn_product_flops": Number(1 << 24, "of a product from which on oneDNN's rate counts: MKL's call is cheaper"),
+    "summed_product_elements": Number(1 << 16, "of a matrix times a vector as a sum: larger ones memory limits"),
+    "own_attention_flops": Number(1 << 20, "from which on our own attention's rate counts: its call is dearer"),
+    "attention_bytes": Number(1 << 20, "of scores from which on attention by our kernel is faster than written out"),
+    "library_attention_bytes": Number(1 << 25, "of scores from which on attention by ATen's kernel is"),
+    "trained_attention_bytes": Number(1 << 26, "of scores from which on it is in training, which makes them again"),
+    "channels_last_convolutions": Number(3, "for which it pays to convert images"),
+    # Computing again or storing, in the units of `schedule/cost.py`.
+    "launch_work": Number(4000, "that a kernel's launch costs"),
+    "again_work_cpu": Number(8, "of an element that up to three readers compute again, where that moves less"),
+    "again_work_cuda": Number(16, "the same on a GPU"),
+    "spread_work_cpu": Number(10, "of an element of a value much larger than what it is of, that readers compute"),
+    "spread_work_cuda": Number(60, "the same on a GPU: it computes ten numbers while one is stored and loaded"),
+    "input_elements_cuda": Number(1 << 14, "of a value of inputs alone, that readers compute: a launch takes longer"),
+    # GPUs: found on an H200.
+    "busy_instances": Number(264, "of a program that keep a GPU busy: two for each processor"),
+    "split_instances": Number(1056, "that a split makes: as many as run at a time"),
+    "split_elements": Number(1 << 13, "that an instance reads in less time than another launch takes"),
+    "split_gathered_elements": Number(1 << 11, "the same of elements whose places are data"),
+    "shared_memory_bytes": Number(227 << 10, "of shared memory that a launch may take"),
+    "odd_product_flops_a_second": Number(240 * 10**12, "of the library's products with rows that begin anywhere"),
+    "even_product_flops_a_second": Number(700 * 10**12, "with rows at multiples of 16 bytes"),
+    "memory_bytes_a_second": Number(4 * 10**12, "that a GPU reads or writes"),
+    "padding_gain_ns": Number(5000, "that padding a product must gain: a kernel's launch"),
+    "batched_launch_bytes": Number(1 << 25, "of a launch that takes no longer than it takes to begin eight"),
+    "replay_copied_bytes": Number(1 << 26, "of what forward saved that are worth copying at each replay: 30 us"),
+    "offloaded_bytes": Number(1 << 20, "of a value that is worth offloading: a smaller copy is all latency"),
+}
+"""Numbers that were fitted to a machine, by name. The limits of an algorithm stand beside the algorithm."""
+
+
+def number(name: str) -> int:
+    """What the user has stated, else what `NUMBERS` states."""
+    return stated().get(name, NUMBERS[name].value)
+
+
+def number_on(device: str, name: str) -> int:
+    """The number of that name for a type of device; 0 where none is stated for it."""
+    full = f"{name}_{device}"
+    return number(full) if full in NUMBERS else 0
+
+
+@functools.cache
+def stated() -> Mapping[str, int]:
+    """The numbers that the user's file states, read once a process. What is no number of ours is said and left out."""
+    path = machine_file()
+    found: Any = {} if path is None else _kept(path).get("numbers", {})
+    taken = {}
+    for name, value in found.items() if isinstance(found, dict) else ():
+        if name in NUMBERS and type(value) is int and value >= 0:
+            taken[name] = value
+        else:
+            say_once(f"assay: {path} states {name} as {value!r}; `assay env` has the names, each a whole number")
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +171,14 @@ def facts() -> dict[str, str]:
     kept = _kept(path).get(_machine(), {}) if path is not None else {}
     read = {"vectors": torch.backends.cpu.get_cpu_capability(), **{f"cache {k}": v for k, v in cache_sizes().items()}}
     return read | {name: _in_words(found) for name, found in sorted(kept.items())}
+
+
+def numbers() -> dict[str, str]:
+    """Each number, by name: its value, what it means, and whether the user has stated it."""
+    said = stated()
+    return {
+        name: f"{number(name):,} {each.meaning}{' (stated)' if name in said else ''}" for name, each in NUMBERS.items()
+    }
 
 
 def cache_sizes() -> dict[str, str]:

@@ -8,8 +8,7 @@ ASSAY_CXX=path        the C++ compiler (default: g++, then c++, then clang++ on 
 ASSAY_TARGET=name     cpp | aten: generated kernels, or every operator as a call to ATen
 ASSAY_VERIFY=1        check every graph after each pass: a view that is not its operand's is a bug of the compiler
 ASSAY_SANITIZE=a,b    sanitizers of the C++ compiler that kernels are built with, for example address,undefined
-ASSAY_MACHINE=path    where facts measured of this machine are kept (default: ~/.cache/assay/machine.json); `default`
-                      measures none
+ASSAY_MACHINE=path    facts of this machine, measured or stated (default: ~/.cache/assay/machine.json); or `default`
 ASSAY_KEEP_MEMORY=0   leave the C library's heap as it is: it gives what a call frees back to the system
 """
 
@@ -114,8 +113,8 @@ class Options:
     """Whether each kernel on a GPU is compiled with several sizes of tiles, of which the fastest is kept. Each product
     of matrices is then also tried as one kernel with the pointwise work around it. The cache remembers the choice."""
     compiled_autograd: bool = False
-    """Whether each backward of the process is compiled as a whole from the first graph on that asks for it, until
-    `torch._dynamo.reset()`: through compiled and uncompiled parts, with eager's hooks in eager's order."""
+    """Whether each backward of the process is compiled as a whole, through compiled and uncompiled parts, with eager's
+    hooks in eager's order. That begins with the first graph that asks for it, and ends with `torch._dynamo.reset()`."""
     verify: bool = dataclasses.field(default_factory=lambda: os.environ.get("ASSAY_VERIFY", "0") != "0")
     """Whether each graph is checked after each pass that changes it, as the tests do: costs compile time."""
     stop_after: str = ""

@@ -18,7 +18,7 @@ from assay.harness.judge import ledger
 from assay.harness.outcome import Result
 from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 SHOWN = 5
 
@@ -56,7 +56,7 @@ class Holder:
         """The row of a function with its arguments, in training where anything requires gradients."""
         mode = "train" if _has_gradients(function, args, kwargs) else "infer"
         case = Case(name, lambda: (function, tuple(args), dict(kwargs)), (mode,), (), ("tiny",))
-        result = run_case(case, mode, self.backend, timed=False)
+        result = run_case(case, mode, self.backend, RunRequest(timed=False))
         self.keep(result)
         return result
 

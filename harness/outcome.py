@@ -33,6 +33,8 @@ class Result:
     `ms_spread`, `eager_ms_spread` and `speed_spread` are the quartiles of a call's time and of eager's time over it.
     `nodes` counts those that ran in eager too, and `eager` has how many did, by the backend's reason. `begun` counts
     what begins late, or not each time, and was seen in use: graphs restored, recorded and replayed, and kernels tuned.
+
+    Units: the suffix of a name, `_ms` or `_s`; a spread has the unit of what it is of, and that of `speed` is a ratio.
     """
 
     case: str

@@ -40,13 +40,23 @@ from assay.harness.calls.clone import Call, CloneError, copy_call
 from assay.harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
-from assay.harness.judge.compare import Comparison, compare, is_identical
+from assay.harness.judge.compare import Comparison, Rules, compare, is_identical
 from assay.harness.judge.eager_runs import EagerRuns, Run
 from assay.harness.judge.oracle import Oracle, anchor
 from assay.harness.judge.vector_tails import PLACES, Placed
 from assay.harness.measure import CountedStep, alternate, quartiles
 from assay.harness.observe import fell_back, leaks
-from assay.harness.observe.observation import Observation, Raised, Script, observe, one_step, seed_all, set_mode
+from assay.harness.observe.observation import (
+    WITHOUT_POKES,
+    Observation,
+    Raised,
+    Script,
+    Watch,
+    observe,
+    one_step,
+    seed_all,
+    set_mode,
+)
 from assay.harness.observe.scripts import Scripts, acts_for, bytes_of_state
 from assay.harness.outcome import Difference, Result
 from assay.harness.protocol.acts import FEW, Protocol
@@ -73,29 +83,38 @@ class _Timing:
     failed: Raised | None = None
 
 
-def run_case(
-    case: Case,
-    mode: str,
-    backend: str | Backend,
-    *,
-    size: str = "tiny",
-    seed: int = 0,
-    device: str = "cpu",
-    timed: bool = True,
-    protocol: Protocol | None = None,
-    is_thorough: bool = False,
-    quick: bool = False,
-    is_poked: bool = True,
-) -> Result:
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """How a case is made, and what is run of it.
+
+    The protocol is that of harness/protocol/acts.py where none is given, with all of the further acts if `is_thorough`.
+    With `quick`, a backend that does bit for bit what one run of eager did is `same`. With `is_poked`, outputs are
+    written to after the last step. `timed`: further calls are timed.
+    """
+
+    size: str = "tiny"
+    seed: int = 0
+    device: str = "cpu"
+    timed: bool = True
+    protocol: Protocol | None = None
+    is_thorough: bool = False
+    quick: bool = False
+    is_poked: bool = True
+
+
+DEFAULT_REQUEST = RunRequest()
+
+
+def run_case(case: Case, mode: str, backend: str | Backend, asked: RunRequest = DEFAULT_REQUEST) -> Result:
     """One case in one mode on one backend, observed over the acts of a protocol and held against eager.
 
-    The protocol is that of harness/protocol/acts.py, with all of the further acts if `is_thorough`. A case that has
-    `numbers` is called as many times as it has any; one that brings a scenario, a few times.
+    A case that has `numbers` is called as many times as it has any; one that brings a scenario, a few times. Eager's
+    further runs only ever excuse a difference, so with `quick` they are made when something differs. Writing to
+    outputs takes time by the square of their number.
 
-    With `quick`, a backend that does bit for bit what one run of eager did is `same`. Eager's further runs only ever
-    excuse a difference, so they are made when something differs. With `is_poked`, outputs are written to after the
-    last step. That takes time by the square of their number. Raises: BackendError for a backend that does not exist,
-    ValueError for a mode that the case does not have. Whatever the case or the backend raises is a verdict.
+    Raises: BackendError for a backend that does not exist, ValueError for a mode that the case does not have. Whatever
+    the case or the backend raises is a verdict.
+    Units: milliseconds and seconds, as the names of the result's fields say.
     """
     resolved = backends.resolve(backend) if isinstance(backend, str) else backend
     if mode not in case.modes:
@@ -103,18 +122,20 @@ def run_case(
     torch._dynamo.reset()
     counters.clear()
     try:
+        size, seed, device = asked.size, asked.seed, asked.device
         call = made_call(case, size, seed, device)
         with resources.of_case(f"{case.name} {mode} {resolved.name}"):
 
             def make(which: int) -> Call:
                 return made_call(case, size, seed + which, device)
 
-            acts = protocol or acts_for(case, mode, is_thorough, bytes_of_state(call))
+            acts = asked.protocol or acts_for(case, mode, asked.is_thorough, bytes_of_state(call))
             scripts = Scripts(case, mode, acts, call, make, watches_leaks=len(acts) > len(FEW[mode]))
             scripts = scripts.in_dtypes_it_takes(seed)
             if device != "cpu" and len(acts) > len(FEW[mode]):
                 scripts = scripts.without(_on_the_host(scripts, size, seed))
-            return _Trial(case, mode, resolved, call, seed, scripts, is_poked).result(timed, quick)
+            watch = Watch(is_poked=asked.is_poked)
+            return _Trial(case, mode, resolved, call, seed, scripts, watch).result(asked.timed, asked.quick)
     except (CaseError, CloneError) as error:
         return Result(case.name, mode, resolved.name, "no-oracle", detail=str(error))
     finally:
@@ -128,7 +149,7 @@ def _on_the_host(scripts: Scripts, size: str, seed: int) -> Run:
         return made_call(scripts.case, size, seed + which, "cpu")
 
     on_host = dataclasses.replace(scripts, own=make(0), make=make, watches_leaks=False, _pristine={}, _moved={})
-    return observe(on_host.script(), scripts.mode, seed, scenario=scripts.case.scenario, is_poked=False)
+    return observe(on_host.script(), scripts.mode, seed, scenario=scripts.case.scenario, watch=WITHOUT_POKES)
 
 
 def made_call(case: Case, size: str, seed: int, device: str) -> Call:
@@ -178,7 +199,7 @@ class _Trial:
     call: Call
     seed: int
     scripts: Scripts
-    is_poked: bool
+    watch: Watch
 
     def result(self, timed: bool, quick: bool) -> Result:
         eager = self._observed(self.scripts.script(watches_leaks=True))
@@ -189,7 +210,7 @@ class _Trial:
         with self.backend.ambient():
             script = self.scripts.script(watches_leaks=True)
             compiled = compiled_by(self.backend, first_call(script).function)
-            ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, self.is_poked)
+            ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, self.watch)
             timed = timed and self._is_timable(eager, ours, first_call(script))
             timing = self._timing(first_call(script), compiled) if timed else _Timing()
         del script, compiled
@@ -206,15 +227,14 @@ class _Trial:
         return row
 
     def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
-        return compare(
-            oracle,
-            ours,
-            own_random_stream=self.backend.has_own_random_stream,
+        rules = Rules(
+            has_own_random_stream=self.backend.has_own_random_stream,
             with_hooks="hooks" in self.case.tags,
             with_bookkeeping="bookkeeping" in self.case.tags,
             with_strides="strides" in self.case.tags,
             by_bits=self.backend.has_eagers_bits,
         )
+        return compare(oracle, ours, rules)
 
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
         """At which other place in a vector eager does what the backend did; nothing on devices without them."""
@@ -282,7 +302,7 @@ class _Trial:
 
     def _observed(self, script: Script) -> Run:
         """An eager run."""
-        return observe(script, self.mode, self.seed, scenario=self.case.scenario, is_poked=self.is_poked)
+        return observe(script, self.mode, self.seed, scenario=self.case.scenario, watch=self.watch)
 
     def _is_timable(self, eager: Run, ours: Run, first: Call) -> bool:
         """Whether more calls on the same objects tell something: no call raised, no input's graph is used up."""

@@ -25,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("compiler", "reference", "harness", "suites")
 TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", *PACKAGES, "tests")
 MOST_WORDS = 30
+MOST_PARAMETERS = 6
 IGNORED = re.compile(r"# type: ignore")
+THRESHOLD = re.compile(r"^(?:LEAST|MOST|FEWEST)_[A-Z_]+ *(?::[^=]*)?=", re.M)
 NO_PROSE = re.compile(r"\s*[|#]|\s*>>>|    |.*\S {2,}\S")
 """A line of a table, a heading, a session, code, or columns."""
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*[-*|#]\s)")
@@ -41,6 +43,8 @@ def counts_of(root: Path = ROOT) -> Counts:
         **_folders(root),
         **_functions(root),
         **_imports(root),
+        f"functions of over {MOST_PARAMETERS} parameters": _crowded(root),
+        "`LEAST_` and `MOST_` constants in compiler/": _matches(root / "compiler", THRESHOLD),
         "`# type: ignore` in compiler/": _matches(root / "compiler", IGNORED),
         f"sentences of over {MOST_WORDS} words": sum(1 for path in _texts(root) for _ in long_sentences(path)),
         "lines of README.md": _lines(root / "README.md"),
@@ -79,6 +83,18 @@ def _lengths(package: Path) -> Iterator[int]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _crowded(root: Path) -> int:
+    return sum(
+        len([each for each in (*given.posonlyargs, *given.args, *given.kwonlyargs) if each.arg not in ("self", "cls")])
+        > MOST_PARAMETERS
+        for package in PACKAGES
+        for path in (root / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for given in (node.args,)
+    )
 
 
 def _imports(root: Path) -> Counts:

@@ -32,7 +32,7 @@ from assay.harness.case import MODES, SHAPES, Case
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
 from assay.harness.outcome import Result
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search.hunt_worker import tried
 from assay.suites import ops
 from assay.suites.programs import draw
@@ -82,7 +82,7 @@ def hashed(name: str) -> int:
 
 
 def _run_case(case: Case, mode: str, backend: str) -> list[Result]:
-    return [run_case(case, mode, backend, timed=False, quick=True)]
+    return [run_case(case, mode, backend, RunRequest(timed=False, quick=True))]
 
 
 def _run_unit(unit: Unit, backend: str) -> list[Result]:

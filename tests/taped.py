@@ -19,13 +19,14 @@ from assay.compiler.ir.graph.roles import (
     Gradient,
     GraphCall,
     InputRole,
+    OutputRole,
     Parameter,
     Saved,
     Tangent,
     UserInput,
     UserOutput,
 )
-from assay.compiler.runtime.recording.cuda_graphs import Replayed
+from assay.compiler.runtime.recording.cuda_graphs import Recordable, Replayed
 from assay.compiler.runtime.recording.pool_layout import Event
 from assay.compiler.runtime.recording.recording import Pool, is_lazy
 
@@ -208,7 +209,15 @@ def made(
     function: Callable[..., Sequence[Any]], inputs: Sequence[InputRole], outputs: int = 1, **kwargs: Any
 ) -> Replayed:
     roles = kwargs.pop("roles", [UserOutput(index) for index in range(outputs)])
-    return Replayed(plain(function), inputs, roles, 0, wanted=True, tape=Tape, here=lambda device: 0, **kwargs)
+    what = recordable(inputs, roles, **kwargs)
+    return Replayed(plain(function), what, 0, wanted=True, tape=Tape, here=lambda device: 0)
+
+
+def recordable(
+    inputs: Sequence[InputRole], outputs: Sequence[OutputRole], is_symbolic: bool = False, **rest: Any
+) -> Recordable:
+    """What is told of a graph with those roles."""
+    return Recordable(tuple(inputs), tuple(outputs), torch.device("cuda"), is_symbolic, "", **rest)
 
 
 def replays() -> int:

@@ -5,6 +5,7 @@ Each rule is a function from sources to violations, one sentence each, and is it
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import statistics
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -25,7 +26,7 @@ ARROWS = {
 """What a module under a name may import of ours."""
 
 HARNESS = (
-    ("harness.case", "harness.outcome", "harness.measure"),
+    ("harness.case", "harness.outcome", "harness.measure", "harness.option_groups"),
     ("harness.calls", "harness.discover"),
     ("harness.protocol",),
     ("harness.observe",),
@@ -81,6 +82,28 @@ TOLD = {("compiler.torch_compat", "torch._dynamo.compiled_autograd")}
 
 OTHER_PEOPLES = "suites.libraries"
 """Its rows import their packages when they are made: the suite is listed where none of them is installed."""
+MOST_PARAMETERS = 6
+_TORCHS = "the signature is that of torch's function of this name"
+_ENGINES = "the engine of autograd calls it, from C++"
+_SCHEMA = "the parameters are those of the operator's schema"
+CROWDED: dict[str, str] = {
+    "compiler.entry.aot.aot_function": _TORCHS,
+    "compiler.entry.aot.aot_module_simplified": _TORCHS,
+    "compiler.entry.export.aot_export_module": _TORCHS,
+    "compiler.autograd.whole.recorder.proxy_call_backward": _ENGINES,
+    "compiler.autograd.whole.recorder.call_copy_slices_prologue": _ENGINES,
+    "compiler.kernels.attend.attend": _SCHEMA,
+    "compiler.kernels.attend.attend_backward": _SCHEMA,
+    "compiler.capture.decompositions.group_norm.group_norm": _SCHEMA,
+    "compiler.capture.decompositions.group_norm.group_norm_gradients": _SCHEMA,
+    "compiler.capture.decompositions.batch_norm.as_eager": _SCHEMA,
+    "compiler.capture.decompositions.batch_norm.as_eager_by_statistics": _SCHEMA,
+    "compiler.capture.decompositions.batch_norm.normalized_by_statistics": _SCHEMA,
+    "compiler.capture.decompositions.batch_norm.gradients_of_update": _SCHEMA,
+    "compiler.capture.user_code.rewritten_calls._refuse_pool": _SCHEMA,
+}
+"""Functions of more parameters than `MOST_PARAMETERS`, each with its reason: somebody else calls them so."""
+
 LAZY: dict[tuple[str, str], str] = {
     ("compiler.toolchain.load", "compiler.toolchain.gpu.triton_launch.load_triton"): "Triton need not be there",
     ("compiler.toolchain.load", "compiler.toolchain.gpu.triton_launch.Variants"): "Triton need not be there",
@@ -240,6 +263,23 @@ def environment_readers(sources: Sources) -> Iterator[str]:
                     yield f"{name}:{use.line} reads the environment; compiler.options is the only reader"
 
 
+def crowded_functions(sources: Sources) -> Iterator[str]:
+    found = {
+        f"{name}.{function.name}": len(_parameters(function.args))
+        for name, source in sources.items()
+        for function in functions(source)
+    }
+    for name, count in found.items():
+        if count > MOST_PARAMETERS and name not in CROWDED:
+            yield f"{name} takes {count} parameters; those that belong together are a dataclass"
+    known = {name for name in CROWDED if name.rpartition(".")[0] in sources}
+    yield from (f"{name} takes few parameters now" for name in known if found.get(name, 0) <= MOST_PARAMETERS)
+
+
+def _parameters(given: ast.arguments) -> list[str]:
+    return [each.arg for each in given.posonlyargs + given.args + given.kwonlyargs if each.arg not in ("self", "cls")]
+
+
 def vague_names(sources: Sources) -> Iterator[str]:
     for name in sources:
         if name.rpartition(".")[2] in VAGUE:
@@ -254,6 +294,7 @@ RULES: tuple[Callable[[Sources], Iterable[str]], ...] = (
     borrowed_modules,
     import_cycles,
     buried_imports,
+    crowded_functions,
     environment_readers,
     vague_names,
 )
@@ -429,6 +470,14 @@ def test_architecture_sees_a_reader_of_the_environment(text: str) -> None:
     assert list(environment_readers(sources_of(compiler__runtime__build=text)))
     assert not list(environment_readers(sources_of(compiler__options=text)))
     assert not list(environment_readers(sources_of(harness__cli=text)))
+
+
+def test_architecture_sees_a_function_of_many_parameters() -> None:
+    assert list(crowded_functions(sources_of(harness__run="def f(a, b, c, d, e, *, f): pass"))) == []
+    method = "class A:\n    def f(self, a, b, c, d, e, f): pass"
+    assert list(crowded_functions(sources_of(harness__run=method))) == []
+    assert len(list(crowded_functions(sources_of(harness__run="def f(a, b, c, d, e, *, f, g): pass")))) == 1
+    assert len(list(crowded_functions(sources_of(compiler__kernels__attend="def attend(q): pass")))) == 2, "stale"
 
 
 def test_architecture_sees_a_vague_name() -> None:

@@ -12,10 +12,9 @@ from torch import fx
 from assay.compiler.autograd.partition import Split, viewed
 from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
 from assay.compiler.ir.graph.roles import Program, Saved
+from assay.compiler.machine import number
 from assay.compiler.ops.calls.transfers import offload, reload
 
-LEAST_BYTES = 1 << 20
-"""Below this a copy costs more in latency than it frees."""
 AHEAD = 8
 """How many calls before its first reader a value is asked back."""
 
@@ -45,7 +44,7 @@ def _is_large(node: fx.Node) -> bool:
     if not is_measurable(node) or node.op != "call_function" or viewed(node) is not node:
         return False
     value = node.meta["val"]
-    return value.device.type == "cuda" and bytes_of(value) >= LEAST_BYTES
+    return value.device.type == "cuda" and bytes_of(value) >= number("offloaded_bytes")
 
 
 def _send(node: fx.Node) -> fx.Node:

@@ -88,9 +88,10 @@ def split(joint: Program, recompute: Callable[[fx.Node], bool], explain: Explain
         readers = [user.meta.get("custom", ()) for user in node.users if user in after]
         if STASHED in node.meta and all(READS_STASHED in custom for custom in readers):
             node.meta[UNCHECKED] = True
-    forward = _extract(joint, before, {**kept, **dict(saved_roles)}, _inputs(signature, tangents=False), {}, signature)
+    called = replace(signature, inputs=_inputs(signature, tangents=False))
+    forward = _extract(joint, before, {**kept, **dict(saved_roles)}, called, {})
     taken: dict[InputRole, fx.Node] = {**dict(saved_roles), **_placeholders(joint, tangents)}
-    backward = _extract(joint, after, gradients, tuple(taken), {n: r for r, n in taken.items()}, None, before)
+    backward = _extract(joint, after, gradients, Signature(tuple(taken), ()), {n: r for r, n in taken.items()}, before)
     forward, states = keep_states(forward, [node.name for node in drawn])
     backward = draw_again(backward, states, len(saved_roles))
     return Split(forward, backward, lambda: list(_decisions(joint, after, saved, before & after, explain)))
@@ -327,16 +328,17 @@ def _extract(
     joint: Program,
     nodes: set[fx.Node],
     outputs: dict[OutputRole, fx.Node | int | None],
-    inputs: tuple[InputRole, ...],
+    call: Signature,
     renamed: dict[fx.Node, InputRole],
-    call: Signature | None,
     before: set[fx.Node] | None = None,
 ) -> Program:
-    """The sub-program over `nodes`. `renamed` are values of the joint graph that become inputs; `before`, given for
-    backward, is what forward has computed."""
+    """The sub-program over `nodes`, with the inputs of `call`.
+
+    `renamed` are values of the joint graph that become inputs. `before`, given for backward, is what forward computed.
+    """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
-    first = list(renamed) or list(_placeholders(joint, inputs).values())
+    first = list(renamed) or list(_placeholders(joint, call.inputs).values())
     for node in first:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta.update(node.meta)
@@ -347,8 +349,7 @@ def _extract(
             if before is not None and node in before:
                 copies[node].meta[RECOMPUTED] = True
     graph.output([copies[node] if isinstance(node, fx.Node) else node for node in outputs.values()])
-    signature = replace(call or Signature((), ()), inputs=inputs, outputs=tuple(outputs))
-    return Program(module_of(joint.module, graph), signature)
+    return Program(module_of(joint.module, graph), replace(call, outputs=tuple(outputs)))
 
 
 def late(joint: Program, nodes: set[fx.Node]) -> Iterator[fx.Node]:

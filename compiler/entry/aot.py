@@ -58,7 +58,10 @@ PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
 def make_boxed_func(f: Callable[..., Any]) -> GraphCall:
-    """`f(*args)` as a function of one list of arguments, which it empties so that they can be freed early."""
+    """`f(*args)` as a function of one list of arguments, which it empties so that they can be freed early.
+
+    Source: the convention is that of torch/_functorch/_aot_autograd/utils.py, torch 2.13.
+    """
 
     def boxed(args: list[object]) -> Sequence[object]:
         taken = list(args)
@@ -76,6 +79,8 @@ def default_partition(
 
     Placeholders whose name begins with `tangents` are the incoming gradients; the first `num_fwd_outputs` outputs
     belong to forward, the others are gradients or None. Backward takes the saved values, then the tangents.
+
+    Source: the calling convention is that of torch/_functorch/partitioners.py, torch 2.13.
     """
     placeholders = [node for node in joint_module.graph.nodes if node.op == "placeholder"]
     tangents = iter(range(len(placeholders)))
@@ -113,6 +118,9 @@ def aot_function(
     sizes are symbols and are traced again only when a guard on them fails. `keep_inference_input_mutations` is taken
     for callers that pass it: writes of inputs are always made after the graph. `eager` runs a call that cannot be
     compiled; by default `fn` does. `fallback` is the option of that name.
+
+    Raises: OptionError for a `fallback` that does not exist; when called, the errors of `fn` as eager has them.
+    Source: the signature up to `dynamic` is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     ahead = _AheadOfTime(
@@ -134,7 +142,10 @@ def aot_function(
 
 
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
-    """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`."""
+    """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`.
+
+    Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
+    """
 
     def functional(state: dict[str, Any], _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return _called(mod, state, inputs, keywords)
@@ -175,6 +186,7 @@ def aot_module_simplified(
     The result takes the same inputs as `mod`, without its parameters and buffers.
 
     Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride.
+    Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     named = _state(mod)
     roles = [_named_role(index, name, value) for index, (name, value) in enumerate(named.items())]

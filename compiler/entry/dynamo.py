@@ -83,6 +83,7 @@ def compile_fx(
     `config_patches` are options, `decompositions` takes the place of our own table.
 
     Raises: OptionError for an unknown option; InputMismatch when the result is called with other inputs.
+    Source: the signature is that of torch/_inductor/compile_fx.py, torch 2.13, without its keyword for backwards.
     """
     options = Options.of(config_patches, None)
 

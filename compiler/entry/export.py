@@ -105,7 +105,9 @@ def aot_export_module(
     when `args` are fake tensors of a mode with a ShapeEnv, or with `dynamic_shapes=True`; parameters and buffers keep
     theirs. A buffer that the module replaces by assignment counts as written.
 
+    Shapes: those of the module's parameters, buffers, inputs and outputs; a gradient has its parameter's or input's.
     Raises: ExportError for what the graph cannot say; the module's own errors as they are.
+    Source: signature and calling convention are those of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     if pre_dispatch:
         raise ExportError.because("pre_dispatch")
@@ -150,6 +152,7 @@ def aot_export_joint_simple(
 
     Raises: ExportError where the graph would need another calling convention than `func` has: nested arguments or
     results, a written argument, a result that shares an argument's memory.
+    Source: signature and calling convention are those of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     inputs = _inputs_of_function(func, args, num_params_buffers)
 

@@ -13,6 +13,16 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 
+def value_of(node: fx.Node) -> object:
+    """What a node makes, as it was traced: a fake tensor, a tuple of them, a size. None where nothing is noted."""
+    return node.meta.get("val")
+
+
+def traced_value(argument: object) -> Any:
+    """The value of an argument that is a node, else the argument itself."""
+    return value_of(argument) if isinstance(argument, fx.Node) else argument
+
+
 def fake_value(node: fx.Node) -> FakeTensor:
     """The value of a node that makes one tensor."""
     value: FakeTensor = node.meta["val"]

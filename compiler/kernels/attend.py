@@ -6,6 +6,8 @@ The kernel, ours or ATen's, never finds a maximum in a row that is all NaN or al
 the logarithm of the row's sum. Every other NaN or infinity of a score is in that logarithm too, and one of `v` is in
 every row of `o`. A look at the logarithms and at the first row tells whether the kernel's result is eager's. Backward
 makes the probabilities again from the logarithms, which is as exact as eager while these are small: hence `limit`.
+
+Source: what ATen's kernel gives in such rows is read off aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, torch 2.13.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from assay.compiler.kernels.attention_rates import is_own_fastest
 from assay.compiler.kernels.flash_attention import DEPTHS, flash_attention
 
 aten = torch.ops.aten
@@ -38,7 +41,7 @@ def attend(
 
     Shapes: `q[b, h, s, d], k[b, h, t, d], v[b, h, t, d], mask[b | 1, h | 1, s | 1, t | 1] -> [b, h, s, d], [b, h, s]`
     """
-    if q.shape[3] in DEPTHS:
+    if q.shape[3] in DEPTHS and is_own_fastest():
         out, logs = flash_attention(q, k, v, False, mask, scale)
     else:
         out, logs = _forward(q, k, v, 0.0, False, attn_mask=mask, scale=scale)

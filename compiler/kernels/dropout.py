@@ -3,6 +3,9 @@
 ATen draws one number after the other, 7 ns each; `kernels/mersenne.h` makes them by the block. The first call of a
 process compares the two: where they differ (ATen draws by MKL on Intel's processors), or there is no compiler, ATen
 stays. So it does for small tensors, other dtypes, and layouts whose order of drawing is not that of memory.
+
+Source: M. Matsumoto and T. Nishimura, Mersenne twister, 1998; for the state and the numbers made of it,
+aten/src/ATen/core/MT19937RNGEngine.h and aten/src/ATen/core/DistributionsHelper.h, torch 2.13.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def bernoulli(x: Tensor, p: float, *, generator: torch.Generator | None = None) 
     """`aten.bernoulli.p`: of what `x` is only its shape counts; masks are drawn as those of dropout are."""
     if generator is None and x.dtype is torch.bool and 0 <= p <= 1 and _is_drawn_for(x) and (draw := _dropout()):
         mask = torch.empty_like(x)
-        _draw(draw, torch.default_generator, p, 1.0, mask, None, None)
+        _draw(draw, torch.default_generator, p, 1.0, mask)
         return mask
     return torch.ops.aten.bernoulli.p(x, p, generator=generator)
 
@@ -63,12 +66,14 @@ Dropout = Callable[[int, int, float, int, int, int | None, int | None], None]
 
 
 def _draw(
-    dropout: Dropout, generator: torch.Generator, keep: float, scale: float, mask: Tensor, x: Tensor | None,
-    out: Tensor | None,
-) -> None:  # fmt: skip
-    """Fills the mask, and the result where there is one; the generator is where ATen would have left it."""
+    dropout: Dropout, generator: torch.Generator, keep: float, scale: float, mask: Tensor, *scaled: Tensor
+) -> None:
+    """Fills the mask and, where `scaled` is an input and its result, the result.
+
+    The generator is where ATen would have left it.
+    """
     state = generator.get_state()
-    places = (None, None) if x is None or out is None else (x.data_ptr(), out.data_ptr())
+    places = [tensor.data_ptr() for tensor in scaled] if scaled else [None, None]
     dropout(state.data_ptr(), math.ceil(keep * 2**BITS), scale, mask.numel(), mask.data_ptr(), *places)
     generator.set_state(state)
 
@@ -99,6 +104,6 @@ def _agrees(dropout: Dropout) -> bool:
     for generator in (ours, theirs):
         torch.empty(1, dtype=torch.int32).random_(generator=generator)
     masks = [torch.empty(1001, dtype=torch.bool) for _ in range(2)]
-    _draw(dropout, ours, 0.7, 1.0, masks[0], None, None)
+    _draw(dropout, ours, 0.7, 1.0, masks[0])
     masks[1].bernoulli_(0.7, generator=theirs)
     return torch.equal(*masks) and torch.equal(ours.get_state(), theirs.get_state())

@@ -19,15 +19,12 @@ import torch
 from torch import Tensor
 
 from assay.compiler.kernels.tiles import PANEL, ROWS, Tiled, has_wide_vectors
+from assay.compiler.machine import number
 from assay.compiler.toolchain.launch import Function
 from assay.compiler.torch_stubs import empty_strided_cpu as _empty
 
 DEPTHS = frozenset(range(16, 129, 16)) if has_wide_vectors() else frozenset[int]()
 """Elements of a head: whole vectors, and few enough that a block of queries stays in the first cache."""
-MOST_KEYS = 1 << 12
-"""Of more keys than these, the scores of a block of rows would leave the second cache."""
-FLOPS_PER_THREAD = 1 << 20
-"""Work that starting another thread is worth."""
 
 _CALL = """const bool is_right = attend(
       (const f32*)v[0], (const f32*)v[1], (const f32*)v[2], (const f32*)v[3], (f32*)v[4], (f32*)v[5], (f32*)v[6],
@@ -54,13 +51,13 @@ def flash_attention(
     t = k.shape[2]
     if not b * h * s * t:
         return torch.zeros_like(q), _empty((b, h, s), (s * h, 1, h), _float32).zero_()
-    if t > MOST_KEYS:
+    if t > number("attended_keys"):
         return _forward(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
     of_q, of_k, of_v = q.stride(), k.stride(), v.stride()
     out = _empty_like(q)
     of_out = out.stride()
     logs = _empty((b, h, s), (s * h, 1, h), _float32)
-    threads = max(1, min(torch.get_num_threads(), b * h * s * t * d * 4 // FLOPS_PER_THREAD))
+    threads = max(1, min(torch.get_num_threads(), b * h * s * t * d * 4 // number("attention_flops_per_thread")))
     scratch = _empty((threads * (d + ROWS) * (t + PANEL),), (1,), _float32)
     of_mask: tuple[int, ...]
     if mask is None:

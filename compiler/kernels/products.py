@@ -5,6 +5,9 @@
 Of the peak of two cores (234 GFLOP/s) it reaches 0.8 to 0.9 where libraries reach 0.5 to 0.85, which is said where they
 are chosen between (`compiler/passes/products/multiply_matrices.py`). Sums are of blocks of 384 products, as the
 libraries'. The C++ is `compiler/kernels/products.h`.
+
+Source: panels are packed for the caches as in K. Goto and R. A. van de Geijn, Anatomy of high-performance matrix
+multiplication, 2008.
 """
 
 from __future__ import annotations
@@ -13,13 +16,12 @@ import torch
 from torch import Tensor
 
 from assay.compiler.kernels.tiles import PANEL, SUMMED, Tiled
+from assay.compiler.machine import number
 from assay.compiler.toolchain.launch import Function
 from assay.compiler.torch_stubs import empty_strided_cpu as _empty
 
 DEEP, TURNED = 3 * SUMMED, 240
 """How much of the depth a packed panel has at most, and how many rows of a transposed operand are turned together."""
-FLOPS_PER_THREAD = 1 << 19
-"""Work that starting another thread is worth."""
 
 _ONE = """multiply((const f32*)v[0], {v[1], v[2]}, (const f32*)v[3], {v[4], v[5]}, (const f32*)v[6], (f32*)v[7],
       (f32*)v[8], v[9], v[10], v[11], v[12]);"""
@@ -55,7 +57,7 @@ def multiply(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     if not is_taken or (bias is not None and bias.stride(0) != 1) or may_be_shortened():
         return _mm(x, w) if bias is None else _addmm(bias, x, w)
     out = _empty((rows, columns), (columns, 1), _float32)
-    threads = max(1, min(torch.get_num_threads(), 2 * rows * depth * columns // FLOPS_PER_THREAD))
+    threads = max(1, min(torch.get_num_threads(), 2 * rows * depth * columns // number("product_flops_per_thread")))
     scratch = _scratch(threads, x_depth != 1)
     _KERNELS.load()[0](
         x.data_ptr(), x_row, x_depth, w.data_ptr(), w_depth, w_column, 0 if bias is None else bias.data_ptr(),
@@ -77,7 +79,9 @@ def multiply_batch(x: Tensor, w: Tensor) -> Tensor:
     if not is_taken or may_be_shortened():
         return _bmm(x, w)
     out = _empty((batch, rows, columns), (rows * columns, columns, 1), _float32)
-    threads = max(1, min(torch.get_num_threads(), batch, 2 * batch * rows * depth * columns // FLOPS_PER_THREAD))
+    threads = max(
+        1, min(torch.get_num_threads(), batch, 2 * batch * rows * depth * columns // number("product_flops_per_thread"))
+    )
     scratch = _scratch(threads, x_depth != 1)
     _KERNELS.load()[1](
         x.data_ptr(), x_step, x_row, x_depth, w.data_ptr(), w_step, w_depth, w_column, out.data_ptr(),

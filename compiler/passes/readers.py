@@ -9,17 +9,13 @@ import torch
 from torch import fx
 
 from assay.compiler.ir.tensors.in_place import after, part, private, window
-from assay.compiler.ir.typed_nodes import function_of
+from assay.compiler.ir.typed_nodes import function_of, value_of
 from assay.compiler.ops.registry import OPERATORS, Kind
 
 FRESH = (Kind.pointwise, Kind.reduction, Kind.scan, Kind.indexing, Kind.contraction, Kind.creation)
 """Operators of these kinds give memory of their own, if their schema says nothing else."""
 SOMETIMES_THE_SAME = ("aten.to.dtype",)
 SIZES = {"aten.sym_size.int", "aten.sym_stride.int", "aten.sym_numel", "aten.sym_storage_offset"}
-
-
-def value_of(node: fx.Node) -> object:
-    return node.meta.get("val")
 
 
 def is_view(node: fx.Node) -> bool:

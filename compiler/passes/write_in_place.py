@@ -38,7 +38,7 @@ from assay.compiler.ir.graph.roles import (
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes
 from assay.compiler.ir.tensors.in_place import IS_FOLDED, IS_PLACED, after, growth, part, private, version, window
 from assay.compiler.ir.tensors.mutating_operators import HIDDEN
-from assay.compiler.ir.typed_nodes import int_argument, int_keyword, schema_of
+from assay.compiler.ir.typed_nodes import int_argument, int_keyword, schema_of, value_of
 from assay.compiler.passes.readers import (
     chain_of,
     eliminate_unused,
@@ -49,7 +49,6 @@ from assay.compiler.passes.readers import (
     names_of,
     owns_memory,
     readers_of,
-    value_of,
     ways_back,
     whole_of,
 )

@@ -17,10 +17,9 @@ from assay.compiler.ir.loops.independent_stores import with_buffers
 from assay.compiler.ir.loops.index import ONE, Int
 from assay.compiler.ir.loops.kernel import Check, Kernel, Launch, Reduce, Scan
 from assay.compiler.ir.loops.rewrite import is_scattered, nodes
+from assay.compiler.machine import number
 
 DEVICE = "cuda"
-MOST_BYTES = 1 << 25
-"""Bytes of a launch that takes no longer than it takes to begin eight."""
 MOST_SETS = 32
 MOST_BUFFERS = 224
 """Arguments of a launch, at most: a function takes 250."""
@@ -33,7 +32,7 @@ def is_small(launch: Launch) -> bool:
         return False
     if any(isinstance(node, Reduce | Scan | Check) for node in nodes(*(store.expr for store in kernel.stores))):
         return False
-    return moved_bytes(kernel) <= MOST_BYTES
+    return moved_bytes(kernel) <= number("batched_launch_bytes")
 
 
 def moved_bytes(kernel: Kernel) -> int:

@@ -47,6 +47,7 @@ from assay.compiler.ir.loops.rewrite import (
     nodes,
     on_lane,
 )
+from assay.compiler.machine import number, number_on
 from assay.compiler.schedule.cost import Cost, weight
 
 MOST_INLINED = {"cpu": 48, "cuda": 64}
@@ -68,19 +69,10 @@ WORK_OF_STORING = 4
 """What storing a value and loading it again costs, in weights of operators."""
 SPREAD = 4
 """How many times larger than what it reads a value is that is computed again rather than stored."""
-MOST_SPREAD = {"cpu": 10, "cuda": 60}
-"""The work of an element of such a value: a GPU computes some ten numbers in the time that one takes to and fro."""
-MOST_AGAIN = {"cpu": 8, "cuda": 16}
-"""The work of an element of a value that is computed again by each of up to three readers, where that moves less."""
 LESS = 0.8
 """The share of the bytes, at most, that moving less is."""
-MOST_OF_INPUTS = {"cpu": 0, "cuda": 1 << 14}
-"""Elements of a value of nothing but inputs, as the factors of a batch norm are, that its readers compute again: a GPU
-takes longer to launch the kernel that stores it."""
 WORK_OF_INPUTS = 24
 """The most work of such an element."""
-LAUNCH_WORK = 4000
-"""What a kernel launch costs, in units of `Cost.work`."""
 
 
 @dataclass(slots=True)
@@ -343,9 +335,9 @@ class _Fusion:
             return True
         if times > 3:
             return False
-        if effort <= MOST_AGAIN.get(tensor.device.type, 0) and self._moves_less(tensor, found, times):
+        if effort <= number_on(tensor.device.type, "again_work") and self._moves_less(tensor, found, times):
             return True
-        return effort <= MOST_SPREAD.get(tensor.device.type, 0) and self._is_spread(tensor, found)
+        return effort <= number_on(tensor.device.type, "spread_work") and self._is_spread(tensor, found)
 
     def _moves_less(self, tensor: Tensor, found: list[Expr], times: float) -> bool:
         """Whether reading again what a value is computed from takes fewer bytes than storing it and reading that."""
@@ -357,7 +349,7 @@ class _Fusion:
 
     def _is_small_of_inputs(self, tensor: Tensor, found: list[Expr]) -> bool:
         """Whether a value would be a kernel of its own that takes next to no time but for its launch."""
-        if self.cost.count(numbers_of(tensor)) > MOST_OF_INPUTS.get(tensor.device.type, 0):
+        if self.cost.count(numbers_of(tensor)) > number_on(tensor.device.type, "input_elements"):
             return False
         return all(element.tensor in self.inputs for element in found if isinstance(element, Element))
 
@@ -539,7 +531,7 @@ class _Fusion:
         shortest = min(own, self.cost.count(group.domain))
         whole = self.cost.count(domain)
         has_reduce = any(isinstance(node, Reduce) for node in (*group.seen, *nodes(expr)))
-        return not has_reduce or shortest == whole or shortest >= LEAST_PARALLEL or whole <= LAUNCH_WORK
+        return not has_reduce or shortest == whole or shortest >= LEAST_PARALLEL or whole <= number("launch_work")
 
     def _lines_up(self, group: Group, wider: Group, placed: Expr) -> bool:
         """Whether every member is read at the group's own loops, or at those with inner ones reduced over."""
@@ -654,7 +646,7 @@ class _Fusion:
         self.cost.note((*own, *fresh))
         here = sum(self.cost.work(node, ranges) for node in fresh)
         alone = sum(self.cost.work(node, ranges) for node in own)
-        return here <= 3 * alone + LAUNCH_WORK + self._replaced_work(group, ranges, elements(placed))
+        return here <= 3 * alone + number("launch_work") + self._replaced_work(group, ranges, elements(placed))
 
     def _replaced_work(self, group: Group, ranges: dict[str, Index], read: list[Element]) -> int:
         """What computing the members costs that nothing but the value reads: they become part of it."""

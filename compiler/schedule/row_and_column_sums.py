@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from assay.compiler.ir.loops.index import Int, coefficient
 from assay.compiler.ir.loops.kernel import Bind, Check, Kernel, Load, Reduce, Scan
 from assay.compiler.ir.loops.rewrite import nodes
+from assay.compiler.machine import number
 from assay.compiler.schedule.fuse import Group
 from assay.compiler.schedule.layout import Bound
 
@@ -18,8 +19,6 @@ LEAST_ROWS = 256
 LEAST_COLUMNS = 32
 MOST_TOTALS = 1 << 14
 """Totals that are kept beside a row while it is read."""
-LEAST_ELEMENTS = 1 << 15
-"""Elements of a matrix that is worth it: less is read again as fast."""
 
 Read = tuple[str, int, int]
 """A tensor that is read, and the steps of its elements from row to row and from column to column."""
@@ -74,7 +73,7 @@ def _shape_of_columns(kernel: Kernel) -> tuple[int, int] | None:
 
 
 def _is_worth_it(rows: int, columns: int) -> bool:
-    return rows >= LEAST_ROWS and columns >= LEAST_COLUMNS and rows * columns >= LEAST_ELEMENTS
+    return rows >= LEAST_ROWS and columns >= LEAST_COLUMNS and rows * columns >= number("read_once_elements")
 
 
 def _is_plain(kernel: Kernel) -> bool:

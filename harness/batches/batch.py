@@ -36,7 +36,7 @@ from assay.harness.batches.sample import Batch, Sample
 from assay.harness.case import Case, Made
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import steps
-from assay.harness.run import BOTH_RAISE, run_case
+from assay.harness.run import BOTH_RAISE, RunRequest, run_case
 from assay.harness.search.generated import kind_of
 
 TOGETHER = 24
@@ -283,7 +283,10 @@ def _beside_eager(case: Case, backend: Backend, seed: int, device: str) -> Resul
     (mode,) = case.modes
     acts = steps(mode, CALLS)
     return run_case(
-        case, mode, backend, seed=seed, device=device, timed=False, protocol=acts, quick=True, is_poked=False
+        case,
+        mode,
+        backend,
+        RunRequest(seed=seed, device=device, timed=False, protocol=acts, quick=True, is_poked=False),
     )
 
 

@@ -111,20 +111,27 @@ def operator_of(unit: Unit) -> str:
     return name or dtype
 
 
-def run_batches(
-    units: Sequence[Unit], settings: Settings, facts: Mapping[str, Any], shard: Shard, resume: Path | None,
-    json_path: Path | None, html: Path | None, summary: Path | None = None,
-) -> int:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a run of batches reads and writes: its store of ended units, its reports, the summary of all shards."""
+
+    resume: Path | None = None
+    json_path: Path | None = None
+    html: Path | None = None
+    summary: Path | None = None
+
+
+def run_batches(units: Sequence[Unit], settings: Settings, facts: Mapping[str, Any], shard: Shard, files: Files) -> int:
     """Runs the units, shows and writes; gives the exit status: 0 when every sample is as eager or in the ledger.
 
     Raises: StoreError for a file to resume, or a summary, that belongs to another run.
     """
     console, found = progress.terminal(), Found(ledger.read(device=settings.device))
     own = {"suite": settings.suite, "seed": settings.seed, "torch": facts["torch"], **batch_summary.on_device(settings)}
-    store = Store(resume, own) if resume else None
+    store = Store(files.resume, own) if files.resume else None
     asked = batch_summary.asked_of(settings, units)
-    if summary is not None:
-        batch_summary.read(summary, asked, shard.count)
+    if files.summary is not None:
+        batch_summary.read(files.summary, asked, shard.count)
     before = store.read(units) if store is not None else []
     for ended in before:
         found.add(ended)
@@ -139,12 +146,13 @@ def run_batches(
             _tell(console, found, found.add(ended), len(units))
     except KeyboardInterrupt:
         found.interrupted = True
-    if json_path is not None:
-        report.write_json(json_path, document(found, units, facts, shard))
-    if html is not None:
-        report.write_html(html, report.render_html(found.rows, facts, interrupted=found.interrupted))
-    if summary is not None:
-        batch_summary.write(summary, batch_summary.record(figures(found, units), found.rows, facts), asked, shard)
+    if files.json_path is not None:
+        report.write_json(files.json_path, document(found, units, facts, shard))
+    if files.html is not None:
+        report.write_html(files.html, report.render_html(found.rows, facts, interrupted=found.interrupted))
+    if files.summary is not None:
+        record = batch_summary.record(figures(found, units), found.rows, facts)
+        batch_summary.write(files.summary, record, asked, shard)
     show(console, found)
     return INTERRUPTED if found.interrupted else 0 if found.passes else 1
 

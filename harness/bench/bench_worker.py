@@ -28,7 +28,7 @@ from assay.harness.bench.steps import Wrap, make_step
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
-from assay.harness.run import made_call, run_case
+from assay.harness.run import RunRequest, made_call, run_case
 
 EAGER = "eager"
 """As what is timed against, the program without `torch.compile`; not Dynamo's backend of that name."""
@@ -100,7 +100,10 @@ def judged(request: Request, case: Case, mode: str) -> Result:
     """What the harness says of the case. What the harness itself trips over is a crash of that mode alone."""
     try:
         return run_case(
-            case, mode, request.backend, size=request.size, seed=request.seed, device=request.device, timed=False
+            case,
+            mode,
+            request.backend,
+            RunRequest(size=request.size, seed=request.seed, device=request.device, timed=False),
         )
     except Exception as error:
         return Result(case.name, mode, request.backend, "crash", detail=f"in the harness: {said(error)}")

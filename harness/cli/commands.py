@@ -29,9 +29,9 @@ import difflib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import torch
@@ -39,7 +39,6 @@ from rich.console import Console
 
 from assay.compiler import machine
 from assay.harness.backends import resources  # fmt: skip
-from assay.harness.backends.precision import PRECISIONS
 from assay.harness.backends.registry import (
     FOR_GPU,
     OWN,
@@ -53,11 +52,33 @@ from assay.harness.bench import memory_dial, memory_report, operators, partition
 from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.live_memory import Memory
-from assay.harness.case import MODES, SHAPES, SIZES, Case
+from assay.harness.case import SIZES, Case
 from assay.harness.cli import locate_commands, night_commands, store_commands  # fmt: skip
-from assay.harness.cli.batch_options import BATCHES, Batches, batches_table
+from assay.harness.cli.batch_options import BATCHES, Batches, Sharding, batches_table
+from assay.harness.cli.command_options import (
+    BUDGETS,
+    CHOSEN,
+    CONDUCT,
+    DEFAULT_TIMEOUT_S,
+    HTML,
+    JSON,
+    KEEPING,
+    REPORTS,
+    STEP,
+    TIMING,
+    VARIANTS,
+    Budgets,
+    Chosen,
+    Conduct,
+    Keeping,
+    Reports,
+    Step,
+    Timing,
+    Variants,
+)
 from assay.harness.discover import DiscoverError, discover, discover_batches, discover_generator, suite_names
 from assay.harness.judge import ledger  # fmt: skip
+from assay.harness.option_groups import group
 from assay.harness.outcome import Result
 from assay.harness.processes import worker  # fmt: skip
 from assay.harness.processes.isolate import run_isolated, run_warm
@@ -65,14 +86,13 @@ from assay.harness.report import documents as report  # fmt: skip
 from assay.harness.report import progress, triage
 from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search import drive  # fmt: skip
 from assay.harness.search.hunt import Settings
 from assay.harness.search.hunt_report import run_hunt
 from assay.harness.selftest.command import selftest
 
 INTERRUPTED = 130
-DEFAULT_TIMEOUT_S = 600.0
 NEAREST = 8
 """Names that a filter without a match is answered with."""
 ORACLES = ("dynamic", "reference", "metamorphic")
@@ -81,42 +101,11 @@ DIALLED = "assay.suites.benchmarks.memory"
 STAGES = ("assay-aot", "assay-loops")
 """The compiler's stages run by the reference: graphs as recorded, and the loops that they become."""
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="assay", prog_name="assay")
 def commands() -> None:
     """Does this compiled program do everything that eager does? And how fast?"""
-
-
-def together(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Several decorators as one, in the order in which they would be written."""
-
-    def decorate(function: Decorated) -> Decorated:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
-CHOOSE_CASES = together(
-    click.argument("names", nargs=-1, metavar="[SUITE|FILE]..."),
-    click.option("--filter", "text", default="", metavar="TEXT", help="Only cases whose name contains TEXT."),
-    click.option("--mode", type=click.Choice([*MODES, "both"]), default="both", show_default=True),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seeds weights, inputs and cotangents."),
-    click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
-    click.option(
-        "--json",
-        "json_path",
-        type=click.Path(path_type=Path),
-        is_flag=False,
-        flag_value=report.STDOUT,
-        metavar="[PATH]",
-        help="Write the report here; without PATH to standard output.",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,53 +122,44 @@ class Piece:
         return progress.label(self.case.name, self.mode, self.backend)
 
 
-HUNTING = together(
+@dataclass(frozen=True, slots=True)
+class Hunting:
+    """Which programs a suite that generates them makes, and what they are held against beside eager."""
+
+    examples: int
+    first: int
+    oracles: str
+
+
+HUNTING = group(
+    "hunting",
+    Hunting,
     click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, help="programs: how many."),
     click.option("--first", type=click.IntRange(min=0), default=0, help="programs: the number of the first."),
     click.option("--oracle", "oracles", default="", metavar="NAME[,NAME]", help="programs: oracles beside eager."),
 )
-"""What a suite that generates its programs takes, beside the machine's --jobs and --store."""
 HUNT_STORE = Path(".assay/programs")
 
 
+@dataclass(frozen=True, slots=True)
+class Special:
+    """What only the suites read that make their own rows."""
+
+    hunting: Hunting
+    sharding: Sharding
+    driving: drive.Driving
+
+
 @commands.command()
-@CHOOSE_CASES
-@click.option("--backend", "backends", multiple=True, default=("assay",), show_default=True, metavar="NAME|MODULE:ATTR")
-@click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
-@click.option(
-    "--shapes",
-    type=click.Choice([*SHAPES, "both"]),
-    help="Sizes as constants, or dynamic (backend NAME,dynamic); default: as each case asks for.",
-)
-@click.option("--isolate", is_flag=True, help="Each case in a process of its own, so that a crash ends no other.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
-              help="Seconds that a case may take; implies --isolate.")  # fmt: skip
-@click.option("--warm", "is_warm", is_flag=True, help="Each case in a fresh process whose caches another has filled.")
-@click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
-@click.option("--thorough", is_flag=True, help="Every sequence of calls on each case, not one by its name.")
-@click.option("--verbose", is_flag=True, help="All that differs, not the first of each row.")
-@click.option("--kernels", "kernels_path", type=click.Path(path_type=Path), metavar="PATH",
-              help="assay-sm90: write what each kernel, in each variant, takes of a GPU, as JSON.")  # fmt: skip
-@click.option("--record", "store_url", is_flag=False, flag_value="", metavar="[URL]",
-              help="Keep each row in a store of runs as it ends; without URL in .assay/runs.sqlite.")  # fmt: skip
-@click.option(
-    "--cluster",
-    is_flag=False,
-    flag_value="local",
-    metavar="[ADDRESS]",
-    help="Run the cases on Dask: on --jobs processes of this machine, or on the scheduler at ADDRESS.",
-)
-@click.option("--continue", "continues", is_flag=True, help="With --record: go on with the last run that was killed.")
-@HUNTING
-@BATCHES
-@drive.OPTIONS
+@CHOSEN
+@VARIANTS
+@CONDUCT
+@REPORTS
+@KEEPING
+@group("special", Special, HUNTING, BATCHES, drive.OPTIONS)
 def run(
-    names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    backends: tuple[str, ...], size: str, shapes: str | None, isolate: bool, timeout_s: float | None,
-    is_warm: bool, html_directory: Path | None, thorough: bool, verbose: bool, kernels_path: Path | None,
-    store_url: str | None, cluster: str | None, continues: bool, examples: int,
-    first: int, oracles: str, shard: str, resume: Path | None, summary: Path | None, **driving: Any,
-) -> None:  # fmt: skip
+    chosen: Chosen, variants: Variants, conduct: Conduct, reports: Reports, keeping: Keeping, special: Special
+) -> None:
     """Run cases on a backend and hold everything that they do against eager.
 
     SUITE is a suite (default: zoo), a dotted name, or the path of a Python file of
@@ -197,60 +177,80 @@ def run(
 
     `machine` is the state machine over callables and their compiled twins.
     """
-    check_writable(json_path, html_directory)
-    check_device(device)
-    check_backends(backends, takes_backwards=True)
-    record_kernels(backends, kernels_path, progress.terminal_beside(json_path))
-    if names == ("machine",):
-        if device != "cpu":
-            raise click.UsageError(f"--device {device}: the machine drives its callables on the CPU")
-        sys.exit(drive.run_machine([drive.Plan(name, seed=seed, **driving) for name in backends], json_path))
-    if (module := alone(names, discover_batches)) is not None:
-        batches = Batches(
-            module, text, modes_of(mode), backends, shapes_of(shapes), seed, shard, resume, summary, device
-        )
-        sys.exit(
-            batches.run(environment(device) | {"seed": seed}, driving["jobs"], timeout_s, json_path, html_directory)
-        )
-    if (generator := alone(names, discover_generator)) is not None:
-        more = tuple(name for name in oracles.split(",") if name)
-        wanted = with_oracles(backends, more)
-        store = HUNT_STORE if driving["store"] == str(drive.STORE) else Path(driving["store"])
-        settings = Settings(generator, examples, seed, wanted, modes_of(mode), first, driving["jobs"], store, timeout_s,
-                            with_variants="metamorphic" in more, device=device)  # fmt: skip
-        sys.exit(run_hunt(settings, environment(device) | {"seed": seed}, json_path))
-    known = read_ledger(device)
-    pieces = plan(find_cases(names or ("zoo",), text), modes_of(mode), backends, size, shapes_of(shapes))
-    limit_s = timeout_s or DEFAULT_TIMEOUT_S if isolate or timeout_s or is_warm else None
-    facts = environment(device) | {"size": size, "seed": seed}
-    request = {"names": list(names), "filter": text, "mode": mode, "backends": list(backends)}
-    keeper = Keeper.of(store_url, continues, facts, request | {"size": size, "seed": seed})
-    console = progress.terminal_beside(json_path)
+    check_writable(reports.json_path, reports.html_directory)
+    check_device(chosen.device)
+    check_backends(variants.backends, takes_backwards=True)
+    console = progress.terminal_beside(reports.json_path)
+    record_kernels(variants.backends, reports.kernels_path, console)
+    status = run_special(chosen, variants, conduct.timeout_s, reports, special)
+    if status is not None:
+        sys.exit(status)
+    known = read_ledger(chosen.device)
+    cases = find_cases(chosen.names or ("zoo",), chosen.text)
+    pieces = plan(cases, chosen.modes, variants.backends, variants.size, variants.kinds_of_shapes)
+    facts = environment(chosen.device) | {"size": variants.size, "seed": chosen.seed}
+    keeper = Keeper.of(keeping, facts, request_of(chosen, variants))
     left = keeper.left(pieces)
-    if cluster is not None:
-        ending = run_on_cluster(console, left, known, cluster, driving["jobs"], limit_s or DEFAULT_TIMEOUT_S, seed)
+    if conduct.cluster is not None:
+        limit_s = conduct.limit_s or DEFAULT_TIMEOUT_S
+        pool = Pool(conduct.cluster, special.driving.jobs)
+        ending = run_on_cluster(console, left, known, pool, limit_s, chosen.seed)
     else:
-        ending = run_pieces(console, left, known, limit_s, is_warm, seed=seed, device=device, is_thorough=thorough)
-    sys.exit(report_rows(console, ending, keeper, facts, json_path, html_directory, verbose))
+        asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
+        ending = run_pieces(console, left, known, conduct, asked)
+    sys.exit(report_rows(console, ending, keeper, facts, reports))
+
+
+def request_of(chosen: Chosen, variants: Variants) -> dict[str, Any]:
+    """What is asked of a run, as a store keeps it."""
+    asked = {"names": list(chosen.names), "filter": chosen.text, "mode": chosen.mode}
+    return asked | {"backends": list(variants.backends), "size": variants.size, "seed": chosen.seed}
+
+
+def run_special(
+    chosen: Chosen, variants: Variants, timeout_s: float | None, reports: Reports, special: Special
+) -> int | None:
+    """Runs a suite that makes its own rows; the exit status, None where another suite was asked for.
+
+    Raises: click.UsageError for a device that the suite does not run on, or where it is asked for beside others.
+    """
+    seed, driving, facts = chosen.seed, special.driving, {"seed": chosen.seed}
+    if chosen.names == ("machine",):
+        if chosen.device != "cpu":
+            raise click.UsageError(f"--device {chosen.device}: the machine drives its callables on the CPU")
+        plans = [drive.Plan.of(name, seed, driving) for name in variants.backends]
+        return drive.run_machine(plans, reports.json_path)
+    if (module := alone(chosen.names, discover_batches)) is not None:
+        batches = Batches(module, chosen, variants, special.sharding)
+        return batches.run(environment(chosen.device) | facts, driving.jobs, timeout_s, reports)
+    if (generator := alone(chosen.names, discover_generator)) is not None:
+        hunting, store = special.hunting, Path(driving.store)
+        more = tuple(name for name in hunting.oracles.split(",") if name)
+        settings = Settings(
+            generator, hunting.examples, seed, with_oracles(variants.backends, more), chosen.modes, hunting.first,
+            driving.jobs, HUNT_STORE if store == drive.STORE else store, timeout_s,
+            with_variants="metamorphic" in more, device=chosen.device,
+        )  # fmt: skip
+        return run_hunt(settings, environment(chosen.device) | facts, reports.json_path)
+    return None
 
 
 def report_rows(
-    console: Console, ending: Iterator[Row], keeper: Keeper, facts: Mapping[str, Any], json_path: Path | None,
-    html_directory: Path | None, is_verbose: bool,
-) -> int:  # fmt: skip
+    console: Console, ending: Iterator[Row], keeper: Keeper, facts: Mapping[str, Any], reports: Reports
+) -> int:
     """Keeps and reports rows as they end; gives the exit status."""
     rows, interrupted = keeper.ended(), False
     try:
         for row in ending:
             rows.append(row)
             keeper.add(row)
-            if json_path != report.STDOUT:  # should a later case end this process, it holds these
-                write_reports(rows, facts, True, json_path, None)
+            if reports.json_path != report.STDOUT:  # should a later case end this process, it holds these
+                write_reports(rows, facts, True, Reports(reports.json_path))
     except KeyboardInterrupt:
         interrupted = True
     keeper.end(interrupted)
-    write_reports(rows, facts, interrupted, json_path, html_directory)
-    show_results(console, rows, interrupted, is_verbose)
+    write_reports(rows, facts, interrupted, reports)
+    show_results(console, rows, interrupted, reports.verbose)
     return INTERRUPTED if interrupted else 0 if all(row.judgement.passes for row in rows) else 1
 
 
@@ -262,11 +262,11 @@ class Keeper:
     run: Any = None
 
     @staticmethod
-    def of(url: str | None, continues: bool, facts: Mapping[str, Any], request: Mapping[str, Any]) -> Keeper:
-        if url is None:
+    def of(keeping: Keeping, facts: Mapping[str, Any], request: Mapping[str, Any]) -> Keeper:
+        if keeping.store_url is None:
             return Keeper()
-        store = store_commands.opened(url or None)
-        found = store.resumed(facts, request) if continues else None
+        store = store_commands.opened(keeping.store_url or None)
+        found = store.resumed(facts, request) if keeping.continues else None
         return Keeper(store, found or store.begin(facts, request))
 
     def ended(self) -> list[Row]:
@@ -313,45 +313,49 @@ def show_kernels(console: Console, *files: Path) -> None:
 
 
 def run_pieces(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], limit_s: float | None,
-    is_warm: bool = False, **run: Any,
-) -> Iterator[Row]:  # fmt: skip
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], conduct: Conduct, asked: RunRequest
+) -> Iterator[Row]:
     """Runs each piece and gives its row as it ends; isolated where there is a limit, or from filled caches."""
     today = datetime.date.today()
     with progress.progress(console, len(pieces)) as shown:
         for piece in pieces:
             shown.begin(piece.label)
-            result = run_piece(piece, limit_s, is_warm, **run)
+            result = run_piece(piece, conduct, asked)
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Dask's workers: of the scheduler at an address, or so many processes of this machine."""
+
+    address: str
+    jobs: int
+
+
 def run_on_cluster(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], address: str, jobs: int, limit_s: float,
-    seed: int,
-) -> Iterator[Row]:  # fmt: skip
+    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], pool: Pool, limit_s: float, seed: int
+) -> Iterator[Row]:
     """Runs each piece as a task of Dask, and gives the rows in the order of the pieces."""
     rows, today = store_commands.needed("assay.harness.cluster.rows"), datetime.date.today()
     tasks = [rows.Task.of(p.case, p.mode, p.backend, size=p.size, seed=seed, timeout_s=limit_s) for p in pieces]
-    with rows.client_of(address, jobs) as client, progress.progress(console, len(pieces)) as shown:
+    with rows.client_of(pool.address, pool.jobs) as client, progress.progress(console, len(pieces)) as shown:
         for result in rows.run_tasks(client, tasks):
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row
 
 
-def run_piece(piece: Piece, limit_s: float | None, is_warm: bool = False, **run: Any) -> Result:
-    """The piece's result; `run` is what `run_case` takes beside.
-
-    What the harness itself trips over is a crash of that row, and the run goes on.
-    """
-    case, mode, backend, size = piece.case, piece.mode, piece.backend, piece.size
+def run_piece(piece: Piece, conduct: Conduct, asked: RunRequest) -> Result:
+    """The piece's result. What the harness itself trips over is a crash of that row, and the run goes on."""
+    case, mode, backend, limit_s = piece.case, piece.mode, piece.backend, conduct.limit_s
+    asked = replace(asked, size=piece.size)
     try:
         if limit_s is None:
-            return run_case(case, mode, backend, size=size, **run)
-        run_apart = run_warm if is_warm else run_isolated
-        return run_apart(case, mode, backend, size=size, timeout_s=limit_s, **run)
+            return run_case(case, mode, backend, asked)
+        run_apart = run_warm if conduct.is_warm else run_isolated
+        return run_apart(case, mode, backend, asked, limit_s)
     except Exception:
         return Result(case.name, mode, backend, "crash", detail=f"in the harness:\n{traceback.format_exc()}")
 
@@ -365,13 +369,11 @@ def show_results(console: Console, rows: Sequence[Row], interrupted: bool, is_ve
         console.print("Interrupted; only the cases that had ended are reported.", style="bold yellow")
 
 
-def write_reports(
-    rows: Sequence[Row], facts: Mapping[str, Any], interrupted: bool, json_path: Path | None, html: Path | None
-) -> None:
-    if json_path is not None:
-        report.write_json(json_path, report.document(rows, facts, interrupted=interrupted))
-    if html is not None:
-        report.write_html(html, report.render_html(rows, facts, interrupted=interrupted))
+def write_reports(rows: Sequence[Row], facts: Mapping[str, Any], interrupted: bool, reports: Reports) -> None:
+    if reports.json_path is not None:
+        report.write_json(reports.json_path, report.document(rows, facts, interrupted=interrupted))
+    if reports.html_directory is not None:
+        report.write_html(reports.html_directory, report.render_html(rows, facts, interrupted=interrupted))
 
 
 @commands.command("list")
@@ -397,6 +399,9 @@ def show_environment() -> None:
     click.echo("\nThis machine, as far as compiles have asked for it (assay/compiler/machine.py):")
     for name, value in machine.facts().items():
         click.echo(f"{name:<22}{value}")
+    click.echo("\nNumbers that are stated of machines; a file that ASSAY_MACHINE names may state others:")
+    for name, value in machine.numbers().items():
+        click.echo(f"{name:<29}{value}")
 
 
 for each in (selftest, *locate_commands.COMMANDS, *store_commands.COMMANDS, *night_commands.COMMANDS):
@@ -406,21 +411,10 @@ commands.command("show-environment", hidden=True)(show_environment)
 
 
 @commands.command()
-@CHOOSE_CASES
-@click.option("--against", metavar="NAME[,NAME]",
-              help="What to time against (default: inductor; see above); `eager` compiles nothing.")  # fmt: skip
-@click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
-@click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="float32", show_default=True,
-              help="bfloat16: inference in it, training under autocast to it.")  # fmt: skip
-@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Alternating rounds a pair.")
-@click.option("--steady-only", is_flag=True, help="Leave cold compile time and peak memory out.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
-              show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
-def bench(
-    names: tuple[str, ...], text: str, mode: str, seed: int, device: str, json_path: Path | None,
-    against: str | None, backend: str, size: str, precision: str, rounds: int, steady_only: bool, timeout_s: float,
-) -> None:  # fmt: skip
+@CHOSEN
+@TIMING
+@JSON
+def bench(chosen: Chosen, timing: Timing, json_path: Path | None) -> None:
     """Time a backend against others: steady state, cold compile, peak memory. Above 1 is better for BACKEND.
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a
@@ -437,33 +431,48 @@ def bench(
     `operators` passes where nothing takes above 1.2 times eager's time.
     """
     check_writable(json_path, None)
-    check_device(device)
-    rivals = rivals_of(against, default_rivals(names))
-    check_backends((backend, *(name for name in rivals if name not in (EAGER, AHEAD))))
-    if names == ("scaling",):
-        grow = scaling.Plan(backend, rivals, modes_of(mode), text, timeout_s)
-        sys.exit(bench_scaling(grow, json_path))
-    settings = benching.Settings(backend, rivals, seed, device, rounds, timeout_s, steady_only, precision)
-    if names[:1] == ("memory",):
-        subject = one_subject(names[1:] or (DIALLED,), size)
-        sys.exit(bench_memory(subject, settings, json_path))
-    if names == ("partition",):
-        sys.exit(bench_partition(text, timeout_s, json_path))
-    if names == ("operators",):
-        timed = operators.Plan(backend, rivals, text, rounds, seed, timeout_s)
-        sys.exit(bench_operators(timed, json_path))
+    check_device(chosen.device)
+    names, rivals = chosen.names, rivals_of(timing.against, default_rivals(chosen.names))
+    check_backends((timing.backend, *(name for name in rivals if name not in (EAGER, AHEAD))))
+    status = bench_subject(chosen, timing, rivals, json_path)
+    if status is not None:
+        sys.exit(status)
+    settings = settings_of(chosen, timing, rivals)
     is_warm = names[:1] == ("warm",)
-    chosen = (names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead"))
-    pieces = plan(find_cases(chosen, text), modes_of(mode), (backend,), size)
+    cases = find_cases((names[1:] if is_warm else names) or (("zoo",) if is_warm else ("zoo", "overhead")), chosen.text)
+    subjects = subjects_of(plan(cases, chosen.modes, (timing.backend,), timing.size))
     if is_warm:
-        sys.exit(bench_warm(subjects_of(pieces), settings, json_path))
+        sys.exit(bench_warm(subjects, settings, json_path))
     console = progress.terminal_beside(json_path)
-    done = benching.run_bench(console, subjects_of(pieces), settings)
-    facts = environment(device) | {"size": size, "precision": precision, "seed": seed, "rounds": rounds}
+    done = benching.run_bench(console, subjects, settings)
+    facts = {"size": timing.size, "precision": timing.precision, "seed": chosen.seed, "rounds": timing.rounds}
     if json_path is not None:
-        report.write_json(json_path, benching.document(done, facts))
+        report.write_json(json_path, benching.document(done, environment(chosen.device) | facts))
     benching.show(console, done)
     sys.exit(INTERRUPTED if done.interrupted else 0 if done.passes else 1)
+
+
+def settings_of(chosen: Chosen, timing: Timing, rivals: tuple[str, ...]) -> benching.Settings:
+    return benching.Settings(
+        timing.backend, rivals, chosen.seed, chosen.device, timing.rounds, timing.timeout_s, timing.steady_only,
+        timing.precision,
+    )  # fmt: skip
+
+
+def bench_subject(chosen: Chosen, timing: Timing, rivals: tuple[str, ...], json_path: Path | None) -> int | None:
+    """Measures one of the subjects that are no suite; the exit status, None where a suite was asked for."""
+    names, text = chosen.names, chosen.text
+    if names == ("scaling",):
+        return bench_scaling(scaling.Plan(timing.backend, rivals, chosen.modes, text, timing.timeout_s), json_path)
+    if names[:1] == ("memory",):
+        subject = one_subject(names[1:] or (DIALLED,), timing.size)
+        return bench_memory(subject, settings_of(chosen, timing, rivals), json_path)
+    if names == ("partition",):
+        return bench_partition(text, timing.timeout_s, json_path)
+    if names == ("operators",):
+        timed = operators.Plan(timing.backend, rivals, text, timing.rounds, chosen.seed, timing.timeout_s)
+        return bench_operators(timed, json_path)
+    return None
 
 
 def default_rivals(names: Sequence[str]) -> tuple[str, ...]:
@@ -545,43 +554,34 @@ def bench_operators(wanted: operators.Plan, json_path: Path | None) -> int:
 
 
 @commands.command()
-@click.argument("model", metavar="MODEL")
-@click.option("--backend", default="assay", show_default=True, metavar="NAME|MODULE:ATTR")
-@click.option("--size", type=click.Choice(SIZES), default="small", show_default=True)
-@click.option("--budget", type=click.FloatRange(0, 1), metavar="X", help="The memory budget, 0 to 1.")
-@click.option("--curve", "has_curve", is_flag=True, help="Also peak memory and time at each memory budget.")
-@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Of --curve: alternating.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seeds weights, inputs and cotangents.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
-              show_default=True, metavar="S", help="Seconds that one measuring process may take.")  # fmt: skip
-@click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
-              metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
-@click.option("--html", "html_directory", type=click.Path(path_type=Path), metavar="DIR", help="Write DIR/index.html.")
-def memory(
-    model: str, backend: str, size: str, budget: float | None, has_curve: bool, rounds: int, seed: int,
-    timeout_s: float, json_path: Path | None, html_directory: Path | None,
-) -> None:  # fmt: skip
+@STEP
+@BUDGETS
+@JSON
+@HTML
+def memory(step: Step, budgets: Budgets, json_path: Path | None, html_directory: Path | None) -> None:
     """Show the memory of one training step: live bytes over it, what is saved, what is recomputed and why.
 
     MODEL is a case of a suite (zoo.bert), or the path of a Python file of cases (FILE.py::NAME where it has several).
     Of a backend that is not ours only the live bytes are known.
     """
     check_writable(json_path, html_directory)
-    is_ours = backend.split(",")[0] in OWN
-    if (budget is not None or has_curve) and not is_ours:
+    backend, budget = step.backend, budgets.budget
+    if (budget is not None or budgets.has_curve) and backend.split(",")[0] not in OWN:
         raise click.UsageError(f"--budget and --curve are for our own backend; {backend} has no memory budget")
     wanted = backend if budget is None else f"{backend},memory_budget={budget}"
     check_backends((wanted,))
-    subject = one_subject((model,), size)
+    subject = one_subject((step.model,), step.size)
     console = progress.terminal_beside(json_path)
     with worker.cold_environment() as extra:
-        request = memory_dial.request_of(subject, "live", wanted, seed)
-        answer = worker.ask("assay.harness.bench.memory_worker", request, timeout_s, extra)
+        request = memory_dial.request_of(subject, "live", wanted, step.seed)
+        answer = worker.ask("assay.harness.bench.memory_worker", request, budgets.timeout_s, extra)
     if not answer.lines:
         raise click.ClickException(": ".join(answer.failure or ("crash", "it said nothing")))
-    dial = memory_dial.run_dial(subject, backend, seed, rounds, timeout_s) if has_curve else None
+    dial = None
+    if budgets.has_curve:
+        dial = memory_dial.run_dial(subject, backend, step.seed, budgets.rounds, budgets.timeout_s)
     shown = memory_report.Shown(subject.case.name, subject.size, wanted, Memory.of(answer.lines[0]), dial)
-    facts = environment("cpu") | {"size": subject.size, "seed": seed}
+    facts = environment("cpu") | {"size": subject.size, "seed": step.seed}
     if json_path is not None:
         report.write_json(json_path, memory_report.document(shown, facts))
     if html_directory is not None:
@@ -627,11 +627,6 @@ def subjects_of(pieces: Sequence[Piece]) -> tuple[benching.Subject, ...]:
     )
 
 
-def shapes_of(shapes: str | None) -> tuple[str, ...] | None:
-    """The kinds of shapes to run; None where each case says."""
-    return None if shapes is None else SHAPES if shapes == "both" else (shapes,)
-
-
 def alone(names: Sequence[str], find: Callable[[str], str | None]) -> str | None:
     """The suite of a kind that alone was asked for, by what finds that kind; None where cases were.
 
@@ -653,10 +648,6 @@ def with_oracles(backends: Sequence[str], oracles: Sequence[str]) -> tuple[str, 
         raise click.UsageError(f"--oracle {unknown[0]!r} does not exist; the oracles are {', '.join(ORACLES)}")
     dynamic = [f"{backend},dynamic" for backend in backends if "dynamic" in oracles and ",dynamic" not in backend]
     return (*backends, *dynamic, *(STAGES if "reference" in oracles else ()))
-
-
-def modes_of(mode: str) -> tuple[str, ...]:
-    return MODES if mode == "both" else (mode,)
 
 
 def find_cases(names: Sequence[str], text: str) -> tuple[Case, ...]:

@@ -15,11 +15,12 @@ from rich.text import Text
 from assay.harness.backends.registry import BackendError
 from assay.harness.case import MODES, SIZES, Case
 from assay.harness.discover import DiscoverError, discover
+from assay.harness.locate import commits  # fmt: skip
 from assay.harness.locate.bisect import Bisected, Bisection, command
 from assay.harness.locate.commits import HistoryError, by_number, by_verdict, checkout, first_bad, history
 from assay.harness.locate.ladder import REPEATS, Climb, Found, NothingFails, Step
 from assay.harness.locate.profile_worker import first_that_leaves
-from assay.harness.locate.repro import repro_of
+from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
 from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
@@ -182,7 +183,7 @@ def bisect(
     says. One that cannot run it is skipped. Exit 0: the whole backend is as eager. Exit 1: a rung or a commit differs.
     """
     if commit_range is not None:
-        what = (name, mode or "train", backend, rest["repeats"])
+        what = commits.Asked(name, mode or "train", backend, rest["repeats"])
         sys.exit(bisect_commits(what, commit_range, slower, repository))
     asked = Asked.of(name, backend, mode, **rest)
     console = progress.terminal_beside(asked.json_path)
@@ -200,17 +201,17 @@ def bisect(
     sys.exit(1)
 
 
-def bisect_commits(what: tuple[str, str, str, int], commit_range: str, slower: str | None, repository: Path) -> int:
+def bisect_commits(what: commits.Asked, commit_range: str, slower: str | None, repository: Path) -> int:
     """Says the first bad commit; gives the exit status. Raises: click.UsageError for a range without a border."""
     good, dots, bad = commit_range.partition("..")
     if not dots:
         raise click.UsageError(f"--commits {commit_range!r}: it is GOOD..BAD")
     try:
-        commits = history(repository, good, bad or "HEAD")
+        revisions = history(repository, good, bad or "HEAD")
         with checkout(repository) as at:
-            ends = (commits[0], commits[-1])
-            attempt = by_verdict(at, *what) if slower is None else by_number(at, *what, slower, ends)
-            found = first_bad(commits, attempt, click.echo)
+            ends = (revisions[0], revisions[-1])
+            attempt = by_verdict(at, what) if slower is None else by_number(at, what, slower, ends)
+            found = first_bad(revisions, attempt, click.echo)
     except HistoryError as error:
         raise click.UsageError(str(error)) from error
     click.echo(found.sentence())
@@ -315,7 +316,7 @@ def repro(name: str, backend: str, mode: str | None, limit_s: float, output: Pat
         raise click.ClickException(f"{asked.case.name} is not made smaller: {error}") from error
     below = found.below.rung.name if found.below else ""
     on = asked.backend if least.on_backend else found.first.rung.backend
-    made = repro_of(least, asked.case.name, asked.mode, on, found.first.rung.name, below)
+    made = repro_of(least, Failing(asked.case.name, asked.mode, on, found.first.rung.name, below))
     console.print(Text(made.source), soft_wrap=True)
     console.print(Text(f"{made.lines} lines; fails in {made.failures} of {made.runs} fresh processes", style="bold"))
     if output is not None:

@@ -6,6 +6,7 @@ import datetime
 import importlib
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 from rich.text import Text
 
 from assay.harness.judge import ledger
+from assay.harness.option_groups import group
 from assay.harness.remember.reports import results_of
 from assay.harness.report import documents as report
 from assay.harness.report import progress
@@ -46,6 +48,24 @@ def opened(url: str | None) -> Any:
         raise click.UsageError(str(error)) from error
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where what is said of a run is written, by format."""
+
+    json_path: Path | None
+    junit: Path | None
+    sarif: Path | None
+
+
+FILES = group(
+    "files",
+    Files,
+    click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT),
+    click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit's XML."),
+    click.option("--sarif", type=click.Path(path_type=Path), help="Write SARIF."),
+)
+
+
 @click.command()
 @click.argument("name", default="last", metavar="[RUN]")
 @URL
@@ -53,20 +73,15 @@ def opened(url: str | None) -> Any:
 @click.option("--locate", "locate_s", type=click.FloatRange(min=0), default=0.0, metavar="S",
               help="Seconds to spend on locating and shrinking failures.")  # fmt: skip
 @click.option("--replay", is_flag=True, help="Run the stored repro of each cause again.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT)
-@click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit's XML.")
-@click.option("--sarif", type=click.Path(path_type=Path), help="Write SARIF.")
-def triage(
-    name: str, url: str | None, base: str | None, locate_s: float, replay: bool, json_path: Path | None,
-    junit: Path | None, sarif: Path | None,
-) -> None:  # fmt: skip
+@FILES
+def triage(name: str, url: str | None, base: str | None, locate_s: float, replay: bool, files: Files) -> None:
     """Say what a run found: its causes, which of them are new, known or fixed, and what is flaky.
 
     RUN is `last`, the beginning of a run's id, or a commit. Exit 0: nothing is new, and no excuse of the ledger is
     stale. Exit 1: something is.
     """
     store, module = opened(url), needed("assay.harness.remember.verdict_on_run")
-    console = progress.terminal_beside(json_path)
+    console = progress.terminal_beside(files.json_path)
     run, before = runs_of(store, name, base)
     if locate_s:
         locate = needed("assay.harness.remember.causes").locate_within
@@ -76,7 +91,7 @@ def triage(
         console.print(line, soft_wrap=True)
     if replay:
         replay_all(console, verdict)
-    write(verdict, json_path, junit, sarif)
+    write(verdict, files)
     sys.exit(0 if verdict.passes else 1)
 
 
@@ -115,15 +130,15 @@ def replay_all(console: Any, verdict: Any) -> None:
             console.print(Text(f"repro of {cause.cluster.signature[:8]} {word}"))
 
 
-def write(verdict: Any, json_path: Path | None, junit: Path | None, sarif: Path | None) -> None:
+def write(verdict: Any, files: Files) -> None:
     formats = needed("assay.harness.remember.formats")
-    if json_path is not None:
+    if files.json_path is not None:
         document = needed("assay.harness.remember.verdict_on_run").document(verdict)
-        report.write_json(json_path, report.finite(document))
-    if junit is not None:
-        junit.write_text(formats.junit(verdict))
-    if sarif is not None:
-        report.write_json(sarif, formats.sarif(verdict))
+        report.write_json(files.json_path, report.finite(document))
+    if files.junit is not None:
+        files.junit.write_text(formats.junit(verdict))
+    if files.sarif is not None:
+        report.write_json(files.sarif, formats.sarif(verdict))
 
 
 @click.command()

@@ -21,6 +21,7 @@ from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.isolate import run_isolated
 from assay.harness.report.documents import finite
+from assay.harness.run import RunRequest
 
 RETRIES = 1
 """How many workers a task may take with it before it is a crash, less one."""
@@ -47,7 +48,9 @@ class Task:
 def run_task(task: Task) -> dict[str, Any]:
     """A task on its worker; the row as plain data."""
     (case,) = [found for found in discover((task.origin,)) if found.name == task.case]
-    result = run_isolated(case, task.mode, task.backend, size=task.size, seed=task.seed, timeout_s=task.timeout_s)
+    result = run_isolated(
+        case, task.mode, task.backend, RunRequest(size=task.size, seed=task.seed), timeout_s=task.timeout_s
+    )
     return finite(dataclasses.asdict(result))  # type: ignore[no-any-return]
 
 

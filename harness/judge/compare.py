@@ -69,19 +69,25 @@ class Comparison:
     """What eager is too far from its float64 run to settle."""
 
 
-def compare(
-    oracle: Oracle,
-    ours: Sequence[Observation],
-    *,
-    own_random_stream: bool = False,
-    with_hooks: bool = False,
-    with_bookkeeping: bool = False,
-    with_strides: bool = False,
-    by_bits: bool = False,
-) -> Comparison:
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a case and a backend say of the comparison.
+
+    The optional fields are hooks, what torch keeps of tensors (`with_bookkeeping`), and strides, which that includes.
+    """
+
+    has_own_random_stream: bool = False
+    with_hooks: bool = False
+    with_bookkeeping: bool = False
+    with_strides: bool = False
+    by_bits: bool = False
+
+
+def compare(oracle: Oracle, ours: Sequence[Observation], rules: Rules = Rules()) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
-    asked = _Asked(oracle, with_hooks, with_bookkeeping, with_bookkeeping or with_strides, by_bits)
-    draws = own_random_stream and any(step.uses_random for step in oracle.eager)
+    with_strides = rules.with_bookkeeping or rules.with_strides
+    asked = _Asked(oracle, rules.with_hooks, rules.with_bookkeeping, with_strides, rules.by_bits)
+    draws = rules.has_own_random_stream and any(step.uses_random for step in oracle.eager)
     unstable = _found(oracle.again, asked)
     shaky = frozenset((difference.field, difference.path) for difference in unstable)
     asked = dataclasses.replace(asked, shaky=shaky, unheld=FROM_DRAWS if draws else ())
@@ -92,7 +98,7 @@ def compare(
         tuple(difference for difference in judged if difference.kind == kind)
         for kind in (DIFFERS, UNSTABLE, UNANCHORED)
     )
-    unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, with_hooks)
+    unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, rules.with_hooks)
     return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
 
 

@@ -19,7 +19,7 @@ from assay.harness.calls.clone import SINGLE, Call, CloneError, Convert, narrowe
 from assay.harness.calls.tree import walk_call
 from assay.harness.judge import kinks
 from assay.harness.judge.float64 import NARROW, WIDER, Coarse, Drawn, Recast
-from assay.harness.observe.observation import Observation, Script, observe
+from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
 from assay.harness.observe.scripts import Scripts
 
 Run = tuple[Observation, ...]
@@ -177,8 +177,8 @@ class EagerRuns:
             torch.set_default_dtype(default)
 
     def _run(self, script: Script, moved: Convert | None = None) -> Part:
-        scenario = self.scripts.case.scenario
-        run = observe(script, self.mode, self.seed, scenario=scenario, is_poked=False, moved=moved, is_brief=True)
+        script, scenario = dataclasses.replace(script, moved=moved), self.scripts.case.scenario
+        run = observe(script, self.mode, self.seed, scenario=scenario, watch=BRIEFLY)
         return dict(zip(script.made, run, strict=True))
 
 

@@ -86,9 +86,9 @@ class Oracle:
         found = Evidence(
             truth=truth,
             why_not=why_not,
-            few=lambda: list(self._sampled(step, kind, path, until=FEW)),
+            few=lambda: list(self._sampled(step, kind, path, which=range(FEW))),
             samples=lambda: list(self._sampled(step, kind, path)),
-            more=lambda: list(self._sampled(step, kind, path, first=SAMPLES, until=MORE)),
+            more=lambda: list(self._sampled(step, kind, path, which=range(SAMPLES, MORE))),
             kept=lambda: list(self._sampled(step, kind, path, moves_whole=False)),
             between=lambda: list(self._between(step, kind, path)),
             few_kinks=lambda: list(self._across(step, kind, path, FEW_KINKS)),
@@ -166,10 +166,9 @@ class Oracle:
         path: str,
         wide: torch.dtype | None = None,
         moves_whole: bool = True,
-        first: int = 0,
-        until: int = SAMPLES,
+        which: range = range(SAMPLES),
     ) -> Iterator[Tensor]:
-        for run in self._runs(wide, moves_whole, first, until):
+        for run in self._runs(wide, moves_whole, which):
             seen = of_kind(run[step], kind).get(path)
             if seen is not None:
                 yield seen.value
@@ -181,10 +180,10 @@ class Oracle:
                 yield torch.tensor(number, dtype=torch.float64)
 
     def _runs(
-        self, wide: torch.dtype | None = None, moves_whole: bool = True, first: int = 0, until: int = SAMPLES
+        self, wide: torch.dtype | None = None, moves_whole: bool = True, which: range = range(SAMPLES)
     ) -> Iterator[Part]:
         """The perturbed runs of those numbers that took eager's path."""
-        for index in range(first, until):
+        for index in which:
             run = self.runs.nudged(wide, moves_whole, index)
             if run is None:
                 return

@@ -111,12 +111,25 @@ def checkout(repository: Path) -> Iterator[Callable[[str], Path]]:
         yield at
 
 
-def by_verdict(at: Callable[[str], Path], case: str, mode: str, backend: str, repeats: int) -> Try:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is run at each revision, and how often."""
+
+    case: str
+    mode: str
+    backend: str
+    repeats: int
+
+    def rows(self, tree: Path) -> list[dict[str, Any]]:
+        """A row for each time, by the command of the checkout in `tree`."""
+        return [_row(tree, self) for _ in range(self.repeats)]
+
+
+def by_verdict(at: Callable[[str], Path], asked: Asked) -> Try:
     """Runs a case by a revision's own `assay run`: bad if it fails in any of the repeats."""
 
     def attempt(commit: str) -> str:
-        rows = [_row(at(commit), case, mode, backend) for _ in range(repeats)]
-        verdicts = {str(row.get("verdict", "no-oracle")) for row in rows}
+        verdicts = {str(row.get("verdict", "no-oracle")) for row in asked.rows(at(commit))}
         if "no-oracle" in verdicts:
             return UNTRIED
         return GOOD if verdicts <= {"same", "fell-back", "reference-unstable"} else BAD
@@ -124,9 +137,7 @@ def by_verdict(at: Callable[[str], Path], case: str, mode: str, backend: str, re
     return attempt
 
 
-def by_number(
-    at: Callable[[str], Path], case: str, mode: str, backend: str, repeats: int, name: str, ends: tuple[str, str]
-) -> Try:
+def by_number(at: Callable[[str], Path], asked: Asked, name: str, ends: tuple[str, str]) -> Try:
     """Measures a case by a revision's own `assay run`: bad if it is nearer to the bad end than to the good one.
 
     `call` is a call's time over eager's beside it, so that the machine does not matter; `compile` is the first call's.
@@ -134,8 +145,7 @@ def by_number(
     """
 
     def number(commit: str) -> float | None:
-        rows = [_row(at(commit), case, mode, backend) for _ in range(repeats)]
-        found = [value for row in rows if (value := NUMBERS[name](row)) is not None]
+        found = [value for row in asked.rows(at(commit)) if (value := NUMBERS[name](row)) is not None]
         return statistics.median(found) if found else None
 
     good, bad = (number(end) for end in ends)
@@ -163,13 +173,13 @@ NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
 }
 
 
-def _row(tree: Path, case: str, mode: str, backend: str) -> dict[str, Any]:
+def _row(tree: Path, asked: Asked) -> dict[str, Any]:
     """The row of a case as the checkout's own command gives it; empty where it gives none."""
     with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
         path = Path(folder) / "row.json"
-        arguments = ["run", case, "--mode", mode, "--backend", backend, "--json", str(path), "--shapes", "static"]
+        asks = ["run", asked.case, "--mode", asked.mode, "--backend", asked.backend, "--shapes", "static"]
         caches = {"ASSAY_CACHE": folder, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
-        command = [sys.executable, "-m", "harness", *arguments]
+        command = [sys.executable, "-m", "harness", *asks, "--json", str(path)]
         environment = {**os.environ, **sharing(), **caches}
         try:
             subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)

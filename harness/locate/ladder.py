@@ -1,8 +1,8 @@
 """The first rung on which a case differs from eager: found by halving, then held by repeats.
 
-Halving takes a handful of runs. What it finds is a rung that fails beside one below it that does not; both are then run
-again. The confidence is that of the rung below being right: had it the failure rate of the rung above, so many runs
-without a failure would come with the probability that is left.
+Halving takes a handful of runs. It finds a rung that fails beside one below it that does not, and both are run again.
+The confidence says how sure it is that the rung below is right. It is one minus the probability of so many runs without
+a failure, if that rung failed as often as the one above.
 """
 
 from __future__ import annotations

@@ -180,8 +180,20 @@ def _fails(path: Path) -> bool:
     return status != 0
 
 
-def repro_of(shrunk: Shrunk, case: str, mode: str, backend: str, rung: str, below: str, times: int = TIMES) -> Repro:
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A row that fails, the first rung on which it does, and the one `below`, where it does not; that one may be ""."""
+
+    case: str
+    mode: str
+    backend: str
+    rung: str
+    below: str
+
+
+def repro_of(shrunk: Shrunk, failing: Failing, times: int = TIMES) -> Repro:
     """The file with how often it failed, and the issue. A file that fails without a compiler shows nothing."""
+    case, mode, backend = failing.case, failing.mode, failing.backend
     texts = {form: text_of(shrunk, case, mode, backend, form=form) for form in forms(shrunk)}
     shown = next((form for form, text in texts.items() if verified(text, 1)), Form())
     is_sound = verified(text_of(shrunk, case, mode, PLAIN, form=shown), 1) == 0
@@ -192,7 +204,7 @@ def repro_of(shrunk: Shrunk, case: str, mode: str, backend: str, rung: str, belo
     versions = "\n".join(f"- {name}: {value}" for name, value in environment().items() if name != "commit")
     issue = ISSUE.format(
         title=f"{backend.partition(',')[0]}: {field} differs from eager in {'+'.join(shrunk.operators) or 'no call'}",
-        settings=backend_of(backend)[1], field=field, path=path, detail=detail, rate=rate, rung=rung,
-        below=below or "nothing", source=source, versions=versions,
+        settings=backend_of(backend)[1], field=field, path=path, detail=detail, rate=rate, rung=failing.rung,
+        below=failing.below or "nothing", source=source, versions=versions,
     )  # fmt: skip
     return Repro(source, failures, times, issue)

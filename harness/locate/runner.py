@@ -25,7 +25,7 @@ from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, last_words, sharing
 from assay.harness.processes.isolate import run_warm
 from assay.harness.report.documents import finite
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import Kind, kind_of
 
 TIMEOUT_S = 120.0
@@ -85,8 +85,8 @@ class Runner:
         """The case on a backend, so many times; `timeout` or `crash` where the child gives no answer."""
         self.runs += times
         if is_warm:
-            run = {"size": self.size, "seed": self.seed, "timeout_s": self.timeout_s, "timed": False}
-            return Tried(tuple(run_warm(self.case, mode, backend, **run) for _ in range(times)))
+            asked = RunRequest(size=self.size, seed=self.seed, timed=False)
+            return Tried(tuple(run_warm(self.case, mode, backend, asked, self.timeout_s) for _ in range(times)))
         child = self._child(environment)
         try:
             child.tell(json.dumps({"mode": mode, "backend": backend, "times": times, "quick": self.is_quick}))
@@ -133,8 +133,8 @@ def _answer(case: Case, request: Mapping[str, Any], asked: Mapping[str, Any]) ->
     rows = []
     for _ in range(asked["times"]):
         SEEN.start()
-        chosen = {"size": request["size"], "seed": request["seed"], "quick": asked["quick"]}
-        result = run_case(case, asked["mode"], asked["backend"], timed=False, **chosen)
+        wanted = RunRequest(size=request["size"], seed=request["seed"], timed=False, quick=asked["quick"])
+        result = run_case(case, asked["mode"], asked["backend"], wanted)
         rows.append(finite(dataclasses.asdict(result)))
     return {"rows": rows, "graphs": SEEN.graphs, "kernels": SEEN.kernels}
 

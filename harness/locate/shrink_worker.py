@@ -31,7 +31,7 @@ from assay.harness.outcome import Result
 from assay.harness.processes.worker import answering
 from assay.harness.protocol.acts import FEW
 from assay.harness.report.documents import finite
-from assay.harness.run import made_call, run_case
+from assay.harness.run import RunRequest, made_call, run_case
 from assay.harness.search.generated import Kind, kind_of
 
 Say = Callable[[dict[str, Any]], None]
@@ -72,7 +72,9 @@ def tried(program: GraphProgram, mode: str, backend: str | Backend, is_quick: bo
         case = program.case("shrunk", mode)
     except Exception:  # a candidate that eager cannot run is no program
         return None
-    return run_case(case, mode, backend, timed=False, protocol=FEW[mode] if is_quick else None, quick=is_quick)
+    return run_case(
+        case, mode, backend, RunRequest(timed=False, protocol=FEW[mode] if is_quick else None, quick=is_quick)
+    )
 
 
 def shrink(request: Mapping[str, Any], say: Say) -> None:

@@ -181,6 +181,8 @@ class Script:
     another: Callable[[], Call] | None = None
     """Makes one more call, of which nothing is kept: where leaks are looked for."""
     other_dtypes: Dtypes = field(default_factory=dict)
+    moved: Callable[[Tensor], Tensor] | None = None
+    """What becomes of each cotangent."""
     skipped: frozenset[int] = frozenset()
     """Acts that are left out. What is moved in them is moved before the next act that is not."""
 
@@ -190,22 +192,33 @@ class Script:
         return tuple(index for index in range(len(self.acts)) if index not in self.skipped)
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How closely a run is watched.
+
+    `is_poked`: the last act's outputs are written to, to see what else changes. `is_brief`: numbers, kinds, errors and
+    random state are all that is looked at, which is what a further run of eager is made for.
+    """
+
+    is_poked: bool = True
+    is_brief: bool = False
+
+
+CLOSELY, WITHOUT_POKES, BRIEFLY = Watch(), Watch(is_poked=False), Watch(is_poked=False, is_brief=True)
+
+
 def observe(
     script: Script,
     mode: str,
     seed: int,
     compiled: Callable[..., Any] | None = None,
     scenario: Callable[..., Any] | None = None,
-    is_poked: bool = True,
-    moved: Callable[[Tensor], Tensor] | None = None,
-    is_brief: bool = False,
+    watch: Watch = CLOSELY,
 ) -> tuple[Observation, ...]:
     """Goes through the acts of the script but those that it skips, and watches.
 
     `compiled` is called in the place of the calls' function; it is the function's parameters and closure that are
-    watched either way. A `scenario` is given the one or the other, and the arguments. `is_poked`: the last act's
-    outputs are written to, to see what else changes. `moved` is what becomes of each cotangent. `is_brief`: numbers,
-    kinds, errors and random state are all that is looked at, which is what a further run of eager is made for.
+    watched either way. A `scenario` is given the one or the other, and the arguments.
 
     The random state is reset to `seed` before the first act. The objects of the calls are left as the program
     leaves them. Dispatch modes that are on see the program alone, and not what looks at it.
@@ -215,12 +228,12 @@ def observe(
     assert first is not None, "a protocol begins with a call"
     function = first.function if compiled is None else compiled
     function = function if scenario is None else functools.partial(scenario, function)
-    run = _Run(script, function, mode, seed, moved, is_brief)
+    run = _Run(script, function, mode, seed, watch.is_brief)
     set_mode(first, mode)
     seed_all(seed)
     last = len(script.acts) - 1
     with _disable_current_modes(), ambient.put_back():
-        return tuple(run.observed(index, is_poked and index == last) for index in run.gone_through())
+        return tuple(run.observed(index, watch.is_poked and index == last) for index in run.gone_through())
 
 
 def seed_all(seed: int) -> None:
@@ -435,10 +448,9 @@ class _Run:
         function: Callable[..., Any],
         mode: str,
         seed: int,
-        moved: Callable[[Tensor], Tensor] | None,
         is_brief: bool,
     ) -> None:
-        self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, moved
+        self._script, self._function, self._mode, self._seed, self._moved = script, function, mode, seed, script.moved
         self._is_brief = is_brief
         self._look = _look_at_numbers if is_brief else look
         self._made: list[_Made] = []

@@ -12,7 +12,7 @@ from torch import Tensor
 from assay.harness.calls.clone import Call, CloneError, Convert, copy_call
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
-from assay.harness.observe.observation import Observation, Script, observe
+from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
 from assay.harness.protocol.acts import FEW, FRESH, SAME, Act, Protocol, chosen, steps
 from assay.harness.protocol.fresh_numbers import Make, is_tied, moved_state, nothing, state_of, twice, with_numbers
 from assay.harness.protocol.other_dtypes import Narrowest, in_other, least_bits, other_dtypes
@@ -67,7 +67,8 @@ class Scripts:
             calls.append(self._copy(act, first, convert) if is_made else None)
         another = (lambda: self._copy(Act(1), first, convert)) if watches_leaks and self.watches_leaks else None
         numbers = functools.partial(self._state, convert=convert)
-        return Script(self.acts, list(self._numbered(calls)), numbers, another, other_dtypes(convert), self.skipped)
+        calls = list(self._numbered(calls))
+        return Script(self.acts, calls, numbers, another, other_dtypes(convert), skipped=self.skipped)
 
     def without(self, eager: Sequence[Observation]) -> Scripts:
         """The same with the case's own numbers and sizes where eager does not take the others."""
@@ -99,7 +100,7 @@ class Scripts:
         except CloneError:
             return False
         with Narrowest() as seen:
-            (step,) = observe(script, self.mode, seed, is_poked=False, is_brief=True)
+            (step,) = observe(script, self.mode, seed, watch=BRIEFLY)
         tensors = walk_call(self.own.function, self.own.args, self.own.kwargs).tensors.values()
         return step.error is None and not step.uses_random and seen.bits >= least_bits(tensors)
 

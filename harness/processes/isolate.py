@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from assay.harness import outcome
 from assay.harness.case import Case
@@ -23,44 +22,36 @@ from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, ending, last_words
 from assay.harness.processes.worker import warm_environment
-from assay.harness.run import run_case
+from assay.harness.run import DEFAULT_REQUEST, RunRequest, run_case
 
 
 def run_isolated(
     case: Case,
     mode: str,
     backend: str,
-    *,
-    size: str = "tiny",
-    seed: int = 0,
-    device: str = "cpu",
+    asked: RunRequest = DEFAULT_REQUEST,
     timeout_s: float = 300.0,
-    timed: bool = True,
-    is_thorough: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Result:
     """What `run_case` gives, from a process of its own; `timeout` or `crash` where that process gave nothing.
 
     `environment`: variables of that process beside those of this one.
-    Raises: ValueError for a case that `discover` did not find, since another process could not find it either.
+    Raises: ValueError for a case that `discover` did not find, since another process could not find it either, and for
+    a protocol, which a process is not told.
     """
     if not case.origin:
         raise ValueError(f"case {case.name} has no origin: only cases that discover() found can be run in a process")
+    if asked.protocol is not None:
+        raise ValueError(f"case {case.name} is run in a process of its own, by the protocol that it has there")
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         row = Path(folder) / "row.json"
         request = {
             "origin": case.origin,
             "case": case.name,
             "row": str(row),
-            "run": {
-                "mode": mode,
-                "backend": backend,
-                "size": size,
-                "seed": seed,
-                "device": device,
-                "timed": timed,
-                "is_thorough": is_thorough,
-            },
+            "mode": mode,
+            "backend": backend,
+            "run": dataclasses.asdict(asked),
         }
         child = Child("assay.harness.processes.isolate", json.dumps(request), environment=environment)
         try:
@@ -75,16 +66,19 @@ def run_isolated(
         return Result(case.name, mode, backend, verdict, detail=f"{ended}. Last of its standard error:\n{words}")
 
 
-def run_warm(case: Case, mode: str, backend: str, **run: Any) -> Result:
+def run_warm(
+    case: Case, mode: str, backend: str, asked: RunRequest = DEFAULT_REQUEST, timeout_s: float = 300.0
+) -> Result:
     """What `run_isolated` gives of a process whose caches another one has filled. Where that one does not pass, its own
     row is given: then there is nothing to start from."""
     with tempfile.TemporaryDirectory(prefix="assay-cache-") as folder:
         environment = warm_environment(Path(folder))
-        first = run_isolated(case, mode, backend, **{**run, "timed": False}, environment=environment)
+        untimed = dataclasses.replace(asked, timed=False)
+        first = run_isolated(case, mode, backend, untimed, timeout_s, environment)
         if first.verdict != "same":
             told = f"in the process that fills the caches: {first.detail}" if first.detail else "with empty caches"
             return dataclasses.replace(first, detail=told)
-        row = run_isolated(case, mode, backend, **run, environment=environment)
+        row = run_isolated(case, mode, backend, asked, timeout_s, environment)
     told = f"warm start, {row.begun.get('restored', 0)} graphs restored"
     return dataclasses.replace(row, is_warm=True, detail="; ".join(part for part in (told, row.detail) if part))
 
@@ -93,8 +87,7 @@ def main(argument: str) -> None:
     """The child: runs what the request names and writes its row, whole or not at all."""
     request = json.loads(argument)
     (case,) = [found for found in discover((request["origin"],)) if found.name == request["case"]]
-    run = request["run"]
-    result = run_case(case, run.pop("mode"), run.pop("backend"), **run)
+    result = run_case(case, request["mode"], request["backend"], RunRequest(**request["run"]))
     row = Path(request["row"])
     part = row.with_suffix(".part")
     part.write_text(json.dumps(dataclasses.asdict(result)))

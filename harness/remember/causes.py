@@ -1,8 +1,8 @@
 """Which failures are of one cause: their signature.
 
 Two rows have one cause if they fail in the same way: backend, verdict, fields, error. That costs nothing, and may take
-two causes for one. Where a failure has been located, its signature is sharper: the first rung that differs, the field,
-and the normal form of the shrunk program, in which names and numbers do not count.
+two causes for one. The signature of a failure that has been located is sharper: the first rung that differs, the
+field, and the normal form of the shrunk program. Names and numbers do not count in that form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from assay.harness.case import Case
 from assay.harness.discover import DiscoverError, discover
 from assay.harness.locate.ladder import Climb, Found, NothingFails
-from assay.harness.locate.repro import repro_of
+from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import Runner
 from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
@@ -60,7 +60,7 @@ def located(row: Kept, run: Run, found: Found, least: Shrunk | None) -> Cluster:
     if least is not None:
         on = row.result.backend if least.on_backend else found.first.rung.backend
         below = found.below.rung.name if found.below else ""
-        made = repro_of(least, row.result.case, row.result.mode, on, rung, below)
+        made = repro_of(least, Failing(row.result.case, row.result.mode, on, rung, below))
         body |= {"repro": made.source, "issue": made.issue, "failed": made.failures, "runs": made.runs,
                  "calls": len(least.operators)}  # fmt: skip
     signature = hashed(["located", rung, kind, form or row.result.case])

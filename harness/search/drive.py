@@ -25,6 +25,7 @@ import click
 import torch
 
 from assay.harness.backends.registry import resolve
+from assay.harness.option_groups import group
 from assay.harness.outcome import Difference
 from assay.harness.processes.child import Child, ending
 from assay.harness.report import documents as report
@@ -37,26 +38,35 @@ STORE = Path(".assay/machine")
 MACHINE = "assay.suites.programs.machine"
 
 
-def OPTIONS(command: Any) -> Any:
-    """The options of `assay run` that only the machine reads."""
-    for option in (
-        click.option("--runs", type=click.IntRange(min=1), default=100, show_default=True, help="machine: runs."),
-        click.option(
-            "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="machine: steps a run."
-        ),
-        click.option(
-            "--jobs",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="machine, programs, ops, gradients: processes.",
-        ),
-        click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
-        click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
-        click.option("--subjects", default="", metavar="NAME[,NAME]", help="machine: only these callables."),
-    ):
-        command = option(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class Driving:
+    """How the machine is driven. `jobs`: processes, which every suite that makes its own rows has as well."""
+
+    runs: int
+    steps: int
+    jobs: int
+    store: str
+    strict: bool
+    subjects: str
+
+
+OPTIONS = group(
+    "driving",
+    Driving,
+    click.option("--runs", type=click.IntRange(min=1), default=100, show_default=True, help="machine: runs."),
+    click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="machine: steps a run."),
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="machine, programs, ops, gradients: processes.",
+    ),
+    click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
+    click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
+    click.option("--subjects", default="", metavar="NAME[,NAME]", help="machine: only these callables."),
+)
+"""The options of `assay run` that only the machine reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,11 @@ class Plan:
     jobs: int = 1
     subjects: str = ""
     strict: bool = False
+
+    @staticmethod
+    def of(backend: str, seed: int, driving: Driving) -> Plan:
+        """The plan of a backend, as the command line asks for it."""
+        return Plan(backend, seed=seed, **dataclasses.asdict(driving))
 
     def chunks(self) -> list[tuple[int, int]]:
         """Seed and number of runs of each chunk."""
@@ -132,10 +147,8 @@ class Drive:
         left = runs
         while left > 0:
             before = self.tally.runs
-            self._machine.search(
-                self.backend, seed=seed, runs=left, steps=self.plan.steps, failed=failed, ended=self._ended,
-                names=self.plan.subjects, strict=self.plan.strict,
-            )  # fmt: skip
+            wanted = dataclasses.replace(self.plan, seed=seed, runs=left)
+            self._machine.search(self.backend, wanted, failed, self._ended)
             left -= max(1, self.tally.runs - before)
             seed += 1_000_003  # the same seed would draw the same failing run again
             for failure in first:

@@ -31,7 +31,7 @@ from torch._dynamo import guards
 from assay.compiler import journal
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import FEW
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import Generator, Kind, Program, case_of, kind_of
 from assay.harness.search.shrink import shrink
 
@@ -155,7 +155,7 @@ def tried(program: Program, mode: str, backend: str, device: str = "cpu") -> Res
     except Exception as error:
         return Result("program", mode, backend, "no-oracle", detail=f"{type(error).__name__}: {error}")
     acts = None if case.numbers else FEW[mode]
-    return run_case(case, mode, backend, device=device, timed=False, protocol=acts, quick=True)
+    return run_case(case, mode, backend, RunRequest(device=device, timed=False, protocol=acts, quick=True))
 
 
 def read_request(text: str) -> Request:

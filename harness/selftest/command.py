@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from assay.harness.case import MODES, SIZES, Case
 from assay.harness.discover import DiscoverError, discover
+from assay.harness.option_groups import group
 from assay.harness.report import documents as report
 from assay.harness.report import progress
 from assay.harness.report.environment import environment
@@ -41,26 +43,67 @@ BY_COST = (
 """The models of the zoo, those first that take the least time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Which faults are tried: banks of them, by name, and for bugs of the compiler whether they are located."""
+
+    banks: tuple[str, ...]
+    locates: bool
+    every: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the faults are tried on."""
+
+    suite: str
+    quick: bool
+    nightly: bool
+    size: str
+    seed: int
+
+    @property
+    def level(self) -> str:
+        """How many rows a bug of the compiler is tried on."""
+        return mutant_rows.QUICK if self.quick else mutant_rows.NIGHTLY if self.nightly else mutant_rows.DEFAULT
+
+
+FAULTS = group(
+    "faults",
+    Faults,
+    click.option("--backends", "banks", flag_value="backends", multiple=True, help="Only the wrong backends."),
+    click.option(
+        "--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler."
+    ),
+    click.option("--locate", "locates", is_flag=True, help="Whether each bug of the compiler is located rightly."),
+    click.option(
+        "--every", type=click.IntRange(min=1), default=1, show_default=True, help="--locate: one bug in so many."
+    ),
+    click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind."),
+)
+GROUND = group(
+    "ground",
+    Ground,
+    click.option(
+        "--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="What to try wrong backends on."
+    ),
+    click.option("--quick", is_flag=True, help=f"Backends on {', '.join(QUICK)}, one mode each; bugs on few rows."),
+    click.option("--nightly", is_flag=True, help="Bugs of the compiler on all of semantics and the zoo."),
+    click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True),
+    click.option("--seed", type=int, default=0, show_default=True),
+)
+
+
 @click.command()
-@click.option("--backends", "banks", flag_value="backends", multiple=True, help="Only the wrong backends.")
-@click.option("--compiler", "banks", flag_value="compiler", multiple=True, help="Only bugs put into our own compiler.")
-@click.option("--locate", "locates", is_flag=True, help="Whether each bug of the compiler is located rightly.")
-@click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, help="--locate: one bug in so many.")
-@click.option("--suite", default="zoo", show_default=True, metavar="SUITE|FILE", help="What to try wrong backends on.")
-@click.option("--filter", "text", default="", metavar="TEXT[,TEXT]", help="Only faults of such a name or kind.")
-@click.option("--quick", is_flag=True, help=f"Backends on {', '.join(QUICK)}, one mode each; bugs on few rows.")
-@click.option("--nightly", is_flag=True, help="Bugs of the compiler on all of semantics and the zoo.")
-@click.option("--size", type=click.Choice(SIZES), default="tiny", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@FAULTS
+@GROUND
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Faults tried at a time.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=1800.0,
               show_default=True, metavar="S", help="Seconds that all the rows of one fault may take.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path), is_flag=False, flag_value=report.STDOUT,
               metavar="[PATH]", help="Write the report here; without PATH to standard output.")  # fmt: skip
-def selftest(
-    banks: tuple[str, ...], suite: str, text: str, quick: bool, nightly: bool, size: str, seed: int, jobs: int,
-    timeout_s: float, json_path: Path | None, locates: bool, every: int,
-) -> None:  # fmt: skip
+def selftest(faults: Faults, ground: Ground, jobs: int, timeout_s: float, json_path: Path | None) -> None:
     """Try known faults with the ordinary run, and say which of them it finds.
 
     Wrong backends are run on SUITE in both modes, until a row is not `same`: by that row a fault is killed. Bugs of our
@@ -69,15 +112,14 @@ def selftest(
     table harness/selftest/survivors.toml.
     """
     console = progress.terminal_beside(json_path)
-    if locates:
-        sys.exit(locate(console, text, every, json_path))
-    chosen = opened(banks)
-    level = mutant_rows.QUICK if quick else mutant_rows.NIGHTLY if nightly else mutant_rows.DEFAULT
-    rows = rows_of(console, suite, quick, size, seed) if any(bank.name == "backends" for bank in chosen) else ()
-    asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=quick, level=level)
-    wanted = [(bank, member) for bank in chosen for member in bank.members() if _is_named(member, text)]
+    if faults.locates:
+        sys.exit(locate(console, faults.text, faults.every, json_path))
+    chosen, size, seed = opened(faults.banks), ground.size, ground.seed
+    rows = rows_of(console, ground) if any(bank.name == "backends" for bank in chosen) else ()
+    asked = Asked(rows, MODES, size, seed, timeout_s, own_mode_only=ground.quick, level=ground.level)
+    wanted = [(bank, member) for bank in chosen for member in bank.members() if _is_named(member, faults.text)]
     if not wanted:
-        raise click.UsageError(f"--filter {text!r} leaves no fault")
+        raise click.UsageError(f"--filter {faults.text!r} leaves no fault")
     found, interrupted = try_all(console, wanted, asked, jobs)
     if json_path is not None:
         report.write_json(json_path, document(found, environment("cpu") | {"size": size, "seed": seed}, interrupted))
@@ -126,19 +168,20 @@ def _is_named(member: Member, text: str) -> bool:
     return any(part in f"{member.kind} {member.name}" for part in text.split(","))
 
 
-def rows_of(console: Console, suite: str, quick: bool, size: str, seed: int) -> tuple[tuple[str, str], ...]:
+def rows_of(console: Console, ground: Ground) -> tuple[tuple[str, str], ...]:
     """The cases to try faults on, the cheapest first. A case that cannot be made here accuses every backend alike: it
     is left out, and that is said.
 
     Raises: click.UsageError for a suite without any.
     """
     try:
-        cases = discover([f"{suite}.{name}" for name in QUICK] if quick and suite == "zoo" else [suite])
+        is_short = ground.quick and ground.suite == "zoo"
+        cases = discover([f"zoo.{name}" for name in QUICK] if is_short else [ground.suite])
     except DiscoverError as error:
         raise click.UsageError(str(error)) from error
-    made = [case for case in sorted(cases, key=_cost) if _is_made(console, case, size, seed)]
+    made = [case for case in sorted(cases, key=_cost) if _is_made(console, case, ground.size, ground.seed)]
     if not made:
-        raise click.UsageError(f"no case of {suite} can be made here")
+        raise click.UsageError(f"no case of {ground.suite} can be made here")
     return tuple((case.origin, case.name) for case in made)
 
 

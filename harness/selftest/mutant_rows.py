@@ -29,8 +29,11 @@ NEAR_BATCHES = 12
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing to run: a case by its origin and name, a drawn program by its number, a batch by its key, or a file of
-    tests, whose origin says which of them by their marks."""
+    """One thing to run: a case, a drawn program, a batch, or a file of tests.
+
+    It is named by a case's origin and name, a program's number, or a batch's key. The origin of a file of tests says
+    which of them are run, by their marks.
+    """
 
     what: str
     origin: str

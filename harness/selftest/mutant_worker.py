@@ -32,7 +32,7 @@ from assay.harness.judge import ledger
 from assay.harness.outcome import Result
 from assay.harness.processes.worker import answering
 from assay.harness.report.documents import finite
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search.hunt_worker import tried
 from assay.harness.selftest.mutant_rows import BATCH, CASE, PROGRAM, TESTS, Row, hashed
 
@@ -63,7 +63,7 @@ def passes_as(what: str, result: Result, known: Sequence[ledger.Known]) -> bool:
 
 def _run_case(row: Row) -> list[Result]:
     (case,) = [case for case in discover((row.origin,)) if case.name == row.name]
-    return [run_case(case, row.mode, row.backend, timed=False)]
+    return [run_case(case, row.mode, row.backend, RunRequest(timed=False))]
 
 
 def _run_program(row: Row) -> list[Result]:

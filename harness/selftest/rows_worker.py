@@ -17,14 +17,16 @@ from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.processes.worker import answering
 from assay.harness.report.documents import finite
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 
 def try_rows(request: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Runs the rows of a request in order and says how each ended; the first that is not `same` is the last."""
     for origin, name, mode in request["rows"]:
         say({"begins": [name, mode]})
-        result = run_case(_case(origin, name), mode, request["backend"], size=request["size"], seed=request["seed"])
+        result = run_case(
+            _case(origin, name), mode, request["backend"], RunRequest(size=request["size"], seed=request["seed"])
+        )
         say({"row": finite(dataclasses.asdict(result))})
         if result.verdict != "same":
             return

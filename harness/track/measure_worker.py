@@ -23,7 +23,7 @@ from assay.harness.bench.steps import make_step
 from assay.harness.discover import discover
 from assay.harness.measure import Step, alternate, python_calls
 from assay.harness.processes.worker import Say, answering
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 ROUNDS = 9
 
@@ -47,7 +47,7 @@ def measure(request: Mapping[str, Any], say: Say) -> None:
             first_s, count = counted(step)
             times = alternate(step, workload(), rounds=ROUNDS)
         kernels = hash_of(Path(folder))
-    result = run_case(case, mode, backend, timed=False)
+    result = run_case(case, mode, backend, RunRequest(timed=False))
     if result.verdict not in ("same", "fell-back"):
         say({"verdict": result.verdict})
         return

@@ -15,7 +15,7 @@ from assay.harness.bench.steps import make_step
 from assay.harness.discover import discover
 from assay.harness.measure import Step
 from assay.harness.outcome import Result
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 EAGER = "eager"
 """The program as it is, without `torch.compile`; not Dynamo's backend of that name."""
@@ -50,7 +50,7 @@ class Subject:
     def result(self) -> Result:
         """What the harness finds when it holds the subject against eager."""
         (case,) = discover([self.case])
-        return run_case(case, self.mode, self._harness_name(self.backend), seed=SEED, timed=False)
+        return run_case(case, self.mode, self._harness_name(self.backend), RunRequest(seed=SEED, timed=False))
 
     @staticmethod
     def _harness_name(backend: str) -> str:

@@ -15,6 +15,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from assay.harness.discover import discover
 from assay.harness.observe.observation import kept_on_host
 from assay.harness.outcome import Result
 from assay.harness.protocol import acts as protocol
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 STEPS = 2
 """A call that compiles, and one more: each is kept whole, for every run of eager's. Large results fit only once."""
@@ -53,26 +54,31 @@ def steps_of(case: Case) -> int:
     return 1 if case.name in LARGE else STEPS
 
 
-def held(
-    case: Case, mode: str, *, precision: str | None = None, size: str = "full", backend: str = "assay",
-    device: str = "cuda", steps: int | None = None,
-) -> Result:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a model is run; where no precision or number of steps is given, as suits the mode and the model."""
+
+    precision: str | None = None
+    size: str = "full"
+    backend: str = "assay"
+    device: str = "cuda"
+    steps: int | None = None
+
+
+def held(case: Case, mode: str, given: Setting = Setting()) -> Result:
     """A model held to eager. Without TF32, whose rounding untrained networks make large differences of."""
-    made = at_precision(on_device(case, device), mode, precision or PRECISION[mode])
+    made = at_precision(on_device(case, given.device), mode, given.precision or PRECISION[mode])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), kept_on_host(ON_HOST):
-        return run_case(
-            made, mode, backend, size=size, device=device, timed=False,
-            protocol=protocol.steps(mode, steps or steps_of(case)), quick=True, is_poked=False,
-        )  # fmt: skip
+        acts = protocol.steps(mode, given.steps or steps_of(case))
+        asked = RunRequest(given.size, device=given.device, timed=False, protocol=acts, quick=True, is_poked=False)
+        return run_case(made, mode, given.backend, asked)
 
 
 def judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """The row of a model."""
     began = time.perf_counter()
     precision, steps = given.precision or PRECISION[given.mode], given.steps or steps_of(case)
-    found = held(
-        case, given.mode, precision=precision, size=given.size, backend=given.backend, device=given.device, steps=steps
-    )
+    found = held(case, given.mode, Setting(precision, given.size, given.backend, given.device, steps))
     row: dict[str, Any] = {"model": case.name, "mode": given.mode, "size": given.size, "precision": precision}
     row |= {
         "steps": steps,

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from assay.harness.backends.registry import Backend
 from assay.harness.observe.graphs import Graphs
+from assay.harness.search.drive import Plan
 from assay.harness.search.twin import Argument, Diverged, Step, Subject, Twin
 from assay.suites.programs.subjects import SUBJECTS
 
@@ -596,21 +597,16 @@ def machine_for(
 
 def search(
     backend: Backend,
-    *,
-    seed: int,
-    runs: int,
-    steps: int,
+    plan: Plan,
     failed: Callable[[Twin, Diverged], None],
     ended: Callable[[Twin, Counter[str]], None],
-    names: str = "",
-    strict: bool = False,
 ) -> None:
-    """Draws up to `runs` runs, ending with the first that fails. What fails and what ends is told, nothing raised.
+    """Draws the runs of a plan, ending with the first that fails. What fails and what ends is told, nothing raised.
 
     Of more than 8 runs Hypothesis makes many out of earlier ones, so a campaign is many searches with other seeds.
     """
-    chosen = [subject for subject in SUBJECTS if not names or subject.name in names.split(",")]
-    machine = hypothesis.seed(seed)(machine_for(backend, chosen, failed, ended, strict))
-    wanted = profile("nightly", max_examples=runs + 1, stateful_step_count=steps, phases=[Phase.generate])
+    chosen = [subject for subject in SUBJECTS if not plan.subjects or subject.name in plan.subjects.split(",")]
+    machine = hypothesis.seed(plan.seed)(machine_for(backend, chosen, failed, ended, plan.strict))
+    wanted = profile("nightly", max_examples=plan.runs + 1, stateful_step_count=plan.steps, phases=[Phase.generate])
     with contextlib.suppress(Diverged):
         run_state_machine_as_test(machine, settings=settings(wanted, report_multiple_bugs=False))

@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, Sequence[object]] = {
     "Export": (export.aot_export_module, export.aot_export_joint_simple),
     "Errors": ERRORS,
     "Cases": (case.case, case.Case),
-    "One row of a report": (run.run_case, outcome.Result, outcome.Difference),
+    "One row of a report": (run.run_case, run.RunRequest, outcome.Result, outcome.Difference),
     "Backends that are judged": (registry.Backend, registry.resolve),
 }
 """The sections of the page, each with the classes and functions that it lists."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.harness.case import SIZES, Case, Made, case
@@ -11,25 +12,35 @@ from assay.suites.zoo.feeds import Feed
 Settings = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The settings of a model's configuration: those of each size, and those that are `always` the same."""
+
+    tiny: Settings
+    small: Settings
+    full: Settings
+    always: Settings = field(default_factory=dict)
+
+    def of(self, size: str) -> dict[str, Any]:
+        settings: dict[str, Settings] = {"tiny": self.tiny, "small": self.small, "full": self.full}
+        return {**self.always, **settings[size]}
+
+
 def model(
     architecture: Callable[..., Any],
     configuration: Any,
     feed: Callable[[Any, str], Feed],
     *,
     tags: tuple[str, ...],
-    tiny: Settings,
-    small: Settings,
-    full: Settings,
-    always: Settings | None = None,
+    sizes: Sizes,
 ) -> Case:
     """One architecture as a case, named by its configuration: random weights, and the inputs that `feed` makes.
 
-    The configuration is `configuration(**always, **of_the_size)`; what a row leaves out of `full` is as published.
+    What a row leaves out of its `full` size is as published.
     """
-    settings = {"tiny": tiny, "small": small, "full": full}
 
     def make(size: str) -> Made:
-        config = configuration(**(always or {}), **settings[size])
+        config = configuration(**sizes.of(size))
         return architecture(config), (), feed(config, size)
 
     return case(name=configuration.model_type, tags=tags, sizes=SIZES)(make)

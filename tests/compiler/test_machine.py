@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from assay.compiler import machine
-from assay.compiler.kernels import product_rates
+from assay.compiler.kernels import attention_rates, product_rates
+from assay.compiler.kernels.flash_attention import DEPTHS
 from assay.compiler.machine import Fact, Times
 
 
@@ -60,6 +61,40 @@ def test_fact_is_its_default_where_nothing_is_measured(monkeypatch: pytest.Monke
     monkeypatch.setenv("ASSAY_MACHINE", "default")
     found = Fact("thing", {"own": raises, "library": raises}, {"own": 2.0, "library": 1.0}).times()
     assert not found.is_measured and found.fastest("own", "library") == "library"
+
+
+def test_number_is_what_the_user_states(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    name, default = "streamed_kernel_bytes", machine.NUMBERS["streamed_kernel_bytes"].value
+    file.parent.mkdir()
+    file.write_text(json.dumps({"numbers": {name: 7, "no_such_number": 1, "split_elements": "many"}}))
+    machine.stated.cache_clear()
+    try:
+        assert machine.number(name) == 7 and machine.numbers()[name].endswith("(stated)")
+        assert machine.number("split_elements") == machine.NUMBERS["split_elements"].value
+        assert "no_such_number as 1" in caplog.text and "split_elements as 'many'" in caplog.text
+        Fact("thing", {"quick": dict}, {"quick": 1.0}).times()
+        assert json.loads(file.read_text())["numbers"][name] == 7, "a measurement leaves what is stated"
+        file.write_text("{}")
+        assert machine.number(name) == 7, "it is read once a process"
+    finally:
+        machine.stated.cache_clear()
+    assert machine.number(name) == default
+
+
+@pytest.mark.parametrize("own, library, called", [(1, 2, "assay_flash_attention("), (2, 1, "flash_attention_for_cpu(")])
+def test_attention_goes_to_who_is_fastest(own: int, library: int, called: str, tmp_path: Path) -> None:
+    if not DEPTHS:
+        pytest.skip("our own kernel is for wider vectors")
+    measured = {"attention": {attention_rates.OWN: own, attention_rates.ATEN: library}}
+    (file := tmp_path / "machine.json").write_text(json.dumps({machine._machine(): measured}))
+    code = (
+        "import torch, assay; x = torch.ones(2, 4, 64, 32)\n"
+        "attend = torch.nn.functional.scaled_dot_product_attention\n"
+        "print(torch.compile(attend, backend=assay.backend)(x, x, x).sum().item())"
+    )
+    environment = {**os.environ, "ASSAY_MACHINE": str(file), "ASSAY_DEBUG": "4", "ASSAY_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert called in done.stdout + done.stderr, done.stderr
 
 
 def test_a_near_tie_goes_to_the_first() -> None:

@@ -17,7 +17,7 @@ from assay.harness.case import Case, case
 from assay.harness.discover import discover
 from assay.harness.processes.child import last_words
 from assay.harness.processes.isolate import run_isolated
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 HERE = Path(__file__).name
 
@@ -200,7 +200,7 @@ def file(tmp_path: Path) -> Path:
 
 def isolated(file: Path, name: str, timeout_s: float = 120.0) -> Any:
     (found,) = discover((f"{file}::{name}",))
-    return run_isolated(found, "infer", "eager-none", timeout_s=timeout_s, timed=False)
+    return run_isolated(found, "infer", "eager-none", RunRequest(timed=False), timeout_s=timeout_s)
 
 
 def test_run_isolated_gives_the_row(file: Path) -> None:

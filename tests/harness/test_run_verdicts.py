@@ -17,9 +17,12 @@ from assay.harness.case import case
 from assay.harness.observe.observation import Script, cotangent, observe
 from assay.harness.observe.scripts import acts_for
 from assay.harness.protocol.acts import SAME, Act
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 CALLS: list[int] = []
+
+
+UNTIMED = RunRequest(timed=False)
 
 
 @case()
@@ -134,36 +137,35 @@ def variance_off_by(error: float) -> Backend:
 def test_run_measures_roundings_of_numbers_beyond_float32() -> None:
     """The second exponential multiplies a rounding of the first by 149; in float32 it is infinite. No neighbour of the
     input moves the sum, and so what comes of it."""
-    assert run_case(beyond_single, "infer", first_exp_off_by(2.0**-52), timed=False).verdict == "same"
-    assert run_case(beyond_single, "infer", first_exp_off_by(2.0**-48), timed=False).verdict == "diverged"
+    assert run_case(beyond_single, "infer", first_exp_off_by(2.0**-52), UNTIMED).verdict == "same"
+    assert run_case(beyond_single, "infer", first_exp_off_by(2.0**-48), UNTIMED).verdict == "diverged"
 
 
 def test_run_measures_roundings_to_float32_that_end_in_float64() -> None:
     """Eager's own rounding is further from the float64 run than float64 would be; its neighbours tell how far."""
-    assert run_case(single_in_double, "infer", variance_off_by(2.0**-23), timed=False).verdict == "same"
-    assert run_case(single_in_double, "infer", variance_off_by(2.0**-17), timed=False).verdict == "diverged"
+    assert run_case(single_in_double, "infer", variance_off_by(2.0**-23), UNTIMED).verdict == "same"
+    assert run_case(single_in_double, "infer", variance_off_by(2.0**-17), UNTIMED).verdict == "diverged"
 
 
 def test_run_measures_roundings_of_what_is_drawn() -> None:
     """No number that the call is given leads to the result; those that are drawn do."""
-    assert run_case(drawn_in_single, "infer", drawn_off_by(2.0**-23), timed=False).verdict == "same"
-    assert run_case(drawn_in_single, "infer", drawn_off_by(2.0**-17), timed=False).verdict == "diverged"
+    assert run_case(drawn_in_single, "infer", drawn_off_by(2.0**-23), UNTIMED).verdict == "same"
+    assert run_case(drawn_in_single, "infer", drawn_off_by(2.0**-17), UNTIMED).verdict == "diverged"
 
 
 def test_run_holds_float64_of_float32_to_float64() -> None:
     """A rounding of the input moves the result further than a float64 may be off."""
     assert (
-        run_case(double_of_single, "infer", changed(lambda output: output * (1 + 2.0**-52)), timed=False).verdict
-        == "same"
+        run_case(double_of_single, "infer", changed(lambda output: output * (1 + 2.0**-52)), UNTIMED).verdict == "same"
     )
     assert (
-        run_case(double_of_single, "infer", changed(lambda output: output.float().double()), timed=False).verdict
+        run_case(double_of_single, "infer", changed(lambda output: output.float().double()), UNTIMED).verdict
         == "diverged"
     )
 
 
 def test_run_says_what_eager_does_not_agree_on() -> None:
-    result = run_case(draws_from_elsewhere, "infer", "eager-none", timed=False)
+    result = run_case(draws_from_elsewhere, "infer", "eager-none", UNTIMED)
     assert result.verdict == "reference-unstable"
     assert {found.path.split(": ")[1] for found in result.differences} == {"output.moving"}
     assert all("reference-unstable" in found.detail for found in result.differences)
@@ -189,16 +191,16 @@ def with_other_roundings(x: Tensor) -> Tensor:
 
 def test_run_says_where_eager_is_as_far_from_float64_as_another_rounding() -> None:
     reordered = Backend("reordered", lambda function: with_other_roundings)
-    result = run_case(iterated, "infer", reordered, timed=False)
+    result = run_case(iterated, "infer", reordered, UNTIMED)
     assert result.verdict != "same", result
     rolled = changed(lambda output: output.roll(1))
-    assert run_case(iterated, "infer", rolled, timed=False).verdict == "diverged", "some orbits forget their roundings"
-    assert run_case(iterated, "infer", changed(lambda output: output + 2), timed=False).verdict == "diverged"
+    assert run_case(iterated, "infer", rolled, UNTIMED).verdict == "diverged", "some orbits forget their roundings"
+    assert run_case(iterated, "infer", changed(lambda output: output + 2), UNTIMED).verdict == "diverged"
 
 
 def test_run_finds_a_difference_beside_what_is_unstable() -> None:
     backend = changed(lambda output: {"moving": output["moving"], "steady": output["steady"] + 1})
-    result = run_case(draws_from_elsewhere, "infer", backend, timed=False)
+    result = run_case(draws_from_elsewhere, "infer", backend, UNTIMED)
     assert result.verdict == "diverged"
     assert {found.path for found in result.differences if "reference-unstable" not in found.detail} == {
         f"step {number}: output.steady" for number in range(1, len(acts_for(draws_from_elsewhere, "infer")) + 1)
@@ -211,15 +213,15 @@ def redrawn(output: Tensor) -> Tensor:
 
 
 def test_run_has_no_oracle_for_a_random_stream_of_its_own() -> None:
-    result = run_case(dropout, "train", changed(redrawn, own=True), timed=False)
+    result = run_case(dropout, "train", changed(redrawn, own=True), UNTIMED)
     assert result.verdict == "no-oracle" and "not judged" in result.differences[0].detail
-    assert run_case(dropout, "train", changed(redrawn), timed=False).verdict == "diverged"
+    assert run_case(dropout, "train", changed(redrawn), UNTIMED).verdict == "diverged"
 
 
 def test_run_judges_all_but_the_draws_of_a_random_stream_of_its_own() -> None:
-    result = run_case(dropout, "train", changed(lambda output: output.double(), own=True), timed=False)
+    result = run_case(dropout, "train", changed(lambda output: output.double(), own=True), UNTIMED)
     assert result.verdict == "diverged" and {"dtype"} < {found.field for found in result.differences}
-    assert run_case(dropout, "infer", changed(redrawn, own=True), timed=False).verdict == "diverged"
+    assert run_case(dropout, "infer", changed(redrawn, own=True), UNTIMED).verdict == "diverged"
 
 
 def own_stream(graph: Any, inputs: Any) -> Any:
@@ -252,29 +254,29 @@ def test_run_compares_the_order_of_gradients_when_asked() -> None:
     def swap(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, y: function(*(tensor * 1 for tensor in (x, y)))
 
-    assert run_case(ordered, "train", "eager-none", timed=False).verdict == "same"
+    assert run_case(ordered, "train", "eager-none", UNTIMED).verdict == "same"
     backward_first = Backend("reordering", lambda function: lambda x, y: y.cos() * x.sin())
-    result = run_case(ordered, "train", backward_first, timed=False)
+    result = run_case(ordered, "train", backward_first, UNTIMED)
     assert {found.field for found in result.differences} == {"hooks"}
 
 
 def test_run_sees_warnings_of_the_program() -> None:
-    assert run_case(warns, "infer", "eager-none", timed=False).verdict == "same"
+    assert run_case(warns, "infer", "eager-none", UNTIMED).verdict == "same"
     silent = Backend("silent", lambda function: lambda x: x + 1)
-    assert {found.field for found in run_case(warns, "infer", silent, timed=False).differences} == {"warnings"}
+    assert {found.field for found in run_case(warns, "infer", silent, UNTIMED).differences} == {"warnings"}
 
 
 def test_run_sees_inputs_that_are_not_tensors() -> None:
-    assert run_case(appends, "infer", "eager", timed=False).verdict == "same"
+    assert run_case(appends, "infer", "eager", UNTIMED).verdict == "same"
     forgetful = Backend("forgetful", lambda function: lambda x, log: x + 1)
-    result = run_case(appends, "infer", forgetful, timed=False)
+    result = run_case(appends, "infer", forgetful, UNTIMED)
     assert {found.field for found in result.differences} == {"structure"}
     assert result.differences[0].path == "step 1: input[1][0]"
 
 
 def test_run_sees_what_was_written_before_an_error() -> None:
     early = Backend("early", lambda function: lambda x: x[9])
-    result = run_case(written_before_error, "infer", early, timed=False)
+    result = run_case(written_before_error, "infer", early, UNTIMED)
     assert {found.field for found in result.differences} == {"mutation", "version"}
 
 

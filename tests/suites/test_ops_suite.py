@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from assay.harness.batches import batch_summary
 from assay.harness.batches.batch import AS_MUCH, IN_EAGER, How, Tally, run_batch
-from assay.harness.batches.batch_report import Found, document, judged, run_batches
+from assay.harness.batches.batch_report import Files, Found, document, judged, run_batches
 from assay.harness.batches.batch_run import Ended, Settings, Shard, Store, StoreError, plan, run_units
 from assay.harness.batches.sample import Batch, Sample
 from assay.harness.case import MODES, SHAPES
@@ -171,7 +171,7 @@ def test_summary_adds_shards_up_over_sessions(tmp_path: Path) -> None:
     tally = Tally(samples=2, nodes=4, nodes_generated=3, verdicts=Counter(same=1, crash=1))
     tally.failures.append(Result("toys[0]", "infer", "eager", "crash"))
     Store(store, {}).add(Ended(unit, tally, 1.5, "a"))
-    assert run_batches([unit], settings, facts, Shard(2, 3), store, None, None, path) == 1
+    assert run_batches([unit], settings, facts, Shard(2, 3), Files(resume=store, summary=path)) == 1
     asked = batch_summary.asked_of(settings, [unit])
     new = {**batch_summary.read(path, asked, 3)["2"], "commits": {"b": 1}, "unexplained": {}, "same": 2}
     batch_summary.write(path, new, asked, Shard(1, 3))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search.generated import case_of
 from assay.suites.programs import Generated, draw
 from assay.suites.programs.calls import errors_of_calls
@@ -69,8 +69,10 @@ def test_the_harness_gives_each_call_its_numbers() -> None:
     program = replace(small(line("{0} * {w}", "a", to="v0")), numbers=(Number("w", ("2", "3", "4", "5")),))
     program = replace(program, outputs=(line("{0}", "v0"), line("{w}")))
     case = case_of(program.source(), "program")
-    assert run_case(case, "train", "eager-none", timed=False, quick=True).verdict == "same"
-    wrong = run_case(case, "infer", "tests.faulty_backends:keeps_the_first_numbers", timed=False, quick=True)
+    assert run_case(case, "train", "eager-none", RunRequest(timed=False, quick=True)).verdict == "same"
+    wrong = run_case(
+        case, "infer", "tests.faulty_backends:keeps_the_first_numbers", RunRequest(timed=False, quick=True)
+    )
     assert wrong.verdict == "diverged", wrong
 
 
@@ -91,7 +93,7 @@ def test_drawing_leaves_the_random_state() -> None:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_printed_programs_run_to_the_same_result(drawn: list[Generated], mode: str) -> None:
     for program in drawn[:40]:
-        result = run_case(case_of(program.source(), "program"), mode, "eager-none", timed=False, quick=True)
+        result = run_case(case_of(program.source(), "program"), mode, "eager-none", RunRequest(timed=False, quick=True))
         assert result.verdict == "same", f"{program.source()}\n{result}"
 
 

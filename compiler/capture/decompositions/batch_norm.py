@@ -4,6 +4,8 @@
 
 Sums in float32 lose what eager keeps: the gradients of a convolution before a batch norm are small differences of
 large sums.
+
+Source: which results there are, in which dtypes, follows aten/src/ATen/native/Normalization.cpp, torch 2.13.
 """
 
 from __future__ import annotations
@@ -273,8 +275,12 @@ def as_eager(
     return NotImplemented
 
 
-def _is_cudnns(x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, var: Maybe, *, training: bool, eps: float) -> bool:
-    """Whether eager calls cuDNN's, which torch tells of real tensors alone."""
+def _is_cudnns(x: Tensor, *parameters: Maybe, training: bool, eps: float) -> bool:
+    """Whether eager calls cuDNN's, which torch tells of real tensors alone.
+
+    The parameters are weight, bias, and the running mean and variance.
+    """
+    weight, bias, mean, var = parameters
     stands = (weight, weight) if mean is None and var is None and training else (mean, var)
     given = [value for value in (x, weight, bias, *stands) if value is not None]
     if len(given) < 5 or not MAY_BE_CUDNNS.get():

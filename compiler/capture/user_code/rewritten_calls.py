@@ -87,7 +87,8 @@ class UserCalls(TorchFunctionMode):
         if func in ONE_HOTS:
             return _in_rows(func(*args, **kwargs or {}))
         if func in MATMULS and "out" not in (kwargs or {}):
-            refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
+            if not torch.is_autocast_enabled(_first(args, kwargs).device.type):  # which casts to one dtype first
+                refuse_call(torch.ops.aten.matmul.default, tuple(args), dict(kwargs or {}))
             return _of_its_own(func(*args, **kwargs or {}))
         if func is torch.msort and (kwargs or {}).get("out") is not None:
             return _sorted_into(*args, **kwargs or {})

@@ -18,6 +18,7 @@ from assay.compiler.codegen.loops.nest import Nest, segments
 from assay.compiler.ir.loops.index import Int
 from assay.compiler.ir.loops.kernel import Reduce
 from assay.compiler.ir.loops.rewrite import nodes
+from assay.compiler.machine import number
 from assay.compiler.schedule.row_and_column_sums import MOST_TOTALS
 
 MOST_PARTS = 64
@@ -25,15 +26,10 @@ LEAST_ROWS = 64
 """Rows of a part: joining then costs a thirty-second part of reading."""
 NARROW = 128
 """Columns that are too few to share among threads."""
-LEAST_ELEMENTS = {True: 1 << 16, False: 1 << 20}
-"""Elements of a reduction that is cut, if it is narrow or not: what a cache holds is read by columns as fast."""
 MOST_FOUND = 1 << 20
 """Bytes of what the parts find."""
 MOST_LANES = 4096
 """Columns that have their totals side by side: longer runs of memory, but more of the nearest cache is theirs."""
-FETCHED = 96, 800
-"""Columns for which the memory of later rows is asked for, from and to: of 64 MB, 256 columns are added up in 0.65 of
-the time, 128 or 512 in 0.8. Fewer have their totals in registers; of more a row is long enough for the processor."""
 AHEAD = 1024
 """Elements ahead of what is read at which is asked for."""
 ITEM = 8
@@ -56,7 +52,7 @@ class Cut:
     @property
     def ahead(self) -> int:
         """How many rows ahead memory is asked for; 0 for not at all."""
-        return -(-AHEAD // self.width) if FETCHED[0] <= self.width < FETCHED[1] else 0
+        return -(-AHEAD // self.width) if number("fetched_columns") <= self.width < number("long_columns") else 0
 
 
 def cut_of_rows(nest: Nest, reductions: Sequence[Reduce]) -> Cut | None:
@@ -70,7 +66,8 @@ def cut_of_rows(nest: Nest, reductions: Sequence[Reduce]) -> Cut | None:
         return None
     rows, width, count = row.extent.value, column.extent.value, len(reductions)
     parts = min(MOST_PARTS, rows // LEAST_ROWS, MOST_FOUND // (max(width, 1) * ITEM * count))
-    if rows * width < LEAST_ELEMENTS[width <= NARROW] or parts < 4:
+    least = number("narrow_cut_elements" if width <= NARROW else "wide_cut_elements")
+    if rows * width < least or parts < 4:
         return None
     lanes = min(-(-width // 64) * 64, MOST_LANES // count // 64 * 64)
     return Cut(rows, width, parts, lanes)

@@ -2,9 +2,10 @@
 
 An ordinary store reads its line of memory before it changes it. That is a third of the traffic of a kernel that reads
 as much as it writes. It is wasted where nothing that is written will still be in a cache when it is read. So a store
-is made in a few lines of a local array, which `m::stream` brings to their place. 64 MB scaled by two take 3.3 ms
-instead of 5.0 (two cores of an AMD EPYC, 32 MB of last cache). What a cache holds takes up to three times as long so:
-4 MB 0.16 ms, not 0.05.
+is made in a few lines of a local array, which `m::stream` brings to their place.
+
+On two cores of an AMD EPYC, with a last cache of 32 MB, this scales 64 MB by two in 3.3 ms and not in 5.0. What a
+cache holds takes up to three times as long so: 4 MB take 0.16 ms, and not 0.05.
 """
 
 from __future__ import annotations
@@ -13,15 +14,10 @@ from assay.compiler.ir.loops.failures import failures_of
 from assay.compiler.ir.loops.index import Int
 from assay.compiler.ir.loops.kernel import Buffer, Kernel, Load
 from assay.compiler.ir.loops.rewrite import is_scattered, nodes
+from assay.compiler.machine import number
 
 LINE = 64
 """Elements that are made before they are streamed: longer runs, as a whole page, took as long as ordinary stores."""
-LEAST_TOUCHED = 1 << 25
-"""Bytes of all that a kernel touches, from which on the last cache of most machines does not hold it."""
-LEAST_WRITTEN = 1 << 24
-"""Bytes of a buffer that is streamed: of a smaller one the next kernel finds more in the cache."""
-LEAST_ITEM = 4
-"""Bytes of its elements: halves and bytes are not made as fast as memory takes them, and lost 4 to 8 % by it."""
 
 
 def streamed_buffers(kernel: Kernel) -> frozenset[str]:
@@ -34,8 +30,8 @@ def streamed_buffers(kernel: Kernel) -> frozenset[str]:
     return frozenset(
         store.buffer
         for store in kernel.stores
-        if sizes[store.buffer] >= LEAST_WRITTEN
-        and store.expr.dtype.itemsize >= LEAST_ITEM
+        if sizes[store.buffer] >= number("streamed_buffer_bytes")
+        and store.expr.dtype.itemsize >= number("streamed_item_bytes")
         and store.mode == "write"
         and store.buffer not in loaded
         and stored.count(store.buffer) == 1
@@ -45,7 +41,7 @@ def streamed_buffers(kernel: Kernel) -> frozenset[str]:
 
 def is_beyond_cache(kernel: Kernel) -> bool:
     """Whether a kernel is known to touch more than the last cache holds."""
-    return sum(_bytes(buffer) for buffer in kernel.buffers) >= LEAST_TOUCHED
+    return sum(_bytes(buffer) for buffer in kernel.buffers) >= number("streamed_kernel_bytes")
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -43,14 +43,21 @@ def _alone(kernel: Kernel, stores: tuple[Store, ...], names: tuple[str, ...]) ->
     return with_buffers(alone, {name: f"b{at}" for at, name in enumerate(names)})
 
 
-def launcher_text(
-    name: str, called: str, twins: Twins, count: int, instances: int, symbols: Sequence[str], number: str
-) -> str:
-    """The program `name` of `count` buffers, which has `instances` instances of the function `called` for each set."""
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """So many instances of a Triton function; `number` is the expression of an instance's own number."""
+
+    function: str
+    count: int
+    number: str
+
+
+def launcher_text(name: str, of_each: Instances, twins: Twins, count: int, symbols: Sequence[str]) -> str:
+    """The program `name` of `count` buffers, which has the instances `of_each` set of them."""
     own = [f"p{at}" for at in range(len(twins.sets[0]))]
-    lines = [f"pid = {number}", f"which = pid // {instances}"]
+    lines = [f"pid = {of_each.number}", f"which = pid // {of_each.count}"]
     lines += _chosen(twins.sets, 0, len(twins.sets), own)
-    lines.append(f"{called}({', '.join([f'pid % {instances}', *own, *symbols])})")
+    lines.append(f"{of_each.function}({', '.join([f'pid % {of_each.count}', *own, *symbols])})")
     arguments = ", ".join([*(f"a{at}" for at in range(count)), *symbols])
     return "\n".join(["@triton.jit", f"def {name}({arguments}):", *(f"    {line}" for line in lines), ""])
 

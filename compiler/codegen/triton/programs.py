@@ -34,7 +34,7 @@ from assay.compiler.codegen.loops.operators import HALVES
 from assay.compiler.codegen.loops.renamer import Renamer, Variables, operands, subexpressions, with_expr
 from assay.compiler.codegen.triton import expressions as triton_expr
 from assay.compiler.codegen.triton import indices as triton_index
-from assay.compiler.codegen.triton.equal_stores import Twins, launcher_text, twins_of
+from assay.compiler.codegen.triton.equal_stores import Instances, Twins, launcher_text, twins_of
 from assay.compiler.codegen.triton.products import product_program
 from assay.compiler.codegen.triton.row_edges import Access, Edge, edge_of, rounded_down, rounded_up
 from assay.compiler.codegen.triton.tile_sizes import (
@@ -162,7 +162,7 @@ def _for_each(kernel: Kernel, several: Sequence[Twins], manner: Manner) -> tuple
                 return ()
             name = kernel.name if not made else f"{kernel.name}_{len(made)}"
             count, each = len(kernel.buffers), max(1, program.grid.value)
-            text = launcher_text(name, program.name, twins, count, each, symbols, manner.number)
+            text = launcher_text(name, Instances(program.name, each, manner.number), twins, count, symbols)
             grid = program.grid * len(twins.sets)
             made.append(replace(program, name=name, text=f"{program.text}\n{text}", grid=grid))
     return tuple(made)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from assay.compiler.ir.loops.index import Index, Int
 from assay.compiler.ir.loops.kernel import Tiles
+from assay.compiler.machine import number
 
 ELEMENTS = 1024
 """Elements of a tile of pointwise work: 8 a thread of 4 warps."""
@@ -46,12 +47,6 @@ SHORT, BUSY = 1024, 64
 instances. To split what is read in so little time would take another launch."""
 LEAST_ACROSS, SHORT_ACROSS = 8, 8192
 """Rows of such a tile at least, which is what one access to memory brings, and its elements."""
-ENOUGH = 264
-"""Instances of a program that keep a device busy: two for each of its processors."""
-LEAST_SPLIT, LEAST_GATHERED = 1 << 13, 1 << 11
-"""Elements that an instance reads in less time than another launch takes; of those that data says the places of."""
-INSTANCES = 1056
-"""How many a split makes: as many as run at a time."""
 DIVIDED, LEAST_DIVIDED = 0.55, 1024
 """A row longer than so many elements is two blocks, where these have at most such a share of the lanes that one has."""
 GUESSED = 4096
@@ -232,11 +227,11 @@ def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:
     """Into how many parts of what length the reductions of some rows are split, so that the device has enough to do;
     1 where they are not."""
     instances = -(-rows // blocks.x)
-    if instances >= ENOUGH or rows == 0:
+    if instances >= number("busy_instances") or rows == 0:
         return 1, length
     each = blocks.step if blocks.step <= GATHERED else 2 * blocks.step
-    least = LEAST_GATHERED if blocks.step <= GATHERED else LEAST_SPLIT
-    wanted = min(-(-INSTANCES // instances), length // each)
+    least = number("split_gathered_elements" if blocks.step <= GATHERED else "split_elements")
+    wanted = min(-(-number("split_instances") // instances), length // each)
     if wanted < 2 or rows * length <= least * instances:
         return 1, length
     steps = -(-length // (wanted * blocks.step))

@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import _len_torch_function_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from assay.compiler import FOLDER
+from assay.compiler import FOLDER, machine
 from assay.compiler.capture.inputs import CallLeaf, held
 from assay.compiler.errors import Unkeyed
 from assay.compiler.ir.graph.target_names import target_text
@@ -104,6 +104,7 @@ def _surroundings(options: Options) -> Iterator[str]:
     yield f"torch {torch.__version__} {torch.version.git_version}"
     yield f"python {sys.version}"
     yield from (machine_features(), _cxx(options.cxx), *FLAGS, *_gpus())
+    yield from (f"{name}={value}" for name, value in sorted(machine.stated().items()))
     for name in options.__slots__:
         if name not in UNTOLD:
             yield f"{name}={getattr(options, name)!r}"

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.in_place import shares_version, version
 from assay.compiler.ir.tensors.strides import hint, hints, may_overlap
-from assay.compiler.ir.typed_nodes import fake_value, nodes_keyword
+from assay.compiler.ir.typed_nodes import fake_value, nodes_keyword, traced_value
 
 Arguments = dict[str, Any]
 MUTATING = torch.ops.higher_order.auto_functionalized_v2
@@ -161,7 +161,7 @@ def place_parts(call: fx.Node, parts: Mapping[str, torch.Tensor]) -> None:
     for prefix, part in parts.items():
         if f"{prefix}_slice_dim" in kwargs:
             base = kwargs["_all_bases"][kwargs[f"{prefix}_base_index"]].meta["val"]
-            start, dim = _number(kwargs[f"{prefix}_slice_start"]), kwargs[f"{prefix}_slice_dim"]
+            start, dim = traced_value(kwargs[f"{prefix}_slice_start"]), kwargs[f"{prefix}_slice_dim"]
             first = start * base.stride(dim)
             if _is_equal((base.storage_offset(), *base.stride(), first), (0, *part.stride(), part.storage_offset())):
                 continue
@@ -200,18 +200,13 @@ def _window(part: torch.Tensor) -> tuple[object, ...]:
 
 def _recorded(kwargs: Arguments, prefix: str) -> tuple[object, ...]:
     recorded = (*kwargs[f"{prefix}_size"], *kwargs[f"{prefix}_stride"], kwargs[f"{prefix}_storage_offset"])
-    return tuple(_number(size) for size in recorded)
+    return tuple(traced_value(size) for size in recorded)
 
 
 def _is_placed(kwargs: Arguments, prefix: str, part: torch.Tensor) -> bool:
     """Whether the place of a part in its base is known: the base begins where its storage does, or all is static."""
     start = kwargs["_all_bases"][kwargs[f"{prefix}_base_index"]].meta["val"].storage_offset()
     return isinstance(start, int) and (start == 0 or isinstance(part.storage_offset(), int))
-
-
-def _number(size: Any) -> Any:
-    """A size as it was when it was recorded."""
-    return size.meta["val"] if isinstance(size, fx.Node) else size
 
 
 def _is_equal(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

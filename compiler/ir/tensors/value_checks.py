@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.typed_nodes import traced_value
 
 MAY_REFUSE = "may_refuse"
 """Marks, in the metadata of a call of the program, that eager may refuse it for what only a run knows."""
@@ -47,7 +48,7 @@ def may_refuse(node: fx.Node) -> bool:
     name = target._schema.name.removeprefix("aten::")
     if name in OF_ELEMENTS or (name in DIVISIONS and _divides_integers(node)):
         return True
-    return any(_may_not_fit(_value(argument)) for argument in _numbers_of(node, target))
+    return any(_may_not_fit(traced_value(argument)) for argument in _numbers_of(node, target))
 
 
 def _may_not_fit(number: object) -> bool:
@@ -55,7 +56,7 @@ def _may_not_fit(number: object) -> bool:
 
 
 def _divides_integers(node: fx.Node) -> bool:
-    values = [_value(argument) for argument in node.args[:2]]
+    values = [traced_value(argument) for argument in node.args[:2]]
     return all(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values)
 
 
@@ -72,7 +73,3 @@ def _numbers_of(node: fx.Node, target: torch._ops.OpOverload) -> Iterator[object
 def _places_of(target: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
     arguments = enumerate(target._schema.arguments)
     return tuple((at, a.name) for at, a in arguments if str(a.real_type).removeprefix("Optional[").startswith(NUMBERS))
-
-
-def _value(argument: object) -> object:
-    return argument.meta.get("val") if isinstance(argument, fx.Node) else argument

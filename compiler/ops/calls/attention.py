@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.compiler.kernels import attend as attention
+from assay.compiler.kernels import attention_rates
 from assay.compiler.kernels import flash_attention as flash
 from assay.compiler.ops.registry import Kind, record
 
@@ -60,5 +61,6 @@ flash_attention = torch.ops.assay.flash_attention.default
 FLASH_DEPTHS = flash.DEPTHS
 """The elements of a head that `flash_attention` has a kernel for; others it leaves to ATen."""
 prepare_flash = flash.prepare
+is_own_attention_fastest = attention_rates.is_own_fastest
 
 record(Kind.contraction, None, "assay.attend", "assay.attend_backward", "assay.flash_attention")

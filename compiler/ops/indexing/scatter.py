@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -43,29 +43,43 @@ from assay.compiler.ops.registry import (
 )
 
 
-def scattered(
-    operation: Operation,
-    over: tuple[Index, ...],
-    at: Sequence[Index],
-    positions: Mapping[int, Expr],
-    value: Expr,
-    mode: Mode,
-    initial: Expr | Scatter | None = None,
-) -> Result:
-    """The updates of `self` at coordinates of which those in `positions` are data.
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Updates of an operator's result: the extents of the loops `over` them, their value, and how each is written.
+
+    `initial` is what the result is before them: `self`, or what stands here.
+    """
+
+    operation: Operation
+    over: tuple[Index, ...]
+    value: Expr
+    mode: Mode
+    initial: Expr | Scatter | None = None
+
+    def at(self, place: tuple[Index, ...], found: list[tuple[Loop, Expr]]) -> Result:
+        """The updates at a place, in which a loop stands for each position that is data.
+
+        Raises: Declined where there are no updates.
+        """
+        if ZERO in self.over:
+            raise Declined("no updates")
+        update = bound(self.operation, self.value, found)
+        before = self.initial
+        if before is None:
+            before = self.operation.value("self", self.operation.output.dtype)
+        return (Scatter(before, self.over, place, update, self.mode),)
+
+
+def scattered(updates: Updates, at: Sequence[Index], positions: Mapping[int, Expr]) -> Result:
+    """The updates at coordinates of which those in `positions` are data.
 
     Raises: Declined where there is nothing to update, or nowhere.
     """
-    output = operation.output
-    if ZERO in over:
-        raise Declined("no updates")
-    place = list(at)
-    loops = {dim: Loop(f"{operation.name}_{dim}", output.shape[dim]) for dim in positions}
+    operation, place = updates.operation, list(at)
+    loops = {dim: Loop(f"{operation.name}_{dim}", operation.output.shape[dim]) for dim in positions}
     for dim, loop in loops.items():
         place[dim] = Symbol(loop.var)
-    update = bound(operation, value, [(loops[dim], position) for dim, position in positions.items()])
-    before = operation.value("self", output.dtype) if initial is None else initial
-    return (Scatter(before, over, tuple(place), update, mode),)
+    return updates.at(tuple(place), [(loops[dim], position) for dim, position in positions.items()])
 
 
 def wants_exact_steps(output: Tensor) -> None:
@@ -99,7 +113,7 @@ def scatter(mode: Mode) -> Rule:
             wants_exact_steps(output)
         position = checked(position_of(index, own), output.shape[dim], "gather", wraps=False)
         value = source_of(operation, ("src", "value"), own)
-        return scattered(operation, index.shape, own, {dim: position}, value, mode)
+        return scattered(Updates(operation, index.shape, value, mode), own, {dim: position})
 
     return lower
 
@@ -202,9 +216,8 @@ def along(operation: Operation, source: Tensor, mode: Mode, value: Expr, wraps: 
         raise Declined("a source of another rank")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
     found = position_of(index, (own[dim],))
-    return scattered(
-        operation, source.shape, own, {dim: checked(found, output.shape[dim], failure, wraps)}, value, mode
-    )
+    position = checked(found, output.shape[dim], failure, wraps)
+    return scattered(Updates(operation, source.shape, value, mode), own, {dim: position})
 
 
 @scalar_rule("index_add")
@@ -243,7 +256,8 @@ def index_fill(operation: Operation) -> Result:
     over = (*output.shape[:dim], product(index.shape), *output.shape[dim + 1 :])
     found = position_of(index, (own[dim],))
     value = source_of(operation, ("value",), ())
-    return scattered(operation, over, own, {dim: checked(found, output.shape[dim], "index", True)}, value, "write")
+    position = checked(found, output.shape[dim], "index", True)
+    return scattered(Updates(operation, over, value, "write"), own, {dim: position})
 
 
 # ---- tensors of indices, several at a time ---------------------------------------------------------------------------
@@ -276,7 +290,7 @@ def _put(operation: Operation, place: Callable[[Expr, Index], Expr], mode: Mode,
     if mask is not None:
         holds = element(mask, broadcast_to(mask, coordinates(rank)), torch.bool)
         value = call("where", holds, value, convert(constant(0, output.dtype), output.dtype), dtype=output.dtype)
-    return scattered(operation, over, at, positions, value, mode)
+    return scattered(Updates(operation, over, value, mode), at, positions)
 
 
 @rule(Kind.indexing, "put")
@@ -290,27 +304,14 @@ def put(operation: Operation) -> Result:
     mode: Mode = "accumulate" if operation["accumulate"] else "write"
     count = product(output.shape)
     loop = Loop(f"{operation.name}_0", count)
-    return into_places(operation, loop, checked(position, count, "element", True), value, mode, index.shape)
+    found = checked(position, count, "element", True)
+    return into_places(Updates(operation, index.shape, value, mode), loop, found)
 
 
-def into_places(
-    operation: Operation,
-    loop: Loop,
-    position: Expr,
-    value: Expr,
-    mode: Mode,
-    over: tuple[Index, ...],
-    initial: Expr | None = None,
-    outer: tuple[Index, ...] = (),
-) -> Result:
+def into_places(updates: Updates, loop: Loop, position: Expr, outer: tuple[Index, ...] = ()) -> Result:
     """Updates at positions among the elements of the dimensions behind `outer`, row by row."""
-    output = operation.output
-    if ZERO in over:
-        raise Declined("no updates")
-    place = (*outer, *places_in(Symbol(loop.var), output.shape[len(outer) :]))
-    update = bound(operation, value, [(loop, position)])
-    before = operation.value("self", output.dtype) if initial is None else initial
-    return (Scatter(before, over, place, update, mode),)
+    place = (*outer, *places_in(Symbol(loop.var), updates.operation.output.shape[len(outer) :]))
+    return updates.at(place, [(loop, position)])
 
 
 def from_places(count: int, name: str, mode: Mode) -> Rule:
@@ -326,7 +327,7 @@ def from_places(count: int, name: str, mode: Mode) -> Rule:
         position = checked(position_of(index, own), size, "gather", False)
         zero = convert(constant(0, dtype), dtype)
         loop, value = Loop(f"{operation.name}_0", size), element(source, own, dtype)
-        return into_places(operation, loop, position, value, mode, source.shape, zero, own[:-count])
+        return into_places(Updates(operation, source.shape, value, mode, zero), loop, position, own[:-count])
 
     return lower
 
@@ -368,4 +369,5 @@ def embedding_backward(operation: Operation) -> Result:
         counts = call("logical_and", counts, call("ne", position, constant(padding, torch.int64)))
     nothing = convert(constant(0, dtype), dtype)
     value = call("where", counts, element(gradient, own, dtype), nothing, dtype=dtype)
-    return scattered(operation, gradient.shape, (ZERO, own[-1]), {0: position}, value, "accumulate", nothing)
+    updates = Updates(operation, gradient.shape, value, "accumulate", nothing)
+    return scattered(updates, (ZERO, own[-1]), {0: position})

@@ -39,20 +39,15 @@ from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Program, Tangent
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes
 from assay.compiler.ir.tensors.strides import hints, is_known
-from assay.compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments
-from assay.compiler.ops.calls.attention import FLASH_DEPTHS
+from assay.compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments, traced_value
+from assay.compiler.machine import number
+from assay.compiler.ops.calls.attention import FLASH_DEPTHS, is_own_attention_fastest
 from assay.compiler.ops.calls.attention import attend as attend_operator
 from assay.compiler.ops.calls.attention import attend_backward as attend_backward_operator
 from assay.compiler.passes.readers import names_of
 
 aten = torch.ops.aten
 
-LEAST_BYTES = 1 << 20
-"""Scores of fewer bytes are as fast as they are written."""
-LEAST_BYTES_OF_ATEN = 1 << 25
-"""The same for heads that only ATen has a kernel for."""
-LEAST_BYTES_TRAINED = 1 << 26
-"""The same where backward makes the probabilities again."""
 LARGEST = 2.0**9
 """Logarithms of sums below this give back the probabilities about as exactly as eager keeps them for backward."""
 HIDDEN = -4096.0
@@ -144,7 +139,7 @@ def _match(product: fx.Node) -> _Forward:
         node = _through(node, chain)
     softmax = node
     _, dim, half_to_float = softmax.args
-    if half_to_float or dim not in (-1, _value(softmax).dim() - 1):
+    if half_to_float or dim not in (-1, traced_value(softmax).dim() - 1):
         raise _Other
     chain.nodes.append(softmax)
     node = node_argument(softmax, 0)
@@ -195,7 +190,7 @@ def _is_plain(node: fx.Node) -> bool:
     """Whether a node is the same matrices, perhaps with their leading dimensions as one or apart."""
     if node.target not in PLAIN:
         return False
-    before, after = _value(node.args[0]), _value(node)
+    before, after = traced_value(node.args[0]), traced_value(node)
     if node.target is aten.expand.default:
         return _text(before.shape) == _text(after.shape)
     return before.dim() >= 2 and _text(before.shape[-2:]) == _text(after.shape[-2:])
@@ -204,10 +199,16 @@ def _is_plain(node: fx.Node) -> bool:
 def _scaled(node: fx.Node, chain: _Chain) -> fx.Node:
     x, by = node.args
     is_product = node.target in (aten.mul.Tensor, aten.mul.Scalar)
-    if is_product and isinstance(x, fx.Node) and _value(x).dim() == 0:
+    if is_product and isinstance(x, fx.Node) and traced_value(x).dim() == 0:
         x, by = by, x
     number = _number(by)
-    if not isinstance(x, fx.Node) or _value(x).dim() < 3 or number is None or not math.isfinite(number) or number == 0:
+    if (
+        not isinstance(x, fx.Node)
+        or traced_value(x).dim() < 3
+        or number is None
+        or not math.isfinite(number)
+        or number == 0
+    ):
         raise _Other
     chain.scale = chain.scale * number if is_product else chain.scale / number
     chain.nodes.append(node)
@@ -215,16 +216,16 @@ def _scaled(node: fx.Node, chain: _Chain) -> fx.Node:
 
 
 def _added(node: fx.Node) -> tuple[fx.Node, _Term]:
-    shape = _text(_value(node).shape)
+    shape = _text(traced_value(node).shape)
     sides = [side for side in node.args if isinstance(side, fx.Node)]
     if len(sides) != 2:
         raise _Other
-    scores = [side for side in sides if _text(_value(side).shape) == shape]
+    scores = [side for side in sides if _text(traced_value(side).shape) == shape]
     source = next((side for side in scores if _leads_to_product(side)), None)
     if source is None:
         raise _Other
     term = sides[1] if source is sides[0] else sides[0]
-    return source, _Term(term, _value(node).dim())
+    return source, _Term(term, traced_value(node).dim())
 
 
 def _leads_to_product(node: fx.Node) -> bool:
@@ -252,7 +253,11 @@ def _chosen(node: fx.Node) -> tuple[fx.Node, _Term]:
 
 
 def _with_fill(node: fx.Node, source: Any, term: _Term) -> tuple[fx.Node, _Term]:
-    if term.fill is None or not isinstance(source, fx.Node) or _text(_value(source).shape) != _text(_value(node).shape):
+    if (
+        term.fill is None
+        or not isinstance(source, fx.Node)
+        or _text(traced_value(source).shape) != _text(traced_value(node).shape)
+    ):
         raise _Other
     return source, term
 
@@ -266,7 +271,7 @@ def _number(argument: object) -> float | None:
     if argument.target in ZEROS:
         return 0.0
     place = NUMBERS.get(function_of(argument))
-    if place is None or len(argument.args) <= place or not _value(argument).dtype.is_floating_point:
+    if place is None or len(argument.args) <= place or not traced_value(argument).dtype.is_floating_point:
         return None
     return _number(argument.args[place])
 
@@ -274,7 +279,7 @@ def _number(argument: object) -> float | None:
 def _lead(nodes: Iterable[fx.Node]) -> tuple[Any, ...] | None:
     leads = {}
     for node in nodes:
-        value = _value(node)
+        value = traced_value(node)
         if value.dim() not in (3, 4):
             raise _Other
         if value.dim() == 4:
@@ -286,8 +291,8 @@ def _lead(nodes: Iterable[fx.Node]) -> tuple[Any, ...] | None:
 
 def _check(found: _Forward) -> None:
     """Raises where the library's kernel computes something else."""
-    q, v = _value(found.scores.args[0]), _value(found.product.args[1])
-    scores = _value(found.scores)
+    q, v = traced_value(found.scores.args[0]), traced_value(found.product.args[1])
+    scores = traced_value(found.scores)
     sizes = (*scores.shape, q.shape[2], v.shape[2])
     if q.device.type != "cpu" or not all(map(is_known, sizes)) or _text((q.shape[2],)) != _text((v.shape[2],)):
         raise _Other
@@ -298,12 +303,13 @@ def _check(found: _Forward) -> None:
 
 
 def _least_bytes(found: _Forward) -> int:
-    depth = _value(found.scores.args[0]).shape[2]
-    return LEAST_BYTES if isinstance(depth, int) and depth in FLASH_DEPTHS else LEAST_BYTES_OF_ATEN
+    depth = traced_value(found.scores.args[0]).shape[2]
+    is_own = isinstance(depth, int) and depth in FLASH_DEPTHS and is_own_attention_fastest()
+    return number("attention_bytes" if is_own else "library_attention_bytes")
 
 
 def _check_size(found: _Forward, least_bytes: int) -> None:
-    scores = _value(found.scores)
+    scores = traced_value(found.scores)
     if math.prod(hints(scores.shape)) * scores.element_size() < least_bytes:
         raise _Other
 
@@ -311,7 +317,10 @@ def _check_size(found: _Forward, least_bytes: int) -> None:
 def _check_dtypes(chain: _Chain) -> None:
     wanted = {node: torch.float32 for node in chain.nodes}
     wanted |= {term.value: torch.float32 if term.fill is None else torch.bool for term in chain.terms}
-    if any(_value(node).dtype is not dtype or _value(node).device.type != "cpu" for node, dtype in wanted.items()):
+    if any(
+        traced_value(node).dtype is not dtype or traced_value(node).device.type != "cpu"
+        for node, dtype in wanted.items()
+    ):
         raise _Other
 
 
@@ -415,7 +424,7 @@ def _is_transpose(one: Any, other: Any) -> bool:
 
 
 def _swaps_last(node: fx.Node) -> bool:
-    dims = _value(node).dim()
+    dims = traced_value(node).dim()
     if node.target is aten.permute.default:
         return [dim % dims for dim in ints_argument(node, 1)] == [*range(dims - 2), dims - 1, dims - 2]
     return {dim % dims for dim in node.args[1:]} == {dims - 1, dims - 2}
@@ -438,7 +447,7 @@ class _Rewrite:
         try:
             found = _match(product)
             backward = _match_backward(found)
-            _check_size(found, _least_bytes(found) if backward is None else LEAST_BYTES_TRAINED)
+            _check_size(found, _least_bytes(found) if backward is None else number("trained_attention_bytes"))
             self._replace(found, backward)
         except _Other:
             return False
@@ -479,7 +488,7 @@ class _Rewrite:
         made = self._apart(found, node)
         if is_transposed:
             made = _transposed(made)
-        if str(_value(made).stride(3)) != "1":
+        if str(traced_value(made).stride(3)) != "1":
             made = called(aten.clone.default, made, memory_format=torch.contiguous_format)
         return made
 
@@ -489,12 +498,12 @@ class _Rewrite:
             return called(aten.unsqueeze.default, node, 1)
         best, source = None, node
         while True:
-            if _dims(source) == 4 and _text(_value(source).shape[:2]) == _text(found.lead):
+            if _dims(source) == 4 and _text(traced_value(source).shape[:2]) == _text(found.lead):
                 best = source
             if not _is_plain(source) or _dims(source.args[0]) not in (3, 4) or not self._may_read_before(source):
                 break
             source = node_argument(source, 0)
-        return best or _viewed(node, (*found.lead, *_value(node).shape[1:]))
+        return best or _viewed(node, (*found.lead, *traced_value(node).shape[1:]))
 
     def _may_read_before(self, node: fx.Node) -> bool:
         """Whether backward may keep what a copy was made of. Not what the user has, and may change, unlike the copy."""
@@ -526,8 +535,8 @@ class _Rewrite:
         plain = called(aten.clone.default, value, memory_format=torch.contiguous_format)
         if found.lead is None:
             return [(node, plain)]
-        shape = _text(_value(plain).shape)
-        views = [user for user in node.users if _is_plain(user) and _text(_value(user).shape) == shape]
+        shape = _text(traced_value(plain).shape)
+        views = [user for user in node.users if _is_plain(user) and _text(traced_value(user).shape) == shape]
         views = [view for view in views if view.target is not aten.clone.default]
         results = [(view, plain) for view in views]
         if len(views) < len(_readers(node)):
@@ -541,12 +550,12 @@ class _Rewrite:
         if not users:
             return []
         q, k = (node if found.lead is None else self._apart(found, node) for node in node_arguments(found.scores))
-        places = {size: [(node, dim)] for node in (k, q) for dim, size in enumerate(_text(_value(node).shape))}
+        places = {size: [(node, dim)] for node in (k, q) for dim, size in enumerate(_text(traced_value(node).shape))}
         if found.lead is not None:
-            places.setdefault(str(_value(found.scores).shape[0]), [(q, 0), (q, 1)])
+            places.setdefault(str(traced_value(found.scores).shape[0]), [(q, 0), (q, 1)])
         results = []
         for node, user in users:
-            size = str(_value(node).shape[user.args[1]])
+            size = str(traced_value(node).shape[user.args[1]])
             if size not in places:
                 raise _Other
             with self.graph.inserting_before(user):
@@ -575,7 +584,7 @@ def _four(found: _Forward, term: _Term) -> fx.Node:
     for _ in range(term.dims - _dims(node)):
         node = called(aten.unsqueeze.default, node, 0)
     if term.dims == 3:
-        if found.lead is not None and str(_value(node).shape[0]) != "1":
+        if found.lead is not None and str(traced_value(node).shape[0]) != "1":
             raise _Other
         node = called(aten.unsqueeze.default, node, 1)
     if _dims(node) != 4:
@@ -589,21 +598,21 @@ def _hidden(value: fx.Node) -> fx.Node:
         value.graph.call_function(aten.scalar_tensor.default, (number,), {"dtype": torch.float32})
         for number in (0.0, -math.inf)
     )
-    with _value(value).fake_mode:
+    with traced_value(value).fake_mode:
         for node in (shown, hidden):
             node.meta["val"] = aten.scalar_tensor.default(*node.args, **node.kwargs)
     return called(aten.where.self, value, hidden, shown)
 
 
 def _without_gaps(mask: fx.Node) -> fx.Node:
-    value = _value(mask)
+    value = traced_value(mask)
     if "1" in (str(value.stride(3)), str(value.shape[3])):
         return mask
     return called(aten.clone.default, mask, memory_format=torch.contiguous_format)
 
 
 def _last_two(node: fx.Node) -> list[tuple[int, Any]]:
-    return list(enumerate(_value(node).shape))[-2:]
+    return list(enumerate(traced_value(node).shape))[-2:]
 
 
 def _viewed(node: fx.Node, shape: tuple[Any, ...]) -> fx.Node:
@@ -617,10 +626,6 @@ def _operand(node: fx.Node, position: int) -> fx.Node:
     if not isinstance(read, fx.Node):
         raise _Other
     return read
-
-
-def _value(node: Any) -> Any:
-    return node.meta["val"]
 
 
 def _dims(node: Any) -> int:

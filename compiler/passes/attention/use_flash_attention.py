@@ -1,4 +1,4 @@
-"""Gives attention on the CPU that is ATen's flash kernel to our own, which is 1.3 to 2.3 times as fast.
+"""Gives attention on the CPU that is ATen's flash kernel to our own, where that is faster on this machine.
 
     o, l = _scaled_dot_product_flash_attention_for_cpu(q, k, v)   ->   o, l = assay.flash_attention(q, k, v, ...)
 
@@ -18,15 +18,16 @@ from torch.fx.operator_schemas import normalize_function
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.tensors.strides import hints, is_known
-from assay.compiler.ops.calls.attention import FLASH_DEPTHS, flash_attention, prepare_flash
+from assay.compiler.machine import number
+from assay.compiler.ops.calls.attention import FLASH_DEPTHS, flash_attention, is_own_attention_fastest, prepare_flash
 
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-LEAST_FLOPS = 1 << 20
-"""Attention of fewer operations is little but the call, which is dearer than ATen's by 3 us."""
 
 
 def use_flash_attention(program: Program) -> int:
-    """Returns the number of calls that changed hands."""
+    """Returns the number of calls that changed hands: none where ATen's kernel is the faster one on this machine."""
+    if not any(node.target is FLASH for node in program.module.graph.nodes) or not is_own_attention_fastest():
+        return 0
     chosen = [node for node in program.module.graph.nodes if node.target is FLASH and _is_taken(node)]
     for depth in {_replace(node) for node in chosen}:
         prepare_flash(depth)
@@ -53,7 +54,7 @@ def _is_taken(node: fx.Node) -> bool:
         return False
     if any(str(value.stride(3)) != "1" for value in (q, k, v)) or hints(q.shape)[:2] != hints(k.shape)[:2]:
         return False
-    return 4 * math.prod(hints(q.shape)) * hints(k.shape)[2] >= LEAST_FLOPS
+    return 4 * math.prod(hints(q.shape)) * hints(k.shape)[2] >= number("own_attention_flops")
 
 
 def _replace(node: fx.Node) -> int:

@@ -31,14 +31,13 @@ from assay.compiler.ir.graph.replacement import derive_anew
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.tensors.strides import hints, is_known, order
 from assay.compiler.ir.typed_nodes import fake_value, function_of, node_argument
+from assay.compiler.machine import number
 from assay.compiler.ops import kind_of
 from assay.compiler.ops.registry import Kind
 from assay.compiler.passes.products.multiply_pixels import is_product
 
 aten = torch.ops.aten
 
-LEAST_CONVOLUTIONS = 3
-"""With fewer, converting the images costs what the convolutions gain."""
 ELEMENTWISE = (Kind.pointwise, Kind.reduction, Kind.creation)
 IMAGES = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 """How many images, which come first, a convolution takes; its weight is behind them."""
@@ -60,7 +59,9 @@ class _Unsuitable(Exception):
 def convolve_channels_last(program: Program) -> int:
     """Returns the number of convolutions, forward and backward, that changed."""
     graph = program.module.graph
-    if sum(_gains(node) for node in graph.nodes if node.target is aten.convolution.default) < LEAST_CONVOLUTIONS:
+    if sum(_gains(node) for node in graph.nodes if node.target is aten.convolution.default) < number(
+        "channels_last_convolutions"
+    ):
         return 0
     copy = fx.Graph()
     copy.output(copy.graph_copy(graph, {}))

@@ -25,6 +25,7 @@ from torch import fx
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.tensors.strides import hint, hints, is_known
+from assay.compiler.machine import number
 from assay.compiler.ops.calls.products import (
     has_wide_vectors,
     is_own_fastest,
@@ -38,7 +39,6 @@ from assay.compiler.passes.products.matching import is_float32_on_cpu, operands_
 aten = torch.ops.aten
 
 PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default)
-LEAST_FLOPS = 1 << 21
 LEAST_ROWS = 2
 
 
@@ -73,7 +73,7 @@ def _is_faster(node: fx.Node) -> bool:
     (*batch, rows, depth), columns = hints(x.meta["val"].shape), hint(w.meta["val"].shape[-1])
     if batch and batch[0] < torch.get_num_threads():
         return False  # each product is one thread's
-    is_large = rows >= LEAST_ROWS and 2 * math.prod(batch) * rows * depth * columns >= LEAST_FLOPS
+    is_large = rows >= LEAST_ROWS and 2 * math.prod(batch) * rows * depth * columns >= number("own_product_flops")
     return is_large and is_own_fastest(is_turned=hint(x.meta["val"].stride(-1)) != 1)
 
 

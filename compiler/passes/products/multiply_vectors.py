@@ -20,10 +20,9 @@ from torch import fx
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.typed_nodes import fake_value, node_arguments
+from assay.compiler.machine import number
 
 aten = torch.ops.aten
-MOST_ELEMENTS = 1 << 16
-"""Matrices of more elements are read at the speed of memory by either, and the library's threads share one."""
 
 
 def multiply_vectors(program: Program) -> int:
@@ -43,7 +42,7 @@ def _is_chosen(node: fx.Node) -> bool:
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         return False
     _, m, k, n = sizes
-    return k == 1 or (1 in (m, n) and m * k * n <= MOST_ELEMENTS)
+    return k == 1 or (1 in (m, n) and m * k * n <= number("summed_product_elements"))
 
 
 def _rewrite(node: fx.Node) -> None:

@@ -24,16 +24,12 @@ from torch import fx
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.typed_nodes import fake_value, node_argument, node_arguments
+from assay.compiler.machine import number
 
 aten = torch.ops.aten
 DEVICE = "cuda"
 ALIGNED = 8
 """Elements of two bytes that the tensor cores' kernels read at once."""
-SLOW, FAST = 2.4e14, 7e14
-"""Operations a second of the library's products, with rows that begin anywhere and at multiples of 16 bytes."""
-BYTES_A_SECOND = 4e12
-LEAST_S = 5e-6
-"""What is not worth a kernel more."""
 
 
 def pad_products(program: Program) -> int:
@@ -59,9 +55,10 @@ def _is_chosen(node: fx.Node) -> bool:
     is_turned = left.stride(0) == 1 and left.stride(1) == m > 1
     if not (k % ALIGNED or n % ALIGNED or (is_turned and m % ALIGNED)):
         return False
-    gain = 2.0 * m * k * n * (1 / SLOW - 1 / FAST)
+    slow, fast = number("odd_product_flops_a_second"), number("even_product_flops_a_second")
+    gain = 2.0 * m * k * n * (1 / slow - 1 / fast)
     moved = 2 * sum(math.prod(value.shape) * value.element_size() for value in (left, right))
-    return gain > LEAST_S and gain > moved / BYTES_A_SECOND
+    return gain > number("padding_gain_ns") / 1e9 and gain > moved / number("memory_bytes_a_second")
 
 
 def _has_plain_bias(node: fx.Node) -> bool:

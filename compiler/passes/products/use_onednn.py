@@ -18,13 +18,11 @@ from assay.compiler.ir.graph.calls import put_in_place
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.tensors.strides import hint, hints, is_known
 from assay.compiler.ir.typed_nodes import node_argument
+from assay.compiler.machine import number
 from assay.compiler.ops.calls.products import is_onednn_faster
 from assay.compiler.passes.products.matching import is_float32_on_cpu, operands_of_product
 
 aten = torch.ops.aten
-
-LEAST_FLOPS = 1 << 24
-"""Products of fewer operations are as fast in MKL."""
 
 
 def use_onednn(program: Program) -> int:
@@ -46,7 +44,7 @@ def _is_faster(node: fx.Node) -> bool:
     if not all(is_known(size) for size in (*left.shape, *left.stride(), right.shape[1])):
         return False
     (rows, depth), columns = hints(left.shape), hint(right.shape[1])
-    is_taken = 2 * rows * depth * columns >= LEAST_FLOPS and hint(left.stride(1)) == 1
+    is_taken = 2 * rows * depth * columns >= number("onednn_product_flops") and hint(left.stride(1)) == 1
     return is_taken and is_onednn_faster()
 
 

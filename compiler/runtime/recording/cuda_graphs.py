@@ -36,7 +36,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -63,6 +63,7 @@ from assay.compiler.ir.loops.kernel import Step
 from assay.compiler.ir.loops.live_memory import Change, changes
 from assay.compiler.ir.typed_nodes import schema_of
 from assay.compiler.journal import count_apart, count_recorded, count_replayed, count_unrecorded
+from assay.compiler.machine import number
 from assay.compiler.runtime.recording.pool_layout import LARGE_BYTES
 from assay.compiler.runtime.recording.recording import (
     CudaTape,
@@ -95,8 +96,6 @@ MOST_SIZES = 8
 """Sizes of inputs that a graph is recorded for; for more of them it runs plainly."""
 MOST_PLACES = 64
 """Sets of parameters that a graph is recorded for with inputs of the same sizes."""
-MOST_COPIED = 1 << 26
-"""Bytes of what forward saved, where it is not recorded, that are worth copying at each call: 30 us on an H200."""
 MOST_HOMES = 4096
 """Storages that a graph remembers the places of, before it forgets those that are gone."""
 REFILLED = "the memory of its parameters is freed, and filled again elsewhere"
@@ -225,32 +224,28 @@ class _Sizes:
 class Replayed:
     """A graph that is recorded: where recordings are `wanted`, or else where its calls wait for the host.
 
-    `inputs` and `outputs` are its roles; `here` tells on which stream of the device a call is, None on no known one.
+    `what` describes it; `here` tells on which stream of the device a call is, None on no known one.
     """
 
     def __init__(
         self,
         plain: GraphCall,
-        inputs: Sequence[InputRole],
-        outputs: Sequence[OutputRole],
+        what: Recordable,
         device: int,
         *,
         wanted: bool,
-        is_symbolic: bool = False,
-        is_set: bool = False,
-        unread: Collection[int] = (),
-        changes: Sequence[Change] = (),
         tape: Callable[[Pool], Tape] = CudaTape,
         here: Callable[[int], object] | None = None,
     ) -> None:
-        self.plain, self.roles, self.device, self.wanted = plain, tuple(inputs), device, wanted
+        inputs, outputs = what.inputs, what.outputs
+        self.plain, self.roles, self.device, self.wanted = plain, inputs, device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
         self.held = [position for position, role in enumerate(inputs) if type(role) in (Parameter, Buffer)]
         self.gradients = frozenset(index for index, role in enumerate(outputs) if type(role) is Gradient)
         self.is_backward = bool(self.gradients)
-        self.is_symbolic, self.is_set, self.unread, self.tape = is_symbolic, is_set, unread, tape
-        self.changes = changes
+        self.is_symbolic, self.is_set, self.unread, self.tape = what.is_symbolic, what.is_set, what.unread, tape
+        self.changes = what.changes
         self.here = here or _stream_of
         self.sizes: dict[object, _Sizes] = {}
         self.homes: dict[StorageWeakRef, int] = {}
@@ -367,7 +362,7 @@ class Replayed:
         patience = MOST_MISSES if place.stays else sizes.most_misses()
         if place.stays != set(saved) and place.calls <= PLAIN_CALLS + TIMED_CALLS + patience:
             return self.plain(args)  # forward is about to be recorded: what it saves will lie still
-        if _bytes_of([args[k] for k in saved if k not in place.stays]) > MOST_COPIED:
+        if _bytes_of([args[k] for k in saved if k not in place.stays]) > number("replay_copied_bytes"):
             place.is_plain = True
             count_unrecorded("what forward saved would be copied", self.wanted)
             return self.plain(args)
@@ -551,18 +546,7 @@ def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> 
         count_unrecorded(what.reason, bool(wanted))
         return plain
     index = torch.cuda.current_device() if what.device.index is None else what.device.index
-    return Replayed(
-        plain,
-        what.inputs,
-        what.outputs,
-        index,
-        wanted=bool(wanted),
-        is_symbolic=what.is_symbolic,
-        is_set=what.is_set,
-        unread=what.unread,
-        changes=what.changes,
-        tape=partial(CudaTape, multiplies=what.multiplies),
-    )
+    return Replayed(plain, what, index, wanted=bool(wanted), tape=partial(CudaTape, multiplies=what.multiplies))
 
 
 PRODUCTS = frozenset("mm addmm bmm baddbmm".split())

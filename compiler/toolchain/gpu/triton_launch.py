@@ -32,6 +32,7 @@ from assay.compiler.ir.loops.kernel import Kernel
 from assay.compiler.ir.loops.text import show
 from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
 from assay.compiler.journal import count_failed_build, count_tuned
+from assay.compiler.machine import number
 from assay.compiler.options import Options
 from assay.compiler.toolchain.gpu.compiled_kernels import (
     Code,
@@ -56,8 +57,6 @@ ROOM = 256
 OTHER_WARPS = (4, 1, 8, 2, 16)
 """What a program is compiled for where Triton fails on the number of warps that was chosen for it; one warp moves
 nothing between warps, which is what fails."""
-MOST_SHARED = 227 << 10
-"""Bytes of shared memory that a launch may take, on any device that is compiled for."""
 CAPABILITY = (9, 0)
 """What machine code of a kernel on the CPU is for: to look at it, and to test that there is some."""
 
@@ -88,7 +87,7 @@ def load_fitting(kernels: Sequence[Kernel], options: Options) -> list[Launcher |
     found: list[Launcher | None] = []
     for variants, plan in zip(made, plans, strict=True):
         own = list(itertools.islice(answers, len(plan.wanted)))
-        is_fitting = all(isinstance(each, Built) and each.shared <= MOST_SHARED for each in own)
+        is_fitting = all(isinstance(each, Built) and each.shared <= number("shared_memory_bytes") for each in own)
         if is_fitting:
             variants.take(variants.usual, plan, own)
         found.append(variants.first().launch if is_fitting else None)
@@ -125,7 +124,9 @@ def _compile_all(kernels: Sequence[tuple[Variants, _Variant]]) -> None:
     answers = iter(workers().build_all([each for _, _, plan in waiting for each in plan.wanted]))
     for variants, of, plan in waiting:
         own = list(itertools.islice(answers, len(plan.wanted)))
-        if of.change == USUAL or all(isinstance(each, Built) and each.shared <= MOST_SHARED for each in own):
+        if of.change == USUAL or all(
+            isinstance(each, Built) and each.shared <= number("shared_memory_bytes") for each in own
+        ):
             variants.take(of, plan, own)
 
 
@@ -267,10 +268,10 @@ class Variants:
             lines += [f"    room = empty({sum(room.values()) + ROOM * len(room)}, dtype=u8, device=device)"]
             lines += ["    start = room.data_ptr()"]
             lines += [f"    {name} = start + {at}" for name, at in zip(room, starts, strict=False)]
-        for number, (program, code) in enumerate(zip(programs, codes, strict=True)):
+        for position, (program, code) in enumerate(zip(programs, codes, strict=True)):
             own = ", ".join([*buffers, *(buffer.name for buffer in program.workspace), *kernel.symbols])
             grid = str(program.grid.value) if isinstance(program.grid, Int) else "grid"
-            launch = code.call(number, grid, self.device, own)
+            launch = code.call(position, grid, self.device, own)
             if isinstance(program.grid, Int):
                 lines += [f"    {launch}"] * (program.grid.value > 0)
             else:

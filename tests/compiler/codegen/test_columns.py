@@ -12,11 +12,13 @@ from torch import Tensor
 from assay.compiler.codegen.cpp import reductions as cpp_reductions
 from assay.compiler.codegen.cpp.kernel import emit_kernel
 from assay.compiler.codegen.loops import columns
-from assay.compiler.codegen.loops.columns import LEAST_ELEMENTS, LEAST_ROWS
+from assay.compiler.codegen.loops.columns import LEAST_ROWS
 from assay.compiler.entry.dynamo import assay
+from assay.compiler.machine import number
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
 from tests.lowering import planned, traced
+from tests.stated_numbers import state
 
 IN_PARTS = "part*"
 
@@ -32,9 +34,8 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def everything_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "LEAST_ELEMENTS", {True: 0, False: 0})
+    state(monkeypatch, narrow_cut_elements=0, wide_cut_elements=0, fetched_columns=1, long_columns=1 << 20)
     monkeypatch.setattr(columns, "LEAST_ROWS", 1)
-    monkeypatch.setattr(columns, "FETCHED", (1, 1 << 20))
     monkeypatch.setattr(cpp_reductions, "PARALLEL_WORK", 0)
 
 
@@ -113,7 +114,7 @@ def test_parts_of_rows_are_for_what_is_narrow_or_large() -> None:
     def total(x: Tensor) -> Tensor:
         return x.sum(0)
 
-    rows = 2 * LEAST_ELEMENTS[True] // 64
+    rows = 2 * number("narrow_cut_elements") // 64
     assert IN_PARTS in text_of(total, torch.empty(rows, 64))
     assert IN_PARTS not in text_of(total, torch.empty(rows // 4, 64)), "a core's own cache holds it"
     assert IN_PARTS not in text_of(total, torch.empty(384, 1024)), "enough columns for all threads"

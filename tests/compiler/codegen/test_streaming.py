@@ -8,22 +8,22 @@ import pytest
 import torch
 
 from assay.compiler.codegen.cpp.kernel import emit_kernel
-from assay.compiler.codegen.loops import streaming
-from assay.compiler.codegen.loops.streaming import LEAST_TOUCHED, streamed_buffers
+from assay.compiler.codegen.loops.streaming import streamed_buffers
 from assay.compiler.ir.loops.index import Index
 from assay.compiler.ir.loops.kernel import Kernel
+from assay.compiler.machine import number
 from tests import kernel_ir as ir
 from tests.compiler.codegen.test_cpp_kernels import RUNS
 from tests.kernel_ir import F32, accumulate, call, i, j, load, loops, n, store
+from tests.stated_numbers import state
 
-LARGE = LEAST_TOUCHED // 8
+LARGE = number("streamed_kernel_bytes") // 8
 
 Results = dict[str, dict[str, torch.Tensor]]
 
 
 def everything_streams(patch: pytest.MonkeyPatch) -> None:
-    for name in ("LEAST_TOUCHED", "LEAST_WRITTEN", "LEAST_ITEM"):
-        patch.setattr(streaming, name, 0)
+    state(patch, streamed_kernel_bytes=0, streamed_buffer_bytes=0, streamed_item_bytes=0)
 
 
 @pytest.fixture(scope="module")

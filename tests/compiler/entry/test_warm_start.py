@@ -29,7 +29,7 @@ from assay.compiler.toolchain import cache, serialized_call
 from assay.harness.backends.stages import assay_loops
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 Function = Callable[..., Any]
 
@@ -455,7 +455,9 @@ def test_warm_start_does_all_that_a_cold_one_does(tmp_path: Path, monkeypatch: p
     found, known, today = [], ledger.read(), datetime.date.today()
     for _ in range(2):
         journal.reset()
-        results = [run_case(each, mode, "assay,target=aten", timed=False) for each in cases for mode in each.modes]
+        results = [
+            run_case(each, mode, "assay,target=aten", RunRequest(timed=False)) for each in cases for mode in each.modes
+        ]
         found.append([(result.case, result.mode, result.verdict) for result in results])
         assert all(ledger.judge(result, known, today).passes for result in results)
     assert found[0] == found[1]

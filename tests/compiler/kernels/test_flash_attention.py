@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.compiler.kernels import flash_attention as flash
-from assay.compiler.kernels.flash_attention import DEPTHS, MOST_KEYS, flash_attention
+from assay.compiler.kernels.flash_attention import DEPTHS, flash_attention
+from assay.compiler.machine import number
 from assay.compiler.toolchain import build
 
 INF, NAN = math.inf, math.nan
@@ -184,7 +185,7 @@ def test_flash_leaves_to_aten_more_keys_than_stay_near(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "_kernel", None)
-    q, k = (heads(1, 1, length, 16, generator) for length in (3, MOST_KEYS + 1))
+    q, k = (heads(1, 1, length, 16, generator) for length in (3, number("attended_keys") + 1))
     check(q, k, k)
 
 

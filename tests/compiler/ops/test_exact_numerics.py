@@ -35,7 +35,7 @@ from assay.harness.calls.memory import number_bits
 from assay.harness.case import MODES, SHAPES
 from assay.harness.judge import ledger
 from assay.harness.judge.oracle import Run
-from assay.harness.observe.observation import Seen, observe
+from assay.harness.observe.observation import WITHOUT_POKES, Seen, observe
 from assay.harness.observe.scripts import Scripts
 from assay.harness.protocol.acts import steps
 from assay.harness.run import _Trial, compiled_by, first_call, made_call
@@ -248,13 +248,13 @@ def test_drawn_programs_have_eagers_bits(mode: str) -> None:
             torch._dynamo.reset()
             call, acts = made_call(case, "tiny", 0, "cpu"), steps(mode, len(case.numbers) or 2)
             scripts = Scripts(case, mode, acts, call, lambda which, call=call: call)
-            trial = _Trial(case, mode, resolve(BACKEND), call, 0, scripts, False)
+            trial = _Trial(case, mode, resolve(BACKEND), call, 0, scripts, WITHOUT_POKES)
             eager, again = trial._observed(scripts.script()), trial._observed(scripts.script())
             if differences(eager, again):
                 continue  # eager is not deterministic
             script = scripts.script()
             compiled = compiled_by(trial.backend, first_call(script).function)
-            ours = observe(script, mode, 0, compiled, case.scenario, False)
+            ours = observe(script, mode, 0, compiled, case.scenario, WITHOUT_POKES)
             assert not differences(eager, ours), f"{program.source()}\n{differences(eager, ours)}"
             checked += 1
     finally:

@@ -12,11 +12,13 @@ from assay.compiler import journal
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.loops.index import Int
 from assay.compiler.ir.loops.kernel import Allocate
+from assay.compiler.machine import number
 from assay.compiler.ops.indexing.resampling import bilinear
 from assay.compiler.ops.registry import OPERATORS, Kind, Op
 from assay.compiler.passes.split_log_softmax import split_log_softmax
-from assay.compiler.schedule.fuse import MOST_INLINED, MOST_SPREAD
+from assay.compiler.schedule.fuse import MOST_INLINED
 from tests.lowering import assert_same, executable, planned, traced
+from tests.stated_numbers import state
 
 SIZES = {
     "larger": ((2, 3, 5, 7), {"size": (12, 9)}),
@@ -93,8 +95,8 @@ def test_the_loss_of_a_picture_made_larger_stores_nothing_of_its_size_on_a_gpu(m
     target = torch.randint(0, 20, (2, 1, 16, 16))
     program = traced(loss, x, target, mode="real")
     assert split_log_softmax(program) == 1
-    for table in (MOST_SPREAD, MOST_INLINED):
-        monkeypatch.setitem(table, "cpu", table["cuda"])
+    monkeypatch.setitem(MOST_INLINED, "cpu", MOST_INLINED["cuda"])
+    state(monkeypatch, spread_work_cpu=number("spread_work_cuda"))
     schedule = planned(program)
     made = [step.size for step in schedule.steps if isinstance(step, Allocate)]
     sizes = [math.prod(each.value for each in size if isinstance(each, Int)) for size in made]

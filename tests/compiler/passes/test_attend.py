@@ -21,7 +21,8 @@ from assay.compiler.passes import CHOICES, PASSES
 from assay.compiler.passes.attention.attend import attend
 from assay.harness.case import case
 from assay.harness.protocol.acts import steps
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
+from tests.stated_numbers import state
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
 B, H, S, T, D = 2, 4, 24, 48, 16
@@ -33,8 +34,8 @@ LOWEST = torch.finfo(torch.float32).min
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many attentions the pass rewrote, by program, from 16 KB of scores on."""
     found: list[int] = []
-    for least in ("LEAST_BYTES", "LEAST_BYTES_OF_ATEN", "LEAST_BYTES_TRAINED"):
-        monkeypatch.setattr(MODULE, least, 1 << 14)
+    least = 1 << 14
+    state(monkeypatch, attention_bytes=least, library_attention_bytes=least, trained_attention_bytes=least)
 
     def run(program: Program) -> int:
         found.append(attend(program))
@@ -148,7 +149,7 @@ def assert_same(patterns: list[Attention], mode: str, inputs: list[Tensor], back
         leaves = (x.clone().requires_grad_(mode == "train") for x in inputs)
         return All(patterns), tuple(leaves), {}
 
-    result = run_case(case()(made), mode, backend, timed=False, protocol=steps(mode, 2), quick=True)
+    result = run_case(case()(made), mode, backend, RunRequest(timed=False, protocol=steps(mode, 2), quick=True))
     assert result.verdict == "same", (result.detail, result.differences)
 
 

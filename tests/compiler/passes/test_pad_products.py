@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from assay.compiler.ir.graph.roles import Program, Signature
 from assay.compiler.passes.products.pad_products import pad_products
+from tests.stated_numbers import state
 
 M, K, N = 2048, 256, 1003
 PASS = "assay.compiler.passes.products.pad_products"
@@ -28,7 +29,7 @@ def program_of(function: Callable[..., Tensor], *inputs: Tensor) -> Program:
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[PASS], "DEVICE", "cpu")
-    monkeypatch.setattr(sys.modules[PASS], "LEAST_S", 0.0)
+    state(monkeypatch, padding_gain_ns=0)
 
 
 def forward(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Tensor:

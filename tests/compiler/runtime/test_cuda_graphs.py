@@ -50,7 +50,8 @@ from assay.compiler.runtime.recording.cuda_graphs import (
 )
 from assay.compiler.runtime.recording.pool_layout import Event, Freed, Returned, Taken
 from assay.compiler.runtime.recording.recording import Pool, _events, record
-from tests.taped import WEIGHT, Step, Tape, made, plain, replays
+from tests.stated_numbers import state
+from tests.taped import WEIGHT, Step, Tape, made, plain, recordable, replays
 
 
 @pytest.fixture(autouse=True)
@@ -264,7 +265,7 @@ def test_what_forward_saved_in_one_storage_is_copied_if_that_is_little(
     monkeypatch: pytest.MonkeyPatch, most: int, is_recorded: bool
 ) -> None:
     """The storage counts once, in however many parts it is saved."""
-    monkeypatch.setattr(cuda_graphs, "MOST_COPIED", most)
+    state(monkeypatch, replay_copied_bytes=most)
     saved = [Saved("a"), Saved("b")]
     backward = made(lambda a, b, t: (a * b * t,), [*saved, Tangent(UserOutput(0))], roles=[Gradient(UserInput(0))])
     for k in range(10):
@@ -331,7 +332,12 @@ def test_what_cannot_be_recorded_runs_plainly() -> None:
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     graph = Replayed(
-        plain(lambda x: (x * 2,)), [UserInput(0)], [UserOutput(0)], 0, wanted=True, tape=Refusing, here=lambda d: 0
+        plain(lambda x: (x * 2,)),
+        recordable([UserInput(0)], [UserOutput(0)]),
+        0,
+        wanted=True,
+        tape=Refusing,
+        here=lambda d: 0,
     )
     for k in range(3):
         assert graph([torch.tensor(float(k))])[0].item() == 2 * k
@@ -403,7 +409,8 @@ def test_a_reset_of_dynamo_gives_up_all_recordings() -> None:
 def test_another_stream_runs_plainly() -> None:
     here = [0]
     graph = Replayed(
-        plain(lambda x: (x * 2,)), [UserInput(0)], [UserOutput(0)], 0, wanted=True, tape=Tape, here=lambda d: here[0]
+        plain(lambda x: (x * 2,)), recordable([UserInput(0)], [UserOutput(0)]), 0,
+        wanted=True, tape=Tape, here=lambda d: here[0],
     )  # fmt: skip
     for stream in (0, 0, 1, None, 0):
         here[0] = stream  # type: ignore[call-overload]
@@ -637,8 +644,8 @@ def test_a_recording_stands_for_the_settings_that_it_was_made_with(monkeypatch: 
     monkeypatch.setattr(cuda_graphs, "settings", lambda: chosen[0])
     factor = {"tf32": 2, "ieee": 3}
     graph = Replayed(
-        plain(lambda x: (x * factor[chosen[0]],)), [UserInput(0)], [UserOutput(0)], 0,
-        wanted=True, is_set=True, tape=Tape, here=lambda d: 0,
+        plain(lambda x: (x * factor[chosen[0]],)), recordable([UserInput(0)], [UserOutput(0)], is_set=True), 0,
+        wanted=True, tape=Tape, here=lambda d: 0,
     )  # fmt: skip
     for precision in ("tf32", "ieee", "tf32", "ieee"):
         chosen[0] = precision
@@ -669,8 +676,9 @@ def test_settings_are_read_from_torch() -> None:
 def test_what_nothing_reads_may_lie_anywhere() -> None:
     """A number that Dynamo hands over as a tensor of the CPU, and guards on."""
     graph = Replayed(
-        plain(lambda x, number: (x * 2,)), [UserInput(0), UserInput(1)], [UserOutput(0)], 0,
-        wanted=True, unread={1}, tape=Tape, here=lambda d: 0,
+        plain(lambda x, number: (x * 2,)),
+        recordable([UserInput(0), UserInput(1)], [UserOutput(0)], unread=frozenset({1})),
+        0, wanted=True, tape=Tape, here=lambda d: 0,
     )  # fmt: skip
     for number in range(4):
         assert graph([torch.tensor(float(number)), torch.full((), 1e-5)])[0].item() == 2 * number

@@ -31,7 +31,7 @@ from assay.compiler.runtime.recording.recording import (
     pool_of,
     recorded_bytes,
 )
-from tests.taped import ALIGNED, EARLY, LATE, Arena, SideBySide, Step, Tape, made, plain, replays
+from tests.taped import ALIGNED, EARLY, LATE, Arena, SideBySide, Step, Tape, made, plain, recordable, replays
 
 
 @pytest.fixture(autouse=True)
@@ -517,7 +517,7 @@ def kept_tape(graph: Replayed, size: int = 0) -> Any:
 @pytest.mark.parametrize("places", [[(0, 1), (0, 2)], [(0, 1), (1, 1)]])
 def test_each_stream_and_each_device_has_a_pool(places: list[tuple[int, int]]) -> None:
     graphs = [
-        Replayed(plain(lambda x: (x * 2,)), [UserInput(0)], [UserOutput(0)], device, wanted=True, tape=Tape,
+        Replayed(plain(lambda x: (x * 2,)), recordable([UserInput(0)], [UserOutput(0)]), device, wanted=True, tape=Tape,
                  here=lambda device, stream=stream: stream)  # type: ignore[misc]
         for device, stream in places
     ]  # fmt: skip
@@ -531,8 +531,8 @@ def test_each_stream_and_each_device_has_a_pool(places: list[tuple[int, int]]) -
 def test_sizes_that_are_recorded_for_several_streams_are_replayed_there() -> None:
     here = [0]
     graph = Replayed(
-        plain(lambda x: (x * 2,)), [UserInput(0)], [UserOutput(0)], 0,
-        wanted=True, is_symbolic=True, tape=Tape, here=lambda device: here[0],
+        plain(lambda x: (x * 2,)), recordable([UserInput(0)], [UserOutput(0)], is_symbolic=True), 0,
+        wanted=True, tape=Tape, here=lambda device: here[0],
     )  # fmt: skip
     for stream in (1, 2):
         here[0] = stream

@@ -13,9 +13,11 @@ from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOut
 from assay.compiler.ir.loops import rewrite
 from assay.compiler.ir.loops.kernel import Allocate, CallAten, Kernel, Launch, Reuse, Schedule
 from assay.compiler.ir.loops.text import show
+from assay.compiler.machine import NUMBERS, Number, number
 from assay.compiler.schedule.dependence import may_overwrite
-from assay.compiler.schedule.fuse import MOST_INLINED, MOST_OF_INPUTS, MOST_SPREAD
+from assay.compiler.schedule.fuse import MOST_INLINED
 from tests.lowering import assert_same, check, executable, planned, traced
+from tests.stated_numbers import state
 
 aten = torch.ops.aten
 
@@ -189,8 +191,10 @@ def test_fuse_stores_what_takes_as_many_bytes_to_compute_again() -> None:
 def test_fuse_launches_nothing_for_small_values_of_inputs_on_a_gpu(
     device: str, kernels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for table in (MOST_OF_INPUTS, MOST_SPREAD, MOST_INLINED):
-        monkeypatch.setitem(table, "cpu", table[device])
+    monkeypatch.setitem(MOST_INLINED, "cpu", MOST_INLINED[device])
+    elements = {"cpu": 0, "cuda": number("input_elements_cuda")}[device]
+    monkeypatch.setitem(NUMBERS, "input_elements_cpu", Number(elements, "of the test"))
+    state(monkeypatch, spread_work_cpu=number(f"spread_work_{device}"))
     inputs = (torch.randn(4, 8, 16, 16), torch.randn(8), torch.rand(8), torch.randn(8), torch.randn(8))
     program = traced(normalized_by_channels, *inputs)
     schedule = planned(program)
@@ -201,7 +205,7 @@ def test_fuse_launches_nothing_for_small_values_of_inputs_on_a_gpu(
 
 def test_fuse_stores_what_is_made_from_a_sum_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is part of the kernel that sums; its readers would compute it again for nothing."""
-    monkeypatch.setitem(MOST_OF_INPUTS, "cpu", MOST_OF_INPUTS["cuda"])
+    monkeypatch.setitem(NUMBERS, "input_elements_cpu", NUMBERS["input_elements_cuda"])
 
     def scaled(x: torch.Tensor) -> tuple[torch.Tensor]:
         return (x * (x.sum((0, 2)) + 1).rsqrt().exp()[:, None],)

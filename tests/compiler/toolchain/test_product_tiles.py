@@ -34,6 +34,7 @@ from tests.compiler.toolchain.test_compiled_kernels import launches as launches 
 from tests.lowering import executable, planned, traced
 from tests.product_programs import CASES, TILES, Case, by_tiles, drawn, run, runs
 from tests.sources import ROOT
+from tests.stated_numbers import state
 
 for_gpu = pytest.importorskip("assay.harness.backends.for_gpu", reason="needs Triton")
 BOUNDS = {torch.bfloat16: 2**-7, torch.float16: 2**-9, torch.float32: 2**-7, torch.bool: 0.0}
@@ -352,9 +353,7 @@ def test_what_there_is_no_room_to_measure_is_the_librarys_and_not_remembered(
 def test_tiles_that_do_not_compile_are_left_out(
     regions: list[Region], chosen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from assay.compiler.toolchain.gpu import triton_launch
-
-    monkeypatch.setattr(triton_launch, "MOST_SHARED", 0)
+    state(monkeypatch, shared_memory_bytes=0)
     clock = Clock(1)
     assert chosen(regions, tmp_path, clock) == [None] and clock.asked == []
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from assay.harness.backends.precision import at_precision
 from assay.harness.bench.steps import make_step
 from assay.harness.case import Made, case
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 
 @case()
@@ -48,4 +48,4 @@ def test_training_is_under_autocast() -> None:
 def test_the_harness_compares_such_a_case() -> None:
     for mode in ("infer", "train"):
         half = dataclasses.replace(at_precision(linear, mode, "bfloat16"), name="half")
-        assert run_case(half, mode, "assay", timed=False).verdict == "same"
+        assert run_case(half, mode, "assay", RunRequest(timed=False)).verdict == "same"

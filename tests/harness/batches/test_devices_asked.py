@@ -15,6 +15,7 @@ from assay.harness.batches.batch_run import Settings
 from assay.harness.batches.batch_summary import on_device
 from assay.harness.cli import commands as cli
 from assay.harness.outcome import Result
+from assay.harness.run import RunRequest
 from assay.harness.search import hunt_worker
 from assay.harness.search.hunt import Settings as Hunt
 from assay.suites.programs import draw
@@ -25,8 +26,8 @@ from tests.toy_batches import ALL
 def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked = list[str]()
 
-    def run_case(case: Any, mode: str, backend: Any, *, device: str = "cpu", **more: Any) -> Result:
-        asked.append(device)
+    def run_case(case: Any, mode: str, backend: Any, request: RunRequest) -> Result:
+        asked.append(request.device)
         return Result(case.name, mode, str(backend), "same")
 
     for module in (batch, hunt_worker):
@@ -63,7 +64,7 @@ def test_a_suite_that_runs_on_the_cpu_alone_says_so(suite: str, reason: str, mon
 def test_a_batch_whose_threads_race_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, before = list[int](), torch.get_num_threads()
 
-    def run_case(case: Any, mode: str, backend: Any, **more: Any) -> Result:
+    def run_case(case: Any, mode: str, backend: Any, request: RunRequest) -> Result:
         threads.append(torch.get_num_threads())
         return Result(case.name, mode, str(backend), "same")
 

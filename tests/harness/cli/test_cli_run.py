@@ -18,6 +18,7 @@ from assay.harness.cli import commands as cli
 from assay.harness.judge import ledger
 from assay.harness.outcome import Difference, Result
 from assay.harness.report import progress
+from assay.harness.run import RunRequest
 
 CASES = """
 import torch
@@ -42,13 +43,17 @@ class FakeRun:
         self.verdicts = verdicts or {}
         self.interrupt_at = interrupt_at
         self.asked: list[tuple[str, str, str]] = []
-        self.settings: list[dict[str, Any]] = []
+        self.settings: list[RunRequest] = []
+        self.limits: list[float | None] = []
 
-    def __call__(self, case: Case, mode: str, backend: str, **settings: Any) -> Result:
+    def __call__(
+        self, case: Case, mode: str, backend: str, request: RunRequest, limit_s: float | None = None
+    ) -> Result:
         if self.interrupt_at == len(self.asked):
             raise KeyboardInterrupt
         self.asked.append((case.name, mode, backend))
-        self.settings.append(settings)
+        self.settings.append(request)
+        self.limits.append(limit_s)
         verdict = self.verdicts.get(case.name, "same")
         differences = (STRIDE,) if verdict == "diverged" else ()
         return Result(case.name, mode, backend, verdict, differences, 3.0, 2.0, 0.5, 8, 6, {"aten.mm": 2}, 1)
@@ -111,10 +116,10 @@ def test_run_goes_on_where_the_harness_itself_raises(
     monkeypatch: pytest.MonkeyPatch, cases: str, tmp_path: Path
 ) -> None:
     class Raising(FakeRun):
-        def __call__(self, case: Case, mode: str, backend: str, **settings: Any) -> Result:
+        def __call__(self, case: Case, mode: str, backend: str, *asked: Any) -> Result:
             if case.name == "mine.first":
                 raise TypeError("a bug of the harness")
-            return super().__call__(case, mode, backend, **settings)
+            return super().__call__(case, mode, backend, *asked)
 
     path = tmp_path / "report.json"
     result = run(monkeypatch, Raising(), cases, "--backend", "eager", "--json", str(path))
@@ -163,10 +168,10 @@ def test_run_filter_and_mode_choose_what_runs(monkeypatch: pytest.MonkeyPatch, c
 def test_run_passes_its_settings_on(monkeypatch: pytest.MonkeyPatch, cases: str) -> None:
     fake = FakeRun()
     run(monkeypatch, fake, cases, "--backend", "eager", "--seed", "3", "--size", "small")
-    assert fake.settings[0] == {"size": "tiny", "seed": 3, "device": "cpu", "is_thorough": False}, (
+    assert fake.settings[0] == RunRequest(size="tiny", seed=3, device="cpu", is_thorough=False), (
         "a case without that size runs a smaller one"
     )
-    assert fake.settings[2]["size"] == "small"
+    assert fake.settings[2].size == "small"
 
 
 @pytest.mark.parametrize(("options", "limit_s"), [(["--isolate"], 600.0), (["--timeout", "2.5"], 2.5)])
@@ -175,7 +180,7 @@ def test_run_isolated_has_a_limit(
 ) -> None:
     fake = FakeRun()
     run(monkeypatch, fake, cases, "--backend", "eager", *options)
-    assert fake.settings[0]["timeout_s"] == limit_s
+    assert fake.limits[0] == limit_s
 
 
 @pytest.mark.parametrize(

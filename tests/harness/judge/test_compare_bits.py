@@ -15,7 +15,7 @@ from assay.harness.calls.memory import bits
 from assay.harness.case import Case
 from assay.harness.judge.compare import _plus_zero
 from assay.harness.protocol.acts import steps
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 
 def judged(
@@ -24,7 +24,7 @@ def judged(
     """The verdict on `ours` in the place of a function, and the fields that differ."""
     case = Case("mine", lambda: (function, args, {}), ("infer",), (), ("tiny",))
     backend = Backend("mine", lambda _: ours, has_eagers_bits=by_bits)
-    found = run_case(case, "infer", backend, timed=False, protocol=steps("infer", 1))
+    found = run_case(case, "infer", backend, RunRequest(timed=False, protocol=steps("infer", 1)))
     return found.verdict, [difference.detail for difference in found.differences]
 
 

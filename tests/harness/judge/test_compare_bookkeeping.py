@@ -15,7 +15,7 @@ from assay.harness.backends.registry import Backend, resolve
 from assay.harness.case import Case, Made
 from assay.harness.case import case as declare
 from assay.harness.outcome import Result
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 Function = Callable[..., Any]
 Scenario = Callable[..., Any]
@@ -39,7 +39,7 @@ def ran(fault: Fault, backend: Backend, tags: tuple[str, ...] | None = None) -> 
         return fault.program, fault.inputs(), {}
 
     case: Case = declare(name="program", tags=fault.tags if tags is None else tags, scenario=fault.scenario)(made)
-    return run_case(case, fault.mode, backend, timed=False)
+    return run_case(case, fault.mode, backend, RunRequest(timed=False))
 
 
 def after(change: Callable[[Any], Any]) -> Callable[[Function], Function]:

@@ -15,7 +15,7 @@ from assay.harness.backends.registry import Backend
 from assay.harness.case import Case
 from assay.harness.case import case as declare
 from assay.harness.protocol.acts import FEW, steps
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 Function = Callable[..., Any]
 
@@ -315,7 +315,7 @@ def warns(function: Function) -> Function:
 )
 def test_compare_finds_corruption(corruption: Corruption) -> None:
     backend, mode = Backend("corrupting", corruption.wrap), corruption.mode
-    result = run_case(_case(corruption), mode, backend, timed=False, protocol=FEW[mode])
+    result = run_case(_case(corruption), mode, backend, RunRequest(timed=False, protocol=FEW[mode]))
     told = "\n".join(f"{found.field} {found.path}: {found.detail}" for found in result.differences)
     assert result.verdict == "diverged", f"{result.verdict}: {result.detail}"
     assert {found.field for found in result.differences} - FOLLOWS <= corruption.found, told
@@ -340,7 +340,7 @@ HONEST = {
     )
 )
 def test_compare_passes_the_honest(corruption: Corruption) -> None:
-    result = run_case(_case(corruption), corruption.mode, Backend("honest", corruption.wrap), timed=False)
+    result = run_case(_case(corruption), corruption.mode, Backend("honest", corruption.wrap), RunRequest(timed=False))
     assert (result.verdict, result.differences) == ("same", ())
 
 
@@ -361,15 +361,15 @@ def test_compare_knows_what_float64_loses_between_operators() -> None:
     """No neighbour of the inputs shows how far a rounding of the tanh moves the rest."""
     case = declare(name="program")(far_out)
     honest = Backend("honest", lambda function: with_another_tanh)
-    assert run_case(case, "infer", honest, timed=False).verdict == "same"
+    assert run_case(case, "infer", honest, RunRequest(timed=False)).verdict == "same"
     corrupting = Backend("corrupting", lambda function: lambda x: with_another_tanh(x) * (1 + 1e-5))
-    assert run_case(case, "infer", corrupting, timed=False).verdict == "diverged"
+    assert run_case(case, "infer", corrupting, RunRequest(timed=False)).verdict == "diverged"
 
 
 def test_compare_finds_the_last_digits_of_float64() -> None:
     case = declare(name="program")(lambda: (torch.mul, (numbers(8, 8).double(), numbers(8, 8).double()), {}))
     corrupting = Backend("corrupting", on_output(lambda out: out * (1 + 1e-14)))
-    assert run_case(case, "infer", corrupting, timed=False).verdict == "diverged"
+    assert run_case(case, "infer", corrupting, RunRequest(timed=False)).verdict == "diverged"
 
 
 def far_powers() -> tuple[Function, tuple[Any, ...], dict[str, Any]]:
@@ -381,6 +381,6 @@ def test_compare_takes_the_number_where_halves_overflow_on_the_way() -> None:
     case = declare(name="program")(far_powers)
     kept = on_output(lambda out: torch.full_like(out, 15.564))
     once = steps("infer", 1)
-    assert run_case(case, "infer", Backend("honest", kept), timed=False, protocol=once).verdict == "same"
+    assert run_case(case, "infer", Backend("honest", kept), RunRequest(timed=False, protocol=once)).verdict == "same"
     wrong = on_output(lambda out: torch.full_like(out, 16.0))
-    assert run_case(case, "infer", Backend("corrupting", wrong), timed=False).verdict == "diverged"
+    assert run_case(case, "infer", Backend("corrupting", wrong), RunRequest(timed=False)).verdict == "diverged"

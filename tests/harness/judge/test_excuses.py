@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from assay.harness.backends.registry import Backend
 from assay.harness.case import case
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 NOW = 1.7e9
 """A Unix time in seconds; neighbouring float32 numbers are 128 apart there."""
@@ -104,10 +104,10 @@ WRONG = [
 
 @pytest.mark.parametrize(("program", "other"), RIGHT)
 def test_what_computes_the_same_in_another_way_is_same(program: Any, other: Program) -> None:
-    assert run_case(program, "infer", instead(other), timed=False).verdict == "same"
+    assert run_case(program, "infer", instead(other), RunRequest(timed=False)).verdict == "same"
 
 
 @pytest.mark.parametrize(("program", "other"), WRONG)
 def test_what_is_wrong_beside_large_numbers_is_never_same(program: Any, other: Program) -> None:
-    verdict = run_case(program, "infer", instead(other), timed=False).verdict
+    verdict = run_case(program, "infer", instead(other), RunRequest(timed=False)).verdict
     assert verdict == "diverged" if program is not of_angles else verdict in ("diverged", "reference-unstable")

@@ -15,7 +15,7 @@ from assay.harness.judge.eager_runs import EagerRuns
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import DEFAULT, needed_for
-from assay.harness.run import made_call, run_case
+from assay.harness.run import RunRequest, made_call, run_case
 
 Nudged = list[tuple[int, int]]
 """Of each run on neighbouring numbers: its number, and how many acts it goes through."""
@@ -66,7 +66,7 @@ def run(change: Callable[[Tensor, int], Tensor], make: Callable[[], Made] = laye
         return lambda *args: change(function(*args), next(calls))
 
     case = Case("layers", make, ("infer",), (), ("tiny",))
-    return run_case(case, "infer", Backend("changed", wrap), protocol=DEFAULT["infer"], timed=False)
+    return run_case(case, "infer", Backend("changed", wrap), RunRequest(protocol=DEFAULT["infer"], timed=False))
 
 
 def test_runs_are_none_for_what_is_equal(nudged: Nudged) -> None:
@@ -127,6 +127,6 @@ def test_runs_of_the_first_acts_have_the_numbers_of_these(nudged: Nudged) -> Non
         return lambda x, n: function(x, n) * (1.1 if n == 3.0 else 1.0)
 
     case = Case("scaled", scaled, ("infer",), (), ("tiny",), numbers=((2.0,), (3.0,), (4.0,)))
-    result = run_case(case, "infer", Backend("changed", wrap), timed=False)
+    result = run_case(case, "infer", Backend("changed", wrap), RunRequest(timed=False))
     assert result.verdict == "diverged" and {each.path.partition(":")[0] for each in result.differences} == {"step 2"}
     assert nudged and {count for _, count in nudged} == {1}

@@ -13,7 +13,7 @@ from assay.harness.backends.registry import Backend
 from assay.harness.case import Made, case
 from assay.harness.judge import kinks
 from assay.harness.protocol.acts import steps
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 
 @case()
@@ -44,7 +44,7 @@ def lowers(place: int) -> Backend:
 
 @pytest.mark.parametrize(("place", "verdict"), [(0, "same"), (150, "diverged")])
 def test_kinks_excuse_only_what_lies_at_a_kink(place: int, verdict: str) -> None:
-    result = run_case(buckets, "infer", lowers(place), timed=False, protocol=steps("infer", 1))
+    result = run_case(buckets, "infer", lowers(place), RunRequest(timed=False, protocol=steps("infer", 1)))
     assert result.verdict == verdict, result
     assert ("1 of 300 elements lie across a kink" in result.detail) == (verdict == "same")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from assay.harness.case import Made, case
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 
 def wide(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
@@ -32,7 +32,7 @@ def shifted_positions() -> Made:
 
 @pytest.mark.parametrize(("backend", "verdict"), [("wide", "same"), ("wrong_by_one", "diverged")])
 def test_a_position_that_a_rounding_decided_may_be_either(backend: str, verdict: str) -> None:
-    result = run_case(shifted_positions, "infer", f"{__name__}:{backend}", timed=False)
+    result = run_case(shifted_positions, "infer", f"{__name__}:{backend}", RunRequest(timed=False))
     assert result.verdict == verdict, (result.differences, result.detail)
     function, (x,), _ = shifted_positions.make("tiny")
     assert (int(function(x)[0]), int(function(x.double())[0])) == (20, 70)

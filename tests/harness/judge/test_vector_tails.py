@@ -13,9 +13,10 @@ from assay.harness.backends.registry import Backend, resolve
 from assay.harness.case import case
 from assay.harness.judge.oracle import Oracle
 from assay.harness.judge.vector_tails import PLACES, Placed
+from assay.harness.observe.observation import WITHOUT_POKES
 from assay.harness.observe.scripts import Scripts
 from assay.harness.protocol.acts import steps
-from assay.harness.run import _Trial, made_call, run_case
+from assay.harness.run import RunRequest, _Trial, made_call, run_case
 
 INF = float("inf")
 TWO_ZEROS = (torch.full((17,), -0.0), torch.zeros(17))
@@ -101,20 +102,20 @@ def as_in(change: Callable[[Tensor], Tensor]) -> Backend:
 
 def test_run_leaves_open_what_depends_on_the_place_in_a_vector() -> None:
     infinite = as_in(lambda y: torch.where(y.isnan(), INF, y))
-    result = run_case(gelu_of_infinity, "infer", infinite, timed=False)
+    result = run_case(gelu_of_infinity, "infer", infinite, RunRequest(timed=False))
     assert (result.verdict, result.detail) == ("reference-unstable", "eager does the same where it computes one by one")
     assert {found.field for found in result.differences} == {"values"}
     for mode in ("infer", "train"):
         for sign in (-INF, INF):
             backend = as_in(lambda y, sign=sign: torch.full_like(y, sign))  # type: ignore[misc]
-            assert run_case(largest_of_zeros, mode, backend, timed=False).verdict == "reference-unstable"
+            assert run_case(largest_of_zeros, mode, backend, RunRequest(timed=False)).verdict == "reference-unstable"
 
 
 def test_run_finds_what_eager_does_at_no_place() -> None:
     for change in (lambda y: y.nan_to_num(3.0, INF), lambda y: -y, lambda y: y[:2]):
-        assert run_case(gelu_of_infinity, "infer", as_in(change), timed=False).verdict == "diverged"
+        assert run_case(gelu_of_infinity, "infer", as_in(change), RunRequest(timed=False)).verdict == "diverged"
     mixed = as_in(lambda y: torch.where(torch.arange(17) < 3, -INF, INF))
-    assert run_case(largest_of_zeros, "infer", mixed, timed=False).verdict == "diverged"
+    assert run_case(largest_of_zeros, "infer", mixed, RunRequest(timed=False)).verdict == "diverged"
 
 
 @pytest.mark.parametrize(("device", "runs"), [("cpu", len(PLACES)), ("meta", 0)])
@@ -125,7 +126,7 @@ def test_places_are_tried_where_a_tensor_is_on_a_cpu(device: str, runs: int, mon
 
     call = made_call(doubled, "tiny", 0, device)
     scripts = Scripts(doubled, "infer", steps("infer", 1), call, lambda which: call)
-    trial = _Trial(doubled, "infer", resolve("eager"), call, 0, scripts, False)
+    trial = _Trial(doubled, "infer", resolve("eager"), call, 0, scripts, WITHOUT_POKES)
     made = trial._observed(scripts.script()) if device == "cpu" else ()
     counted: list[int] = []
     monkeypatch.setattr(_Trial, "_observed", lambda self, calls: counted.append(1) or made)

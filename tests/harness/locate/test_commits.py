@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import locate_commands
-from assay.harness.locate.commits import BAD, GOOD, UNTRIED, HistoryError, by_number, checkout, first_bad, history
+from assay.harness.locate.commits import (
+    BAD,
+    GOOD,
+    UNTRIED,
+    Asked,
+    HistoryError,
+    by_number,
+    checkout,
+    first_bad,
+    history,
+)
 
 COMMITS = [f"c{number:02d}" for number in range(20)]
 
@@ -37,10 +47,10 @@ def test_commits_that_got_slower_are_found(tmp_path: Path, monkeypatch: pytest.M
         return {"ms": 1.08 if tree.name >= "c11" else 1.0, "eager_ms": 1.0}
 
     monkeypatch.setattr("assay.harness.locate.commits._row", row)
-    attempt = by_number(Path, "case", "infer", "assay", 3, "call", (COMMITS[0], COMMITS[-1]))
+    attempt = by_number(Path, Asked("case", "infer", "assay", 3), "call", (COMMITS[0], COMMITS[-1]))
     assert first_bad(COMMITS, attempt).bad == "c11"
     with pytest.raises(HistoryError, match="not slower by 3%"):
-        by_number(Path, "case", "infer", "assay", 3, "call", (COMMITS[0], COMMITS[5]))
+        by_number(Path, Asked("case", "infer", "assay", 3), "call", (COMMITS[0], COMMITS[5]))
 
 
 def test_checkout_stands_at_each_commit(tmp_path: Path) -> None:

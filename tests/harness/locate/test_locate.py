@@ -16,7 +16,7 @@ from assay.harness.locate.bisect import Bisection, state_difference
 from assay.harness.locate.graph_program import GraphProgram, literal, qualified
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import first_that_leaves
-from assay.harness.locate.repro import repro_of, text_of, verified
+from assay.harness.locate.repro import Failing, repro_of, text_of, verified
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner, Tried
 from assay.harness.locate.shrink import Shrunk, shrunk
@@ -132,7 +132,7 @@ def test_shrink_leaves_one_call(least: Shrunk) -> None:
 
 
 def test_repro_is_short_and_fails_in_every_process(least: Shrunk) -> None:
-    made = repro_of(least, "model", "train", WRONG, "wrong", "traced", times=2)
+    made = repro_of(least, Failing("model", "train", WRONG, "wrong", "traced"), times=2)
     assert made.is_verified and made.lines < 40
     assert "harness" not in made.source.replace("tests.harness", "")
     assert "in 2 of 2 fresh processes" in made.source and made.source in made.issue
@@ -143,7 +143,7 @@ def test_repro_that_fails_by_itself_is_not_verified(least: Shrunk) -> None:
     """A tensor that was recorded is not in the file."""
     broken = dataclasses.replace(least, inputs="RECORDED['x0'].clone()")
     assert verified(text_of(broken, "model", "train", WRONG), times=1) == 1
-    made = repro_of(broken, "model", "train", WRONG, "wrong", "traced", times=2)
+    made = repro_of(broken, Failing("model", "train", WRONG, "wrong", "traced"), times=2)
     assert (made.failures, made.is_verified) == (0, False)
 
 

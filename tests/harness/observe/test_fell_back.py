@@ -20,7 +20,7 @@ from assay.harness.case import case
 from assay.harness.judge import ledger
 from assay.harness.outcome import Result
 from assay.harness.report.documents import Row, total
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 COLD = "assay,warm=False"
 
@@ -75,7 +75,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 def run(program: Any, backend: str, mode: str = "infer") -> Result:
-    return run_case(program, mode, backend, timed=False, quick=True)
+    return run_case(program, mode, backend, RunRequest(timed=False, quick=True))
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_fell_back_not_what_dynamo_leaves() -> None:
 
 def test_fell_back_a_backend_that_is_given_no_graph() -> None:
     lazy = Backend("lazy", lambda function: function, uses_dynamo=True)
-    found = run_case(layered, "infer", lazy, timed=False)
+    found = run_case(layered, "infer", lazy, RunRequest(timed=False))
     assert found.verdict == "fell-back" and "gives another one some" in found.detail, found
 
 

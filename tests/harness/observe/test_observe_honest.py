@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from assay.harness.case import Made
 from assay.harness.case import case as declare
 from assay.harness.observe.observation import Script, observe
 from assay.harness.protocol.acts import Act
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 Make = Callable[[], Made]
 
@@ -211,7 +212,7 @@ PROGRAMS: tuple[Make, ...] = (
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
 def test_observe_honest_backend_is_same(make: Make, mode: str, backend: str) -> None:
-    result = run_case(declare()(make), mode, backend, timed=False)
+    result = run_case(declare()(make), mode, backend, RunRequest(timed=False))
     if (make, mode, backend) == (sizes_zero_and_one, "train", "aot_eager"):
         # It gives zeros to what the one result that has a tangent does not reach; eager gives None.
         assert {found.field for found in result.differences} == {"gradient", "hooks"}
@@ -230,9 +231,9 @@ def view_made_without_grad() -> Made:
 
 def test_observe_finds_what_aot_eager_does_to_views_made_without_grad() -> None:
     """Eager's view is a leaf that requires a gradient, with no history; aot_eager (torch 2.13) replays it with one."""
-    result = run_case(declare()(view_made_without_grad), "train", "aot_eager", timed=False)
+    result = run_case(declare()(view_made_without_grad), "train", "aot_eager", RunRequest(timed=False))
     assert {found.field for found in result.differences} == {"is_leaf", "has_grad_fn", "error", "freed"}
-    assert run_case(declare()(view_made_without_grad), "train", "eager", timed=False).verdict == "same"
+    assert run_case(declare()(view_made_without_grad), "train", "eager", RunRequest(timed=False)).verdict == "same"
 
 
 def alone(call: Call, back: int = 0) -> Script:
@@ -242,7 +243,8 @@ def alone(call: Call, back: int = 0) -> Script:
 def test_observe_moved_cotangents_reach_the_gradients() -> None:
     def gradient(moved: Callable[[Tensor], Tensor] | None) -> Tensor:
         leaf = torch.ones(64, requires_grad=True)
-        (step,) = observe(alone(Call(torch.neg, (leaf,), {}), back=1), "train", 0, moved=moved)
+        script = dataclasses.replace(alone(Call(torch.neg, (leaf,), {}), back=1), moved=moved)
+        (step,) = observe(script, "train", 0)
         seen = step.gradients["input[0]"]
         assert seen is not None
         return seen.value

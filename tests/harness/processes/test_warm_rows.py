@@ -9,6 +9,7 @@ import pytest
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.isolate import run_warm
+from assay.harness.run import RunRequest
 
 WRONG = "assay.harness.selftest.wrong_backends:spoils_warm_starts"
 FILE = """
@@ -24,7 +25,7 @@ def layer():
 def run(folder: Path, backend: str) -> Result:
     (path := folder / "mine.py").write_text(FILE)
     (found,) = discover((str(path),))
-    return run_warm(found, "infer", backend, timeout_s=300.0, timed=False)
+    return run_warm(found, "infer", backend, RunRequest(timed=False), timeout_s=300.0)
 
 
 def test_warm_row_of_the_compiler_says_what_was_restored(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from assay.harness.case import Case, Made
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
 from assay.harness.protocol.acts import FURTHER, Act, Protocol
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 
 WRONG = "assay.harness.selftest.wrong_backends:spoils_other_dtypes"
 MODES = ("infer", "train")
@@ -30,7 +30,7 @@ def network() -> Made:
 
 def run(backend: str, mode: str) -> Result:
     case = Case("network", network, MODES, (), ("tiny",))
-    return run_case(case, mode, backend, protocol=acts(mode), timed=False)
+    return run_case(case, mode, backend, RunRequest(protocol=acts(mode), timed=False))
 
 
 @pytest.mark.parametrize("mode", MODES)

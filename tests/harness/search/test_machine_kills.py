@@ -41,7 +41,8 @@ def failure_of(backend: str, subjects: str) -> Failure | None:
         found.append(failure_from(twin, diverged))
 
     for seed in range(BOUND // CHUNK):
-        machine.search(resolve(backend), seed=seed, runs=CHUNK, steps=12, failed=failed, ended=ignore, names=subjects)
+        plan = Plan(backend, seed=seed, runs=CHUNK, steps=12, subjects=subjects)
+        machine.search(resolve(backend), plan, failed, ignore)
         if found:
             return found[0]
     return None

@@ -13,7 +13,7 @@ from assay.harness.cli.commands import commands
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.worker import Answer
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.selftest.backends_bank import PLACE, WrongBackends, killed_by, request_for
 from assay.harness.selftest.command import BY_COST, QUICK, totals
 from assay.harness.selftest.record import Asked, Kill, Member, Tried
@@ -63,7 +63,7 @@ def cases(tmp_path: Path) -> str:
 
 def verdict_on(cases: str, name: str, mode: str) -> Result:
     (case,) = discover((cases,))
-    return run_case(case, mode, f"{PLACE}:{name}", timed=False)
+    return run_case(case, mode, f"{PLACE}:{name}", RunRequest(timed=False))
 
 
 @pytest.mark.parametrize("name", KILLED)

@@ -19,7 +19,7 @@ from assay.harness.case import MODES, SHAPES, Case
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
 from assay.harness.outcome import Result
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.harness.search.hunt_worker import tried
 from assay.suites import ops
 from assay.suites.programs import draw
@@ -54,7 +54,7 @@ def check(result: Result) -> None:
 
 @pytest.mark.parametrize(("case", "mode"), SEMANTICS)
 def test_semantics_are_as_eager(case: Case, mode: str) -> None:
-    check(run_case(case, mode, "assay", device="cuda", timed=False))
+    check(run_case(case, mode, "assay", RunRequest(device="cuda", timed=False)))
 
 
 UNITS = plan(ops.batches(), ("assay",), "", MODES, SHAPES, Shard())

@@ -17,7 +17,7 @@ from assay.compiler.entry.dynamo import assay
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.judge import ledger
-from assay.harness.run import run_case
+from assay.harness.run import RunRequest, run_case
 from assay.suites.semantics._summary import counted, table
 
 CASES = discover(["semantics"])
@@ -91,7 +91,7 @@ GIVEN_BACK = {f"semantics.{name}" for names in EAGER.values() for name in names}
 def test_semantics_are_eagers_and_compiled(case: Case, backend: str) -> None:
     journal.reset()
     for mode in case.modes:
-        result = run_case(case, mode, backend, timed=False)
+        result = run_case(case, mode, backend, RunRequest(timed=False))
         replay = f"assay run {case.name} --mode {mode} --backend {backend} --shapes static"
         judged = ledger.judge(result, KNOWN, datetime.date.today())
         assert judged.passes, (replay, result.verdict, result.detail, result.differences, judged.notes)
@@ -125,7 +125,7 @@ def test_semantics_summary_counts_each_row_once() -> None:
 def test_semantics_are_eagers_on_the_reference(case: Case) -> None:
     """The reference replays neither view chains nor versions; it is held to what it is for."""
     for mode in case.modes:
-        result = run_case(case, mode, "assay_reference", timed=False)
+        result = run_case(case, mode, "assay_reference", RunRequest(timed=False))
         assert result.verdict == "same", (mode, result.detail, result.differences)
 
 
