@@ -100,6 +100,11 @@ def as_in(change: Callable[[Tensor], Tensor]) -> Backend:
     return Backend("changing", lambda function: lambda *args: change(function(*args)))
 
 
+IS_NAN = bool(torch.nn.functional.gelu(torch.tensor([INF, 1.0, -1.0, INF])).isnan().any())
+differs_by_place = pytest.mark.skipif(not IS_NAN, reason="eager's gelu of infinity is infinity on this processor")
+
+
+@differs_by_place
 def test_run_leaves_open_what_depends_on_the_place_in_a_vector() -> None:
     infinite = as_in(lambda y: torch.where(y.isnan(), INF, y))
     result = run_case(gelu_of_infinity, "infer", infinite, RunRequest(timed=False))
@@ -111,6 +116,7 @@ def test_run_leaves_open_what_depends_on_the_place_in_a_vector() -> None:
             assert run_case(largest_of_zeros, mode, backend, RunRequest(timed=False)).verdict == "reference-unstable"
 
 
+@differs_by_place
 def test_run_finds_what_eager_does_at_no_place() -> None:
     for change in (lambda y: y.nan_to_num(3.0, INF), lambda y: -y, lambda y: y[:2]):
         assert run_case(gelu_of_infinity, "infer", as_in(change), RunRequest(timed=False)).verdict == "diverged"
