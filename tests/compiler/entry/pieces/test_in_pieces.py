@@ -78,6 +78,16 @@ def test_an_integer_of_the_users_is_a_symbol_in_its_pieces() -> None:
     assert counted["eager_graphs"] == 0 and "too many kinds" not in str(counted["eager"])
 
 
+def test_an_integer_that_is_read_as_a_float_is_guarded() -> None:
+    def f(x: Tensor, n: int) -> Tensor:
+        z = x.new_zeros(1).expand(3)
+        z.zero_()
+        return x.norm(n) * 2 + z.sum()
+
+    counted = check(f, *[(torch.randn(3), n) for n in (3, 2, 4)])
+    assert counted["eager_graphs"] == 0
+
+
 def test_a_float_of_the_users_is_read_by_kernels() -> None:
     def f(x: Tensor, rate: float) -> Tensor:
         z = x.new_zeros(1).expand(3)
