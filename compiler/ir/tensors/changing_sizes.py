@@ -118,7 +118,13 @@ class Assumed:
         tests += [printed.doprint(guard.expr) for guard in self.env.guards if guard.expr.free_symbols <= names.keys()]
         tests += [test for symbol in names for test in self._range(symbol, names[symbol])]
         bound = [f"    {names[symbol]} = {text}" for symbol, text in sources.items()]
-        lines = ["import math", "import torch", "def holds(given, numbers):", *bound, f"    return {' and '.join(tests) or 'True'}"]
+        lines = [
+            "import math",
+            "import torch",
+            "def holds(given, numbers):",
+            *bound,
+            f"    return {' and '.join(tests) or 'True'}",
+        ]
         namespace: dict[str, Any] = {}
         exec("\n".join(lines), namespace)
         holds: Callable[[Given, Sequence[float]], bool] = namespace["holds"]
