@@ -34,6 +34,7 @@ class Totals:
     kernels: int = 0
     eager_graphs: int = 0
     cuts: int = 0
+    pieces: int = 0
     eager: Counter[str] = field(default_factory=Counter)
     backwards: int = 0
     eager_backwards: Counter[str] = field(default_factory=Counter)
@@ -59,7 +60,7 @@ def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
     `eager_graphs` are the graphs that ran in eager as a whole, `cuts` the parts that were cut out of others and ran in
-    eager, `eager` the nodes of both by the reason.
+    eager, `eager` the nodes of both by the reason. `pieces` are the compiles of what stands around such parts.
 
     `backwards` are the whole backwards that compiled autograd has recorded, `eager_backwards` those that ran in eager,
     or in part, by the reason.
@@ -78,6 +79,7 @@ def totals() -> dict[str, object]:
         "kernels": _totals.kernels,
         "eager_graphs": _totals.eager_graphs,
         "cuts": _totals.cuts,
+        "pieces": _totals.pieces,
         "eager": dict(_totals.eager),
         "backwards": _totals.backwards,
         "eager_backwards": dict(_totals.eager_backwards),
@@ -214,6 +216,11 @@ def count_cut(reason: str, nodes: int) -> None:
     _totals.cuts += 1
     _totals.eager[reason] += nodes
     say_once(f"assay: a part of a graph runs in eager: {reason}")
+
+
+def count_piece() -> None:
+    """What is compiled is a piece of a graph that was cut."""
+    _totals.pieces += 1
 
 
 def count_backward() -> None:

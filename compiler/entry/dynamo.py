@@ -32,7 +32,7 @@ from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.fallback import GivenBack, give_back, nodes_of
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.trace import with_text
-from assay.compiler.journal import Journal, count_cut, count_eager
+from assay.compiler.journal import Journal, count_cut, count_eager, count_piece
 from assay.compiler.options import Options
 from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
 from assay.compiler.passes.random.give_key import give_key
@@ -154,6 +154,8 @@ def compile_graph(
     """Compiles a Dynamo graph. What the compiler cannot take is cut out of it and runs in eager, or is given back, as
     the option `fallback` says. `cuts` are those of the graph of which this one is a piece."""
     journal = Journal.open(options)
+    if cuts is not None:
+        count_piece()
     traced: GraphAsCall | None = None
     refusal = _refusal(gm, options, load_kernels, cuts)
     try:

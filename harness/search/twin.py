@@ -238,7 +238,8 @@ class CompileCount:
 
     def __call__(self) -> int:
         if self.backend.split(",")[0] == "assay":
-            return int(importlib.import_module("assay.compiler.journal").totals()["compiles"])
+            totals = importlib.import_module("assay.compiler.journal").totals()
+            return int(totals["compiles"]) - int(totals["pieces"])
         return int(counters["stats"]["unique_graphs"])
 
 
