@@ -2,8 +2,8 @@
 
     a = x.sin(); b = unknown(a); c = b.cos() * a       ->   a = part_0(x); b = part_1(a); c = part_2(a, b)
 
-The smallest thing that is divided off is a unit: a node, with the items that are taken out of its tuple; or all nodes
-from the one that opens a level of torch.func to the one that closes it.
+The smallest thing that is divided off is a unit. A unit is a node, with the items that are taken out of its tuple. A
+level of torch.func is one unit: all nodes from the one that opens it to the one that closes it.
 """
 
 from __future__ import annotations
