@@ -210,7 +210,7 @@ def test_a_graph_that_makes_tensors_on_the_current_device_is_known(
 def test_a_call_that_was_compiled_with_another_device_current_is_eagers(
     needs_gradient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.compiler.entry.dynamo.current_if_asked", lambda module: 0)
+    monkeypatch.setattr("assay.compiler.entry.graph_as_call.current_if_asked", lambda module: 0)
     reasons: list[str] = []
     monkeypatch.setattr("assay.compiler.fallback.count_eager", lambda reason, nodes: reasons.append(reason))
     now = [0]
