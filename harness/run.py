@@ -60,6 +60,7 @@ from assay.harness.observe.observation import (
 from assay.harness.observe.scripts import Scripts, acts_for, bytes_of_state
 from assay.harness.outcome import Difference, Result
 from assay.harness.protocol.acts import FEW, Protocol
+from assay.harness.timed_alone import alone
 
 BOTH_RAISE = "both raise"
 """How the detail of a row begins where eager raises too."""
@@ -326,7 +327,8 @@ class _Trial:
         reference = CountedStep(functools.partial(one_step, eager, eager.function, self.mode, self.seed))
         try:
             reference()
-            times = alternate(made, reference, rounds=ROUNDS, sample_s=SAMPLE_S)
+            with alone():
+                times = alternate(made, reference, rounds=ROUNDS, sample_s=SAMPLE_S)
         except Exception as error:
             is_ours = made.failed is error and not reference.raises_by(made.calls)
             return _Timing(failed=Raised(error, "call to be timed")) if is_ours else _Timing()

@@ -26,7 +26,7 @@ ARROWS = {
 """What a module under a name may import of ours."""
 
 HARNESS = (
-    ("harness.case", "harness.outcome", "harness.measure", "harness.option_groups"),
+    ("harness.case", "harness.outcome", "harness.measure", "harness.option_groups", "harness.timed_alone"),
     ("harness.calls", "harness.discover"),
     ("harness.protocol",),
     ("harness.observe",),

@@ -26,10 +26,12 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,8 @@ from assay.harness.judge import ledger  # fmt: skip
 from assay.harness.option_groups import group
 from assay.harness.outcome import Result
 from assay.harness.processes import worker  # fmt: skip
-from assay.harness.processes.isolate import run_isolated, run_warm
+from assay.harness.processes.isolate import Request, run_isolated, run_warm
+from assay.harness.processes.side_by_side import run_in_threads, run_side_by_side
 from assay.harness.report import documents as report  # fmt: skip
 from assay.harness.report import progress, triage
 from assay.harness.report.documents import Row
@@ -95,6 +98,10 @@ from assay.harness.selftest.command import selftest
 INTERRUPTED = 130
 NEAREST = 8
 """Names that a filter without a match is answered with."""
+WORTH_A_PROCESS = 8
+"""Rows that are worth starting further processes for, each of which takes seconds to import the models."""
+MOST_JOBS = 4
+"""Rows at a time where nobody says: each holds a model and some copies of it."""
 ORACLES = ("dynamic", "reference", "metamorphic")
 DIALLED = "assay.suites.benchmarks.memory"
 """What `assay bench memory` trains where no model is named."""
@@ -193,12 +200,13 @@ def run(
     left = keeper.left(pieces)
     if conduct.cluster is not None:
         limit_s = conduct.limit_s or DEFAULT_TIMEOUT_S
-        pool = Pool(conduct.cluster, special.driving.jobs)
+        pool = Pool(conduct.cluster, special.driving.processes)
         ending = run_on_cluster(console, left, known, pool, limit_s, chosen.seed)
     else:
         asked = RunRequest(variants.size, chosen.seed, chosen.device, is_thorough=conduct.thorough)
-        ending = run_pieces(console, left, known, conduct, asked)
-    sys.exit(report_rows(console, ending, keeper, facts, reports))
+        jobs = special.driving.jobs or jobs_for(left, chosen.device)
+        ending = run_pieces(console, left, known, conduct, asked, jobs)
+    sys.exit(report_rows(console, in_place(ending, pieces, keeper), keeper, facts, reports))
 
 
 def request_of(chosen: Chosen, variants: Variants) -> dict[str, Any]:
@@ -222,28 +230,37 @@ def run_special(
         return drive.run_machine(plans, reports.json_path)
     if (module := alone(chosen.names, discover_batches)) is not None:
         batches = Batches(module, chosen, variants, special.sharding)
-        return batches.run(environment(chosen.device) | facts, driving.jobs, timeout_s, reports)
+        return batches.run(environment(chosen.device) | facts, driving.processes, timeout_s, reports)
     if (generator := alone(chosen.names, discover_generator)) is not None:
         hunting, store = special.hunting, Path(driving.store)
         more = tuple(name for name in hunting.oracles.split(",") if name)
         settings = Settings(
             generator, hunting.examples, seed, with_oracles(variants.backends, more), chosen.modes, hunting.first,
-            driving.jobs, HUNT_STORE if store == drive.STORE else store, timeout_s,
+            driving.processes, HUNT_STORE if store == drive.STORE else store, timeout_s,
             with_variants="metamorphic" in more, device=chosen.device,
         )  # fmt: skip
         return run_hunt(settings, environment(chosen.device) | facts, reports.json_path)
     return None
 
 
+def in_place(ending: Iterator[Row], pieces: Sequence[Piece], keeper: Keeper) -> Iterator[list[Row]]:
+    """Keeps each row as it ends, and gives all that have ended, in the order of the pieces."""
+    places = {(piece.case.name, piece.mode, piece.backend): place for place, piece in enumerate(pieces)}
+    rows = keeper.ended()
+    for row in ending:
+        keeper.add(row)
+        rows.append(row)
+        rows.sort(key=lambda row: places.get((row.result.case, row.result.mode, row.result.backend), len(places)))
+        yield rows
+
+
 def report_rows(
-    console: Console, ending: Iterator[Row], keeper: Keeper, facts: Mapping[str, Any], reports: Reports
+    console: Console, ending: Iterator[list[Row]], keeper: Keeper, facts: Mapping[str, Any], reports: Reports
 ) -> int:
-    """Keeps and reports rows as they end; gives the exit status."""
+    """Reports rows as they end; gives the exit status."""
     rows, interrupted = keeper.ended(), False
     try:
-        for row in ending:
-            rows.append(row)
-            keeper.add(row)
+        for rows in ending:
             if reports.json_path != report.STDOUT:  # should a later case end this process, it holds these
                 write_reports(rows, facts, True, Reports(reports.json_path))
     except KeyboardInterrupt:
@@ -312,18 +329,45 @@ def show_kernels(console: Console, *files: Path) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
 
+def jobs_for(pieces: Sequence[Piece], device: str) -> int:
+    """How many rows run at a time where nobody says. Few rows have ended before another process has begun. A GPU is
+    one row's at a time, as what it does for two is timed together."""
+    is_alone = device != "cpu" or len(pieces) < WORTH_A_PROCESS
+    return 1 if is_alone else min(MOST_JOBS, os.cpu_count() or 1)
+
+
 def run_pieces(
-    console: Console, pieces: Sequence[Piece], known: Sequence[ledger.Known], conduct: Conduct, asked: RunRequest
+    console: Console,
+    pieces: Sequence[Piece],
+    known: Sequence[ledger.Known],
+    conduct: Conduct,
+    asked: RunRequest,
+    jobs: int,
 ) -> Iterator[Row]:
     """Runs each piece and gives its row as it ends; isolated where there is a limit, or from filled caches."""
     today = datetime.date.today()
     with progress.progress(console, len(pieces)) as shown:
-        for piece in pieces:
-            shown.begin(piece.label)
-            result = run_piece(piece, conduct, asked)
+        for result in results_of(pieces, conduct, asked, jobs, shown):
             row = Row(result, ledger.judge(result, known, today))
             shown.end(progress.result_line(row))
             yield row
+
+
+def results_of(
+    pieces: Sequence[Piece], conduct: Conduct, asked: RunRequest, jobs: int, shown: progress.Progress
+) -> Iterator[Result]:
+    """The result of each piece as it ends, of so many pieces at a time."""
+    if jobs > 1 and conduct.limit_s is None:
+        requests = [Request(p.case.origin, p.case.name, p.mode, p.backend, replace(asked, size=p.size)) for p in pieces]
+        yield from run_side_by_side(requests, jobs, lambda which: shown.begin(pieces[which].label))
+        return
+
+    def run_shown(piece: Piece) -> Result:
+        shown.begin(piece.label)
+        return run_piece(piece, conduct, asked)
+
+    shown_pieces = [partial(run_shown, piece) for piece in pieces]
+    yield from run_in_threads(shown_pieces, jobs) if jobs > 1 else (piece() for piece in shown_pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,11 @@ class Child:
         """The exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
+    @property
+    def number(self) -> int:
+        """Its process's number, and that of the group of processes that it leads."""
+        return self._process.pid
+
     def tell(self, line: str) -> None:
         """Hands it one line on its standard input."""
         assert self._process.stdin is not None

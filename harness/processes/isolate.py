@@ -14,15 +14,42 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from assay.harness import outcome
+from assay.harness import outcome, timed_alone
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, ending, last_words
 from assay.harness.processes.worker import warm_environment
 from assay.harness.run import DEFAULT_REQUEST, RunRequest, run_case
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a process is told of a row that it is to run: where its case is found, and what `run_case` takes."""
+
+    origin: str
+    case: str
+    mode: str
+    backend: str
+    asked: RunRequest
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        return dataclasses.asdict(self)
+
+    def lost(self, verdict: str, detail: str) -> Result:
+        """The row of a process that gave none."""
+        return Result(self.case, self.mode, self.backend, verdict, detail=detail)
+
+
+def ran(request: Mapping[str, Any]) -> Result:
+    """The row that a request's plain data asks for, run in this process."""
+    (case,) = [found for found in discover((request["origin"],)) if found.name == request["case"]]
+    return run_case(case, request["mode"], request["backend"], RunRequest(**request["asked"]))
 
 
 def run_isolated(
@@ -45,25 +72,20 @@ def run_isolated(
         raise ValueError(f"case {case.name} is run in a process of its own, by the protocol that it has there")
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         row = Path(folder) / "row.json"
-        request = {
-            "origin": case.origin,
-            "case": case.name,
-            "row": str(row),
-            "mode": mode,
-            "backend": backend,
-            "run": dataclasses.asdict(asked),
-        }
-        child = Child("assay.harness.processes.isolate", json.dumps(request), environment=environment)
+        request = Request(case.origin, case.name, mode, backend, asked)
+        arguments = (json.dumps(request.data()), str(row))
+        child = Child("assay.harness.processes.isolate", *arguments, environment=environment)
         try:
             status = child.wait(timeout_s)
         finally:
             child.end()
+            timed_alone.leave(child.number)
         if row.is_file():
             return outcome.read(json.loads(row.read_text()))
         ended = f"not done after {timeout_s:g} s" if status is None else ending(status)
         verdict = "timeout" if status is None else "crash"
         words = last_words(child.said())
-        return Result(case.name, mode, backend, verdict, detail=f"{ended}. Last of its standard error:\n{words}")
+        return request.lost(verdict, f"{ended}. Last of its standard error:\n{words}")
 
 
 def run_warm(
@@ -83,16 +105,15 @@ def run_warm(
     return dataclasses.replace(row, is_warm=True, detail="; ".join(part for part in (told, row.detail) if part))
 
 
-def main(argument: str) -> None:
+def main(argument: str, path: str) -> None:
     """The child: runs what the request names and writes its row, whole or not at all."""
-    request = json.loads(argument)
-    (case,) = [found for found in discover((request["origin"],)) if found.name == request["case"]]
-    result = run_case(case, request["mode"], request["backend"], RunRequest(**request["run"]))
-    row = Path(request["row"])
+    timed_alone.join()
+    result = ran(json.loads(argument))
+    row = Path(path)
     part = row.with_suffix(".part")
     part.write_text(json.dumps(dataclasses.asdict(result)))
     part.rename(row)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -103,14 +103,18 @@ class PlainProgress:
         self._console = console
         self._pieces = pieces
         self._ended = 0
-        self._began_s = time.monotonic()
+        self._made_s = time.monotonic()
+        self._began_s: dict[str, float] = {}
 
     def begin(self, label: str) -> None:
-        self._began_s = time.monotonic()
+        self._began_s[label] = time.monotonic()
 
     def end(self, line: Text) -> None:
+        """Where several pieces have begun, it is the one whose label the line begins with; else the last."""
         self._ended += 1
-        took_s = time.monotonic() - self._began_s
+        named = [label for label in self._began_s if line.plain.startswith(label)]
+        label = next(iter(named or reversed(self._began_s)), "")
+        took_s = time.monotonic() - self._began_s.pop(label, self._made_s)
         place = f"[{self._ended:>{len(str(self._pieces))}}/{self._pieces}] "
         self._console.print(Text(place) + line + Text(f"  ({took_s:.1f} s)"), soft_wrap=True)
         self._console.file.flush()

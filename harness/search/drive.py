@@ -40,14 +40,20 @@ MACHINE = "assay.suites.programs.machine"
 
 @dataclass(frozen=True, slots=True)
 class Driving:
-    """How the machine is driven. `jobs`: processes, which every suite that makes its own rows has as well."""
+    """How the machine is driven. `jobs`: processes at a time, which every other suite has as well; None where nobody
+    has said."""
 
     runs: int
     steps: int
-    jobs: int
+    jobs: int | None
     store: str
     strict: bool
     subjects: str
+
+    @property
+    def processes(self) -> int:
+        """How many of them a suite takes that makes its own rows."""
+        return self.jobs or 1
 
 
 OPTIONS = group(
@@ -58,9 +64,7 @@ OPTIONS = group(
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="machine, programs, ops, gradients: processes.",
+        help="Processes at a time. Default: one a core, at most 4, for cases; 1 for machine, programs, ops, gradients.",
     ),
     click.option("--store", default=str(STORE), show_default=True, metavar="DIR", help="machine: failing scripts."),
     click.option("--strict", is_flag=True, help="machine: steer around no known limit."),
@@ -85,7 +89,7 @@ class Plan:
     @staticmethod
     def of(backend: str, seed: int, driving: Driving) -> Plan:
         """The plan of a backend, as the command line asks for it."""
-        return Plan(backend, seed=seed, **dataclasses.asdict(driving))
+        return Plan(backend, seed=seed, **dataclasses.asdict(driving) | {"jobs": driving.processes})
 
     def chunks(self) -> list[tuple[int, int]]:
         """Seed and number of runs of each chunk."""
