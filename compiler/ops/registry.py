@@ -6,6 +6,7 @@ a `View`. It raises `Declined` where it is not certain to do what eager does: th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +20,8 @@ from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int
 from assay.compiler.ir.loops.kernel import AsValue, CallAten, Element, Expr, Mode
 from assay.compiler.ir.loops.lowered import Tensor, coordinates
 from assay.compiler.ir.loops.rewrite import constant, convert
+
+WIDE = torch.float64
 
 
 class Kind(Enum):
@@ -97,9 +100,24 @@ class Operation:
             return True
         raise Declined(f"{name} is an integer of either sign")
 
+    def needs_room(self, name: str) -> None:
+        """Raises: Declined where the dtype of the output may not hold number `name`, which eager refuses then."""
+        number, dtype = self.symbolic.get(name, self.arguments.get(name)), self.output.dtype
+        if isinstance(number, bool | int | float | torch.SymInt) and not may_hold(dtype, number):
+            raise Declined(f"{name} is a number that {dtype} may not hold")
+
     def value(self, name: str, dtype: torch.dtype) -> Expr:
         """Argument `name` at the coordinates of the output, as `dtype`."""
         return value_of(self.arguments[name], self.output.shape, dtype)
+
+    def rounded(self, name: str, dtype: torch.dtype) -> Expr:
+        """The same where eager's kernel takes a number as an element of the output's dtype."""
+        number, narrow = self.arguments[name], self.output.dtype
+        if isinstance(number, Tensor) or narrow is dtype:
+            return self.value(name, dtype)
+        if isinstance(number, bool | int | float):
+            return constant(torch.tensor(float(number), dtype=WIDE).to(narrow).to(WIDE).item(), dtype)
+        return convert(self.value(name, narrow), dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +190,19 @@ def broadcast(tensor: Tensor, shape: tuple[Index, ...]) -> tuple[Index, ...]:
 def element(tensor: Tensor, at: tuple[Index, ...], dtype: torch.dtype) -> Expr:
     """`tensor[at]` as `dtype`."""
     return convert(Element(tensor.name, at, tensor.dtype), dtype)
+
+
+def may_hold(dtype: torch.dtype, number: float | torch.SymInt) -> bool:
+    """Whether eager takes a number as an element of that dtype, in each call. Infinities and NaN are numbers of
+    floating point, and a negative number wraps round in a dtype without signs."""
+    real = dtype.to_real() if dtype.is_complex else dtype
+    if real is torch.bool:
+        return True
+    if isinstance(number, float) and not math.isfinite(number):
+        return real.is_floating_point
+    limits = torch.finfo(real) if real.is_floating_point else torch.iinfo(real)
+    least = limits.min if limits.min < 0 else -limits.max
+    return statically_known_true(number >= least) and statically_known_true(number <= limits.max)
 
 
 def value_of(value: object, shape: tuple[Index, ...], dtype: torch.dtype) -> Expr:

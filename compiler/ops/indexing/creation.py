@@ -15,11 +15,13 @@ WIDE = torch.float64
 @rule(Kind.creation, "full", "full_like", "new_full", "fill.Scalar", "fill.Tensor")
 def full(operation: Operation) -> Result:
     name = "value" if "value" in operation.arguments else "fill_value"
+    operation.needs_room(name)
     return (operation.value(name, operation.output.dtype),)
 
 
 @rule(Kind.creation, "scalar_tensor")
 def scalar_tensor(operation: Operation) -> Result:
+    operation.needs_room("s")
     return (operation.value("s", operation.output.dtype),)
 
 

@@ -252,6 +252,7 @@ def index_copy(operation: Operation) -> Result:
 @scalar_rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(operation: Operation) -> Result:
     index, output = operation.tensor("index"), operation.output
+    operation.needs_room("value")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
     over = (*output.shape[:dim], product(index.shape), *output.shape[dim + 1 :])
     found = position_of(index, (own[dim],))

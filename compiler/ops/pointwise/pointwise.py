@@ -165,8 +165,12 @@ def signbit(operation: Operation) -> Result:
 # ---- sums, quotients, powers ---------------------------------------------------------------------------------------
 
 
+LEAST_INTEGER = -(1 << 63)
+
+
 def scaled(operation: Operation, name: str, dtype: torch.dtype) -> Expr:
     """`alpha * operand`."""
+    operation.needs_room("alpha")
     alpha = operation.arguments.get("alpha", 1)
     value = operation.value(name, dtype)
     return value if alpha == 1 else primitive("mul", operation.value("alpha", dtype), value)
@@ -178,16 +182,21 @@ def add(operation: Operation) -> Result:
     return finish(operation, primitive("add", operation.value("self", dtype), scaled(operation, "other", dtype)))
 
 
+def difference(operation: Operation, minuend: str, subtrahend: str) -> Expr:
+    """One operand less `alpha` times another. Eager adds `-alpha` times it; the least integer is its own negative."""
+    dtype = compute_dtype(operation)
+    op = "add" if operation.arguments.get("alpha", 1) == LEAST_INTEGER else "sub"
+    return primitive(op, operation.value(minuend, dtype), scaled(operation, subtrahend, dtype))
+
+
 @rule(Kind.pointwise, "sub.Tensor", "sub.Scalar")
 def sub(operation: Operation) -> Result:
-    dtype = compute_dtype(operation)
-    return finish(operation, primitive("sub", operation.value("self", dtype), scaled(operation, "other", dtype)))
+    return finish(operation, difference(operation, "self", "other"))
 
 
 @rule(Kind.pointwise, "rsub.Tensor", "rsub.Scalar")
 def rsub(operation: Operation) -> Result:
-    dtype = compute_dtype(operation)
-    return finish(operation, primitive("sub", operation.value("other", dtype), scaled(operation, "self", dtype)))
+    return finish(operation, difference(operation, "other", "self"))
 
 
 @rule(Kind.pointwise, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
@@ -222,8 +231,10 @@ def divided(operation: Operation, on_floats: str, on_integers: str) -> Result:
     dtype = compute_dtype(operation)
     if dtype is torch.bool:
         raise Declined("division of booleans")
-    a, b = operation.value("self", dtype), operation.value("other", dtype)
-    return finish(operation, integer_division(on_integers, a, b) if is_integer(dtype) else call(on_floats, a, b))
+    if is_integer(dtype):
+        operands = operation.value("self", dtype), operation.value("other", dtype)
+        return finish(operation, integer_division(on_integers, *operands))
+    return finish(operation, call(on_floats, operation.rounded("self", dtype), operation.rounded("other", dtype)))
 
 
 POWERS: dict[float, Callable[[Expr], Expr]] = {
@@ -268,7 +279,7 @@ def pow_tensor(operation: Operation) -> Result:
     dtype = compute_dtype(operation)
     if dtype is torch.bool:
         raise Declined("power of booleans")
-    return finish(operation, call("pow", operation.value("self", dtype), operation.value("exponent", dtype)))
+    return finish(operation, call("pow", operation.rounded("self", dtype), operation.value("exponent", dtype)))
 
 
 @rule(Kind.pointwise, "linalg_cross")
@@ -339,6 +350,7 @@ def _chosen(operation: Operation, condition: Expr, yes: str, no: str) -> Result:
 def masked_fill(operation: Operation) -> Result:
     if operation.tensor("mask").dtype is not torch.bool:
         raise Declined("mask is not boolean")
+    operation.needs_room("value")
     return _chosen(operation, operation.value("mask", torch.bool), "value", "self")
 
 
@@ -357,6 +369,7 @@ def clamp(operation: Operation) -> Result:
 
 
 def _optional(operation: Operation, name: str, dtype: torch.dtype) -> Expr | None:
+    operation.needs_room(name)
     return None if operation.arguments.get(name) is None else operation.value(name, dtype)
 
 
@@ -474,14 +487,20 @@ class Formula:
         return self.maximum(low).minimum(high)
 
 
-def formula(*tensors: str, kind: Kind = Kind.pointwise, targets: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Declares `function(operation, *values)`, over floating point values of the named arguments, as a rule."""
+def formula(
+    *tensors: str, kind: Kind = Kind.pointwise, targets: tuple[str, ...], rounds_numbers: bool = False
+) -> Callable[[Any], Any]:
+    """Declares `function(operation, *values)`, over floating point values of the named arguments, as a rule.
+
+    `rounds_numbers`: eager's kernel takes a number as an element of the output's dtype.
+    """
 
     def declare(function: Callable[..., Formula]) -> Callable[..., Formula]:
         def lower(operation: Operation) -> Result:
             needs_floats(operation)
             dtype = compute_dtype(operation)
-            values = (Formula(operation.value(name, dtype)) for name in tensors)
+            value = operation.rounded if rounds_numbers else operation.value
+            values = (Formula(value(name, dtype)) for name in tensors)
             return finish(operation, function(operation, *values).expr)
 
         record(kind, lower, *targets)

@@ -166,12 +166,17 @@ def _times_log(x: Formula, y: Formula, logarithm: str) -> Formula:
     return y.of("isnan").where(math.nan, x.is_equal(0.0).where(0.0, x * y.of(logarithm)))
 
 
-@formula("self", "other", targets=("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self"))
+@formula("self", "other", targets=("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self"), rounds_numbers=True)
 def xlogy(operation: Operation, x: Formula, y: Formula) -> Formula:
     return _times_log(x, y, "log")
 
 
-@formula("self", "other", targets=("special_xlog1py", "special_xlog1py.other_scalar", "special_xlog1py.self_scalar"))
+@formula(
+    "self",
+    "other",
+    targets=("special_xlog1py", "special_xlog1py.other_scalar", "special_xlog1py.self_scalar"),
+    rounds_numbers=True,
+)
 def xlog1py(operation: Operation, x: Formula, y: Formula) -> Formula:
     return _times_log(x, y, "log1p")
 

@@ -135,3 +135,61 @@ def test_a_number_that_is_refused_refuses_no_other_one() -> None:
         else:
             with pytest.raises(RuntimeError, match="without overflow"):
                 compiled(x, number)
+
+
+NUMBERED: dict[str, Callable[[Tensor, int], Any]] = {
+    "where": lambda x, n: torch.where(x > 0, x, n),
+    "full": lambda x, n: torch.full((2,), n, dtype=x.dtype),
+    "full_like": torch.full_like,
+    "fill": lambda x, n: x.clone().fill_(n),
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+    "clamp": lambda x, n: torch.clamp(x, max=n),
+    "alpha": lambda x, n: torch.sub(x, x, alpha=n),
+    "element": lambda x, n: (x.__setitem__(0, n), x)[1],
+    "unread": lambda x, n: (torch.where(x > 0, x, n), x + 1)[1],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.float16], ids=str)
+@pytest.mark.parametrize("name", NUMBERED)
+def test_a_number_is_refused_that_the_dtype_does_not_hold(name: str, dtype: torch.dtype) -> None:
+    """By the call that it is given to, whatever the numbers before it were."""
+    torch._dynamo.reset()
+    compiled = torch.compile(NUMBERED[name], backend="assay", dynamic=True)
+    for number in (5, 1 << 40, 7, -(1 << 63), -3, 300):
+        eager, ours = (_given(function, dtype, number) for function in (NUMBERED[name], compiled))
+        if isinstance(eager, Exception):
+            assert isinstance(ours, Exception) and is_same_error(eager, ours), (number, eager, ours)
+        else:
+            torch.testing.assert_close(ours, eager)
+
+
+def _given(function: Callable[..., Any], dtype: torch.dtype, number: int) -> Any:
+    try:
+        return function(torch.tensor([1.5, 0.0, 2, 0.25]).to(dtype), number)
+    except Exception as error:
+        return error
+
+
+TOO_LARGE: dict[str, Callable[[Tensor], Tensor]] = {
+    "xlogy": lambda x: torch.xlogy(x, 1 << 40),
+    "xlog1py": lambda x: torch.special.xlog1py(x, 1 << 40),
+    "remainder": lambda x: torch.remainder(1 << 40, x),
+    "power": lambda x: (1 << 40) ** x,
+    "of a changed number": lambda x: torch.xlogy(x, x.shape[0] << 40),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_number_is_rounded_to_halves_where_eager_rounds_it(name: str) -> None:
+    x = torch.tensor([1.5, 0.0, -2, 0.25], dtype=torch.float16)
+    compiled = torch.compile(TOO_LARGE[name], backend="assay", dynamic=True)
+    torch.testing.assert_close(compiled(x), TOO_LARGE[name](x), equal_nan=True)
+
+
+@pytest.mark.parametrize("function", [torch.sub, torch.rsub, torch.add], ids=lambda function: function.__name__)
+def test_the_least_integer_as_a_factor(function: Callable[..., Tensor]) -> None:
+    """Which eager negates, and gets itself."""
+    x = torch.arange(3, dtype=torch.float64)
+    compiled = torch.compile(function, backend="assay")
+    assert torch.equal(compiled(x, x, alpha=-(1 << 63)), function(x, x, alpha=-(1 << 63)))
