@@ -111,10 +111,11 @@ class Operation:
         return value_of(self.arguments[name], self.output.shape, dtype)
 
     def rounded(self, name: str, dtype: torch.dtype) -> Expr:
-        """The same where eager's kernel takes a number as an element of the output's dtype."""
+        """The same where eager's kernel takes a number, or a tensor of another dtype, as one of the output's dtype."""
         number, narrow = self.arguments[name], self.output.dtype
-        if isinstance(number, Tensor) or narrow is dtype:
+        if narrow in (dtype, getattr(number, "dtype", None)):
             return self.value(name, dtype)
+        number = number.value if isinstance(number, Int) else number
         if isinstance(number, bool | int | float):
             return constant(torch.tensor(float(number), dtype=WIDE).to(narrow).to(WIDE).item(), dtype)
         return convert(self.value(name, narrow), dtype)

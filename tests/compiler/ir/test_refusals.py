@@ -183,8 +183,14 @@ TOO_LARGE: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_a_number_is_rounded_to_halves_where_eager_rounds_it(name: str) -> None:
     x = torch.tensor([1.5, 0.0, -2, 0.25], dtype=torch.float16)
-    compiled = torch.compile(TOO_LARGE[name], backend="assay", dynamic=True)
-    torch.testing.assert_close(compiled(x), TOO_LARGE[name](x), equal_nan=True)
+    for given in (x, x.clone().requires_grad_()):
+        compiled = torch.compile(TOO_LARGE[name], backend="assay", dynamic=True)
+        torch.testing.assert_close(compiled(given), TOO_LARGE[name](given), equal_nan=True)
+
+
+def test_a_tensor_of_another_dtype_is_rounded_to_halves_too() -> None:
+    x, wide = torch.tensor([1.5, 0.0, -2, 0.25], dtype=torch.float16), torch.tensor(1 << 40)
+    torch.testing.assert_close(torch.compile(torch.xlogy, backend="assay")(x, wide), torch.xlogy(x, wide))
 
 
 @pytest.mark.parametrize("function", [torch.sub, torch.rsub, torch.add], ids=lambda function: function.__name__)
