@@ -69,7 +69,7 @@ def record_tangent(trace: Trace, index: int, value: object, requires_grad: bool 
     with trace.paused():
         fake = trace.fake_of(value)
         tangent = _like(fake.detach())
-    return trace.wrap(trace.add_input(f"tangent_{index}", tangent), requires_grad)
+    return trace.wrap(trace.add_input(f"tangents_{index + 1}", tangent), requires_grad)
 
 
 def _reached(

@@ -109,7 +109,7 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
     with preserved(), trace.recording(), interpolation_whole(call.fake_mode, fakes), refusing_as_eager():
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
-        bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]
+        bound = [views.get(leaf.role) or _bind(trace, leaf, _name_in_graph(call, leaf.role)) for leaf in call.leaves]
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         for one in bound:
             if isinstance(one, Bound):
@@ -188,9 +188,15 @@ def _roles(call: Call, bases: dict[Shared, torch.Tensor]) -> tuple[InputRole, ..
     return (*bases, *(leaf.role for leaf in call.leaves if leaf.role not in inside))
 
 
-def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
+def _name_in_graph(call: Call, role: CallInput | Shared) -> str:
+    """What the graph calls an input: what the call says, or else what its role tells."""
+    if call.names:
+        return call.names[role.index]
+    return f"shared_{role.index}" if isinstance(role, Shared) else _identifier(role)
+
+
+def _bind(trace: Trace, leaf: CallLeaf, name: str) -> Bound | torch.SymInt | int:
     """One input as a functional tensor. Eager lets a program write what is no leaf, so that is bound through a copy."""
-    name = _identifier(leaf.role)
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
     wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
@@ -223,8 +229,7 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
-    name = f"shared_{role.index}"
-    wrapped, whole = _bind_tensor(trace, name, base, grad, base.is_leaf)
+    wrapped, whole = _bind_tensor(trace, _name_in_graph(call, role), base, grad, base.is_leaf)
     bound = []
     for leaf, fake in zip(leaves, fakes, strict=True):
         argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset())
