@@ -21,7 +21,6 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
 
 from assay.compiler import FOLDER
@@ -29,9 +28,10 @@ from assay.compiler.autograd.joint import differentiate
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
-from assay.compiler.ir.graph.materialize import materialize, set_returned
+from assay.compiler.ir.graph.materialize import materialize
 from assay.compiler.ir.graph.roles import (
     Buffer,
     CallInput,
@@ -131,7 +131,7 @@ def aot_export_module(
     if loss is not None:
         _check_gradients(inputs, captured, program)
         program = _seeded(program, loss)
-    _name_inputs(program, inputs.names)
+    name_placeholders(program, inputs.names)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
     return program.module, _signature(program, in_spec, spec[0], loss)
 
@@ -169,8 +169,11 @@ def aot_export_joint_simple(
     with_gradients = trace_joint and captured.needs_gradient
     program = _self_contained(captured, with_gradients)
     if with_gradients:
-        return _paired(program)
-    _name_inputs(program, inputs.names)
+        primals = numbered("primals", sum(not isinstance(role, Tangent) for role in program.signature.inputs))
+        tangents = numbered("tangents", len(program.signature.inputs) - len(primals))
+        name_placeholders(program, [*primals, *tangents])
+        return paired(program)
+    name_placeholders(program, inputs.names)
     return program.module
 
 
@@ -458,37 +461,6 @@ def _seeded(program: Program, loss: UserOutput) -> Program:
     tangent.replace_all_uses_with(seed)
     graph.erase_node(tangent)
     return Program(program.module, replace(program.signature, inputs=tuple(inputs)))
-
-
-def _name_inputs(program: Program, names: Iterable[str]) -> None:
-    for node, name in zip(program.placeholders, names, strict=True):
-        node._rename(name)
-        node.target = node.name
-    program.module.recompile()
-
-
-def _paired(program: Program) -> fx.GraphModule:
-    """A joint graph that is called with two lists, `(args, tangents)`, and returns `(results, gradients)`.
-
-    Placeholders have the names that partitioners know the two kinds by.
-    """
-    signature = program.signature
-    primals = [role for role in signature.inputs if not isinstance(role, Tangent)]
-    count = len(signature.inputs) - len(primals)
-    tangents = [f"tangents_{index + 1}" for index in range(count)]
-    _name_inputs(program, [*(f"primals_{index + 1}" for index, _ in enumerate(primals)), *tangents])
-    value = dict(zip(signature.outputs, program.returned, strict=True))
-    results = [node for role, node in value.items() if not isinstance(role, Gradient)]
-    found: dict[InputRole, torch.fx.Node | int | None] = {
-        role.of: node for role, node in value.items() if isinstance(role, Gradient)
-    }
-    gradients = [found.get(role) for role in primals]
-    set_returned(program.module, [*results, *gradients])
-    in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))
-    out_spec = pytree.tree_structure(((0,) * len(results), (0,) * len(gradients)))
-    program.module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))
-    program.module.recompile()
-    return program.module
 
 
 def _signature(
