@@ -45,9 +45,20 @@ def decomposing(decompositions: Decompositions) -> AbstractContextManager[object
 
 def has_registered_effect(target: torch._ops.OpOverload) -> bool:
     """Whether an operator is registered as one with an effect that its schema does not tell (it prints, it raises)."""
-    entry = simple_registry.singleton.find(target._name)
-    found = getattr(entry, "effect", None)
-    return found is not None and found.effect is not None
+    return effect_of(target) is not None
+
+
+def effect_of(target: object) -> str | None:
+    """The kind of effect that an operator is registered with, in lower case; None of one without."""
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._name
+    elif isinstance(target, torch._ops.HigherOrderOperator):
+        name = f"{target.namespace}::{target.name()}"
+    else:
+        return None
+    registered = getattr(simple_registry.singleton.find(name), "effect", None)
+    effect = None if registered is None else registered.effect
+    return None if effect is None else str(effect.name).lower()
 
 
 def is_guarded(source: Source | None) -> bool:

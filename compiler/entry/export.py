@@ -29,6 +29,7 @@ from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
+from assay.compiler.entry.ahead.tokens import with_tokens
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.materialize import materialize
@@ -43,6 +44,7 @@ from assay.compiler.ir.graph.roles import (
     Program,
     Shared,
     Tangent,
+    Token,
     UserInput,
     UserOutput,
 )
@@ -54,7 +56,7 @@ from assay.compiler.torch_compat import Decompositions
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class BackwardSignature:
     """Which outputs of an exported joint graph are gradients, and which is the loss that they are of."""
 
@@ -63,12 +65,12 @@ class BackwardSignature:
     loss_output: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class GraphSignature:
     """What each input and output of an exported graph is, by the names of their nodes and of the module's state.
 
-    An output that is a constant has no node: its name is None. No effect needs a token yet, so both lists of tokens
-    are empty.
+    An output that is a constant has no node: its name is None. A graph takes and returns a token for each kind of
+    effect of its calls. Whoever renames nodes, or adds inputs, may change the signature too.
     """
 
     parameters: list[str]
@@ -99,6 +101,8 @@ def aot_export_module(
     kwargs: dict[str, Any] | None = None,
 ) -> tuple[fx.GraphModule, GraphSignature]:
     """`graph(*parameters, *buffers, *inputs) -> (*mutations, *outputs, *gradients)`, functional, and its signature.
+
+    Calls with effects are in their order: a token for each kind of effect comes first, as an input and as an output.
 
     With `trace_joint` the gradients are those of the output `output_loss_index`, a loss of one element; every
     parameter and input that requires grad has one. Without it the module is recorded under no_grad. Sizes are symbols
@@ -132,6 +136,7 @@ def aot_export_module(
         _check_gradients(inputs, captured, program)
         program = _seeded(program, loss)
     name_placeholders(program, inputs.names)
+    program = with_tokens(program, captured.trace.fake_mode)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
     return program.module, _signature(program, in_spec, spec[0], loss)
 
@@ -485,8 +490,8 @@ def _signature(
         in_spec=in_spec,
         out_spec=out_spec,
         backward_signature=None if loss is None else _backward_signature(inputs, outputs, loss),
-        input_tokens=[],
-        output_tokens=[],
+        input_tokens=[name for role, name in inputs.items() if isinstance(role, Token)],
+        output_tokens=[name for role, name in outputs.items() if isinstance(role, Token)],
     )
 
 
