@@ -29,7 +29,9 @@ from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
+from assay.compiler.entry.ahead.module_places import places_noted
 from assay.compiler.entry.ahead.tokens import with_tokens
+from assay.compiler.entry.graph_as_call import run_module
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.materialize import materialize
@@ -124,7 +126,8 @@ def aot_export_module(
     def function(leaves: list[object]) -> list[object]:
         arguments, keywords = pytree.tree_unflatten(leaves[len(names) :], inputs.spec)
         state = dict(zip(names, leaves, strict=False))
-        results, out_spec = pytree.tree_flatten(call_with_state(mod, state, arguments, keywords))
+        with places_noted(mod):
+            results, out_spec = pytree.tree_flatten(call_with_state(mod, state, arguments, keywords, run_module))
         spec[:] = [out_spec]
         return _with_loss(results, output_loss_index) if trace_joint else results
 

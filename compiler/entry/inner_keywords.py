@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from assay.compiler.entry.ahead.graph_compilers import make_boxed_func
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.errors import OptionError
+from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import Buffer, GraphCall, InputRole, Parameter, Program, Saved, Signature
 from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.options import Options
@@ -112,6 +113,7 @@ class Told:
         return self._build(program, {"is_backward": True, "boxed_forward_device_index": None})
 
     def _build(self, program: Program, half: InnerKeywords) -> GraphCall:
+        set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
         built: GraphCall = self.inner_compile(
             with_text(program.module),
             [node.meta["val"] for node in program.placeholders],

@@ -11,6 +11,7 @@ from assay.compiler.entry.ahead.graph_names import compiling, next_compile
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.entry.ahead.kept_writes import keep_writes
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, split_by
+from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.torch_compat import Decompositions
@@ -45,6 +46,7 @@ def _builder(compiler: GraphCompiler, compile_id: int, half: str) -> Callable[[P
     def build_graph(program: Program) -> GraphCall:
         if half == "inference":
             name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
+        set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
         with compiling(compile_id, half):
             built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
         return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
