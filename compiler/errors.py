@@ -133,8 +133,8 @@ BANS = {
         "call requires_grad_(False) on it"
     ),
     "pre_dispatch": (
-        "pre_dispatch=True is not supported: the compiler records calls below autograd, where composite operators are "
-        "taken apart already; export with pre_dispatch=False"
+        "pre_dispatch=True takes no trace_joint=True: gradients are recorded below autograd, where composite operators "
+        "are taken apart already; export with one of the two"
     ),
     "nested_inputs": (
         "{what} is a {found}: aot_export_joint_simple takes one flat tuple or list of arguments, none inside another"

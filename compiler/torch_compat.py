@@ -29,11 +29,14 @@ def holders_of(tensor: torch.Tensor) -> int:
     return count()
 
 
-def proxy_mode(tracer: PythonKeyTracer, decompositions: Decompositions) -> ProxyTorchDispatchMode:
-    """The dispatch mode that records every ATen call into `tracer`. 2.13 takes the decompositions as an argument."""
+def proxy_mode(
+    tracer: PythonKeyTracer, decompositions: Decompositions, pre_dispatch: bool = False
+) -> ProxyTorchDispatchMode:
+    """The dispatch mode that records every ATen call into `tracer`, below autograd or (`pre_dispatch`) above it. 2.13
+    takes the decompositions as an argument."""
     if _MODE_TAKES_TABLE:
-        return ProxyTorchDispatchMode(tracer, "symbolic", decomposition_table=decompositions)
-    return ProxyTorchDispatchMode(tracer, "symbolic")
+        return ProxyTorchDispatchMode(tracer, "symbolic", pre_dispatch=pre_dispatch, decomposition_table=decompositions)
+    return ProxyTorchDispatchMode(tracer, "symbolic", pre_dispatch=pre_dispatch)
 
 
 def decomposing(decompositions: Decompositions) -> AbstractContextManager[object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -95,8 +96,13 @@ class Bound:
         return Bound(role, leaf, argument, version(argument), storage, offset, grad, history, root, is_shared)
 
 
-def capture(call: Call, decompositions: Decompositions) -> Captured:
+def capture(
+    call: Call, decompositions: Decompositions, pre_dispatch: bool = False, keeps_lines: bool = False
+) -> Captured:
     """Runs the call once on fake tensors and records what it does, what it writes and what it returns.
+
+    With `pre_dispatch` it is recorded above autograd, so that nothing of it can be differentiated. With `keeps_lines`
+    nodes know the lines of the forwards that they come from.
 
     Raises: Unsupported for what the signature cannot say; the errors that eager itself would raise.
     """
@@ -104,7 +110,9 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         raise Unsupported("forward-mode differentiation is on: no kernel takes tangents along")
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
-    trace = Trace(call.fake_mode, decompositions)
+    trace = Trace(call.fake_mode, decompositions, pre_dispatch)
+    if keeps_lines:
+        trace.keep_lines()
     fakes = [leaf.fake for leaf in call.leaves]
     with preserved(), trace.recording(), interpolation_whole(call.fake_mode, fakes), refusing_as_eager():
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
@@ -136,7 +144,8 @@ def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unexpected with the program's own error, which eager will raise if it is one of the program; Unsupported
     for a program that no fake tensors can run."""
     try:
-        with UserCalls(), WrittenOut(), trace.noting_offsets():
+        rewriting = nullcontext() if trace.pre_dispatch else UserCalls()  # what it makes of composite operators
+        with trace.noting_modes(), rewriting, WrittenOut(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise

@@ -107,15 +107,17 @@ def aot_export_module(
     Calls with effects are in their order: a token for each kind of effect comes first, as an input and as an output.
 
     With `trace_joint` the gradients are those of the output `output_loss_index`, a loss of one element; every
-    parameter and input that requires grad has one. Without it the module is recorded under no_grad. Sizes are symbols
-    when `args` are fake tensors of a mode with a ShapeEnv, or with `dynamic_shapes=True`; parameters and buffers keep
-    theirs. A buffer that the module replaces by assignment counts as written.
+    parameter and input that requires grad has one. Without it the module is recorded under no_grad, or, with
+    `pre_dispatch`, above autograd: composite operators stay whole, and switches of gradients and of autocast are calls
+    of the graph. Sizes are symbols when `args` are fake tensors of a mode with a ShapeEnv, or with
+    `dynamic_shapes=True`; parameters and buffers keep theirs. A buffer that the module replaces by assignment counts as
+    written.
 
     Shapes: those of the module's parameters, buffers, inputs and outputs; a gradient has its parameter's or input's.
     Raises: ExportError for what the graph cannot say; the module's own errors as they are.
     Source: signature and calling convention are those of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    if pre_dispatch:
+    if pre_dispatch and trace_joint:
         raise ExportError.because("pre_dispatch")
     args, kwargs = tuple(args), kwargs or {}
     inputs = _inputs_of_module(mod, args, kwargs)
@@ -131,8 +133,9 @@ def aot_export_module(
         spec[:] = [out_spec]
         return _with_loss(results, output_loss_index) if trace_joint else results
 
-    captured = _captured(function, inputs, _fake_mode(mod, inputs, dynamic_shapes), decompositions, trace_joint)
-    _check_effects(inputs, captured, trace_joint)
+    kind = _Kind(trace_joint, pre_dispatch)
+    captured = _captured(function, inputs, _fake_mode(mod, inputs, dynamic_shapes), decompositions, kind)
+    _check_effects(inputs, captured, kind)
     program = _self_contained(captured, trace_joint)
     loss = UserOutput(output_loss_index or 0) if trace_joint else None
     if loss is not None:
@@ -170,7 +173,7 @@ def aot_export_joint_simple(
         _check_aliases(inputs, leaves, returned)
         return [_own(value) for value in returned] if trace_joint else list(returned)
 
-    captured = _captured(function, inputs, _fake_mode(func, inputs, None), decompositions, trace_joint)
+    captured = _captured(function, inputs, _fake_mode(func, inputs, None), decompositions, _Kind(trace_joint, False))
     for role in captured.signature.outputs:
         if isinstance(role, Mutation):
             raise ExportError.because("written", input=inputs.label(role.of))
@@ -183,6 +186,14 @@ def aot_export_joint_simple(
         return paired(program)
     name_placeholders(program, inputs.names)
     return program.module
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Whether an export has gradients, and whether it is recorded above autograd."""
+
+    joint: bool
+    pre_dispatch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +296,7 @@ def _captured(
     inputs: _Inputs,
     mode: FakeTensorMode,
     decompositions: Decompositions | None,
-    with_gradients: bool,
+    kind: _Kind,
 ) -> Captured:
     """The function, recorded. An error of its own is raised as it is: there is no eager call to raise it instead."""
 
@@ -297,8 +308,8 @@ def _captured(
 
     leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
     try:
-        with nullcontext() if with_gradients else torch.no_grad():
-            return capture(Call(watched, leaves, mode), decompositions or {})
+        with nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad():
+            return capture(Call(watched, leaves, mode), decompositions or {}, kind.pre_dispatch, keeps_lines=True)
     except ExportError:
         raise
     except Unsupported as error:
@@ -363,14 +374,14 @@ def _check_parameters(inputs: _Inputs) -> None:
             raise ExportError.because("duplicate_parameter", names=" and ".join(map(repr, tied)))
 
 
-def _check_effects(inputs: _Inputs, captured: Captured, trace_joint: bool) -> None:
+def _check_effects(inputs: _Inputs, captured: Captured, kind: _Kind) -> None:
     """Raises: ExportError for a write that reaches more than the input itself, and for a mode that is left changed."""
     groups = overlaps(inputs.values, versions=False)
     for role in captured.signature.outputs:
         if isinstance(role, Mutation):
-            _check_write(inputs, role.of.index, groups, trace_joint)
+            _check_write(inputs, role.of.index, groups, kind.joint)
     for effect in captured.signature.effects:
-        if isinstance(effect, GradMode):
+        if isinstance(effect, GradMode) and not kind.pre_dispatch:
             raise ExportError.because("grad_mode", state="on" if effect.enabled else "off")
 
 
