@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._dynamo.source import ConstantSource
+from torch._dynamo.utils import assert_no_fake_params_or_buffers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
@@ -73,6 +74,7 @@ __all__ = [
     "make_boxed_func",
     "memory_efficient_fusion",
     "min_cut_rematerialization_partition",
+    "nnc_jit",
     "nop",
     "print_compile",
     "ts_compile",
@@ -139,8 +141,11 @@ def aot_function(
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`.
 
+    Raises: AssertionError for a parameter or buffer that is a fake tensor.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
+
+    assert_no_fake_params_or_buffers(mod)
 
     def functional(state: dict[str, Any], _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return called(mod, state, inputs, keywords)
@@ -229,6 +234,14 @@ def memory_efficient_fusion(fn: Callable[..., Any] | nn.Module, **kwargs: Any) -
         **kwargs,
     }
     return aot_module(fn, **settings) if isinstance(fn, nn.Module) else aot_function(fn, **settings)
+
+
+def nnc_jit(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled by TorchScript, forward and backward.
+
+    Source: the signature is that of torch/_functorch/compilers.py, torch 2.13.
+    """
+    return aot_function(f, ts_compile)
 
 
 compiled_function = aot_function

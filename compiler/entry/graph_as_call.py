@@ -49,7 +49,7 @@ def as_call(
     """
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     own = held_tensors(gm)
-    fake_mode = _fake_mode(example_inputs)
+    fake_mode = recording_mode(example_inputs)
     leaves = tuple(
         fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None), is_fixed)
         for index, (node, value) in enumerate(zip([*placeholders, *own], [*example_inputs, *own.values()], strict=True))
@@ -224,7 +224,7 @@ def _remember_number(traced: object, fake: object) -> None:
         fake.item_memo = number
 
 
-def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
+def recording_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
     """The mode in which Dynamo records, or else that of the examples.
 
     Raises: Unsupported for an input of Dynamo's caller that is a fake tensor itself: no kernel can read it.

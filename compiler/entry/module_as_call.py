@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._guards import Source
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
-from assay.compiler.capture.inputs import Call, fake_leaf, fake_mode_of
+from assay.compiler.capture.inputs import Call, fake_leaf
 from assay.compiler.capture.module_state import call_with_state
-from assay.compiler.entry.graph_as_call import run_module
+from assay.compiler.entry.graph_as_call import recording_mode, run_module
 from assay.compiler.errors import ExportError, InputMismatch, Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.roles import Buffer, CallInput, GraphCall, Parameter, UserInput
@@ -44,9 +44,20 @@ def called(mod: nn.Module, state: dict[str, Any], args: tuple[Any, ...], kwargs:
 
 
 def is_flat_graph(model: nn.Module, examples: Sequence[object]) -> bool:
-    """Whether a model is a graph whose placeholders are its inputs, none of which is a structure."""
-    is_graph = isinstance(model, fx.GraphModule) and not isinstance(model.graph._codegen, _PyTreeCodeGen)
-    return is_graph and all(map(pytree.tree_is_leaf, examples))
+    """Whether a model is a graph whose placeholders are its inputs, none of which is a structure, and whose own tensors
+    are nodes."""
+    if not isinstance(model, fx.GraphModule) or isinstance(model.graph._codegen, _PyTreeCodeGen):
+        return False
+    return not model.graph.find_nodes(op="call_module", target=None) and all(map(pytree.tree_is_leaf, examples))
+
+
+def _sources(module: nn.Module, spec: pytree.TreeSpec, count: int) -> list[Source | None]:
+    """Where Dynamo found each leaf of a call of its graph, of which the inputs are the last; None where it did not."""
+    placeholders = module.graph.find_nodes(op="placeholder") if isinstance(module, fx.GraphModule) else []
+    if len(placeholders) != spec.num_leaves or len(placeholders) > count:
+        return [None] * count
+    found = [getattr(node, "_dynamo_source", None) for node in placeholders]
+    return [*[None] * (count - len(found)), *found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +83,11 @@ class ModuleAsCall:
         given = [*state.values(), *(leaf for leaf in flat if isinstance(leaf, (torch.Tensor, torch.SymInt)))]
         roles = [state_role(index, name, value) for index, (name, value) in enumerate(state.items())]
         roles += [UserInput(index) for index in range(len(state), len(given))]
-        mode = fake_mode_of(given) or FakeTensorMode()
-        pairs = zip(roles, given, strict=True)
-        leaves = tuple(fake_leaf(role, value, mode, is_fixed=is_fixed) for role, value in pairs)
+        mode, sources = recording_mode(given), _sources(module, spec, len(given))
+        leaves = tuple(
+            fake_leaf(role, value, mode, source, is_fixed)
+            for role, value, source in zip(roles, given, sources, strict=True)
+        )
         structure: list[pytree.TreeSpec] = []
 
         def run(values: list[object]) -> Sequence[object]:

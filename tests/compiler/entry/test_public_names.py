@@ -17,6 +17,7 @@ import torch._inductor.compile_fx as fx_of_torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils.checkpoint import checkpoint
 
 from assay.compiler.entry import aot, dynamo, export
 from assay.compiler.errors import InputMismatch, OptionError
@@ -27,7 +28,7 @@ NAMES: dict[str, tuple[ModuleType, ModuleType]] = {
             "aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module",
             "default_partition", "get_aot_compilation_context", "get_aot_graph_name", "get_graph_being_compiled",
             "make_boxed_compiler", "make_boxed_func", "memory_efficient_fusion", "min_cut_rematerialization_partition",
-            "nop", "print_compile", "ts_compile",
+            "nnc_jit", "nop", "print_compile", "ts_compile",
         ),
         (aot, functorch_names),
     ),
@@ -421,3 +422,111 @@ def test_a_region_has_its_name_in_what_is_dumped(tmp_path: Any, monkeypatch: pyt
     assert any(folder.name.endswith("_block_3") for folder in tmp_path.iterdir())
     with pytest.raises(InputMismatch):
         aot.aot_module_simplified(module, (x, x), aot.nop)(x, torch.randn(3, 2))
+
+
+# ---- as torch's own suites call them
+
+
+def test_graphs_are_numbered_by_their_compile() -> None:
+    """The names of two compiles, the second of which is of the first one's function, and how many nodes each has."""
+    seen: list[tuple[str, int]] = []
+
+    def compiler(gm: fx.GraphModule, _: object) -> Any:
+        seen.append((aot.get_aot_compilation_context()[0][0], len(gm.graph.nodes)))
+        return gm
+
+    def f(x: Tensor) -> Tensor:
+        return x.sin().sin()
+
+    out = aot.aot_function(f, compiler)(torch.randn(5, requires_grad=True))
+    aot.aot_function(f, compiler)(torch.randn(5))
+    out.sum().backward()
+    first, second = (int(name.partition("_")[0]) for name, _ in seen[:2])
+    assert second == first + 1
+    assert seen == [(f"{first}_forward", 4), (f"{second}_inference", 4), (f"{first}_backward", 8)]
+
+
+@pytest.mark.parametrize("partition", [aot.default_partition, aot.min_cut_rematerialization_partition])
+def test_partition_functions_split_what_is_exported(partition: Any) -> None:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x * y, y * y.detach()
+
+    x, y = torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True)
+    joint = export.aot_export_joint_simple(f, (x, y), trace_joint=True)
+    forward, backward = partition(joint, (x, y), num_fwd_outputs=2)
+    outputs = forward(x.detach(), y.detach())
+    torch.testing.assert_close(list(outputs[:2]), [each.detach() for each in f(x, y)])
+    gradients = backward(*outputs[2:], torch.ones(2), torch.ones(2))
+    torch.testing.assert_close(list(gradients), list(torch.autograd.grad([o.sum() for o in f(x, y)], (x, y))))
+
+
+def test_the_cheapest_cut_saves_one_sum_of_four_inputs() -> None:
+    seen: Seen = {}
+    f = aot.aot_function(
+        lambda a, b, c, d: (a + b + c + d).cos().cos(),
+        **compilers(seen),
+        partition_fn=aot.min_cut_rematerialization_partition,
+        decompositions=aot.default_decompositions,
+    )
+    f(*(torch.randn(3, requires_grad=True) for _ in range(4))).sum().backward()
+    counts = [
+        (len(placeholders(seen[h])), len(next(iter(reversed(seen[h].graph.nodes))).args[0])) for h in ("fw", "bw")
+    ]
+    assert counts == [(4, 2), (2, 4)]
+
+
+def simplified(gm: fx.GraphModule, inputs: Any) -> Any:
+    partition = aot.min_cut_rematerialization_partition
+    return aot.aot_module_simplified(gm, inputs, fw_compiler=aot.nop, bw_compiler=aot.nop, partition_fn=partition)
+
+
+@pytest.mark.parametrize("backend", [simplified, dynamo.compile_fx], ids=["simplified", "compile_fx"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_front_doors_serve_dynamo(backend: Any, dynamic: bool) -> None:
+    linear = nn.Linear(3, 3)
+
+    def f(x: Tensor, n: int) -> Tensor:
+        inside = checkpoint(lambda y: linear(y).sin().relu(), x, use_reentrant=False)
+        return inside.view(-1) * n
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend=backend, fullgraph=True, dynamic=dynamic)
+    for rows in (2, 4):
+        found = []
+        for run in (compiled, f):
+            x = torch.linspace(-1, 1, 3 * rows).view(rows, 3).requires_grad_()
+            out = run(x, rows)
+            out.sum().backward()
+            found.append((out, x.grad))
+        torch.testing.assert_close(found[0], found[1])
+
+
+def test_front_doors_take_graphs_that_call_modules() -> None:
+    """Their parameters are no nodes of the graph."""
+    module = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2), nn.Tanh()))
+    x = torch.randn(4, 3)
+    for compiled in (dynamo.compile_fx(module, [x]), aot.aot_module_simplified(module, [x], aot.nop)):
+        module.zero_grad()
+        got = compiled(x)
+        got.sum().backward()
+        torch.testing.assert_close(got, module(x))
+        weight = next(module.parameters())
+        torch.testing.assert_close(weight.grad, torch.autograd.grad(module(x).sum(), weight)[0])
+
+
+def test_aot_module_refuses_fake_parameters() -> None:
+    with FakeTensorMode():
+        module = nn.Linear(3, 3)
+    with pytest.raises(AssertionError, match="fake param weight"):
+        aot.aot_module(module, aot.nop)
+
+
+def test_graphs_for_compilers_return_tuples() -> None:
+    returned: list[Any] = []
+
+    def compiler(gm: fx.GraphModule, _: object) -> Any:
+        returned.append(next(iter(reversed(gm.graph.nodes))).args[0])
+        return gm
+
+    aot.aot_function(lambda x: (x.sin(), x.cos()), compiler)(torch.ones(2, requires_grad=True))[0].sum().backward()
+    assert len(returned) == 2 and all(isinstance(each, tuple) for each in returned)
