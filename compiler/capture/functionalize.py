@@ -66,6 +66,7 @@ ONLY_DATA_TELLS = (
 LIMITS_OF_RECORDING = {
     "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
     "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
+    "Current active mode": "the program calls a higher-order operator, whose functions no graph above autograd holds",
 }
 """Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""
 

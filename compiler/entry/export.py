@@ -323,7 +323,8 @@ def _is_of_recording(error: BaseException) -> bool:
     """Whether torch's own recording raised an error, of which the module knows nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, (AssertionError, NotImplementedError)) and any(
-        part in frames[-1].filename for part in ("/_subclasses/", "/fx/experimental/", "/_higher_order_ops/")
+        part in frames[-1].filename
+        for part in ("/_subclasses/", "/fx/experimental/", "/_higher_order_ops/", "/torch/_ops.py")
     )
 
 

@@ -30,7 +30,9 @@ def keep_writes(program: Program) -> Program:
     output = next(iter(reversed(program.module.graph.nodes)))
     for role, node in written.items():
         with program.module.graph.inserting_before(output):
-            call = program.module.graph.call_function(aten.copy_.default, (places[role.of], node))
+            call = program.module.graph.create_node(
+                "call_function", aten.copy_.default, (places[role.of], node), {}, "copy_"
+            )
         call.meta["val"] = places[role.of].meta["val"]
     kept = {role: node for role, node in pairs.items() if role not in written}
     set_returned(program.module, list(kept.values()))

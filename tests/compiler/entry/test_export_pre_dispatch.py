@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from assay.compiler.entry.export import aot_export_module
+from assay.compiler.errors import ExportError
 
 aten = torch.ops.aten
 
@@ -141,3 +142,13 @@ def test_pre_dispatch_export_leaves_no_mode_behind() -> None:
     assert torch.is_grad_enabled() and torch._C._len_torch_function_stack() == 0
     key = torch._C._TorchDispatchModeKey.FUNCTIONAL
     assert torch._ops._get_dispatch_mode_pre_dispatch(key) is None
+
+
+def test_pre_dispatch_export_refuses_control_flow_as_one_below_does() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return (torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),)
+
+    for pre_dispatch in (False, True):
+        with pytest.raises(ExportError, match="higher-order operator"):
+            aot_export_module(Branches(), (torch.ones(3),), trace_joint=False, pre_dispatch=pre_dispatch)
