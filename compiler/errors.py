@@ -1,7 +1,7 @@
 """Every error that the compiler raises.
 
 AssayError
-├── OptionError (also ValueError)        an option that does not exist or a value that it does not take
+├── OptionError (also ValueError)        an option or keyword that does not exist, or a value that it does not take
 ├── Unsupported (also NotImplementedError)   a program that the compiler cannot take; the message says what and why
 │   ├── ExportError                      a program that an exported graph cannot say; each ban has its message in BANS
 │   └── Unexpected                       no limit declares it: the program's own error, or a bug of the compiler
@@ -21,7 +21,30 @@ class AssayError(Exception):
 
 
 class OptionError(AssayError, ValueError):
-    """An option that does not exist, or a value that it does not take."""
+    """An option or keyword that does not exist, or a value that it does not take."""
+
+    @staticmethod
+    def refused(keyword: str) -> OptionError:
+        """The error of a keyword of torch's whose given value cannot be acted on."""
+        return OptionError(f"assay: {REFUSED[keyword]}")
+
+
+REFUSED = {
+    "disable_functionalization": (
+        "disable_functionalization=True is not taken: graphs are recorded functional, and what writes memory in place "
+        "is chosen after that; call the function without it"
+    ),
+    "layout_opt": (
+        "layout_opt=True is not taken by compile_fx_inner: a graph's values lie as its nodes say; compile the model "
+        "through torch.compile, where layouts are chosen"
+    ),
+    "cpp_wrapper": "cpp_wrapper=True is not taken: what calls the kernels is a Python function; leave it out",
+    "fx_wrapper": "fx_wrapper=True is not taken: what calls the kernels is a Python function, no graph; leave it out",
+    "aot_mode": "aot_mode=True is not taken: no graph is packaged for use without Python; leave it out",
+    "extern_node_serializer": (
+        "extern_node_serializer is not taken: graphs are built for this process alone; leave it out"
+    ),
+}
 
 
 class Unsupported(AssayError, NotImplementedError):
@@ -110,8 +133,8 @@ BANS = {
         "call requires_grad_(False) on it"
     ),
     "pre_dispatch": (
-        "pre_dispatch=True is not supported: the compiler records calls below autograd, where composite operators are "
-        "taken apart already; export with pre_dispatch=False"
+        "pre_dispatch=True takes no trace_joint=True: gradients are recorded below autograd, where composite operators "
+        "are taken apart already; export with one of the two"
     ),
     "nested_inputs": (
         "{what} is a {found}: aot_export_joint_simple takes one flat tuple or list of arguments, none inside another"

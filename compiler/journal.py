@@ -6,6 +6,7 @@ totals()   {"nodes": 120, "nodes_generated": 96, "fallbacks": {"aten.mm.default"
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -138,12 +139,14 @@ class Journal:
     _stage: int = 0
 
     @staticmethod
-    def open(options: Options) -> Journal:
+    def open(options: Options, region: str | None = None) -> Journal:
+        """The journal of a new compile. `region` is what the caller calls it."""
         global _serial
         with _lock:
             _serial += 1
             _totals.compiles += 1
-        return Journal(options, f"graph_{_serial:03d}", _listeners[-1] if _listeners else None)
+        name = f"graph_{_serial:03d}" + ("" if region is None else "_" + re.sub(r"\W+", "_", region))
+        return Journal(options, name, _listeners[-1] if _listeners else None)
 
     def decided(self, decisions: Callable[[], Sequence[Decision]]) -> None:
         """What forward saves and backward makes again, and why."""

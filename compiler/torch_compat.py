@@ -29,11 +29,14 @@ def holders_of(tensor: torch.Tensor) -> int:
     return count()
 
 
-def proxy_mode(tracer: PythonKeyTracer, decompositions: Decompositions) -> ProxyTorchDispatchMode:
-    """The dispatch mode that records every ATen call into `tracer`. 2.13 takes the decompositions as an argument."""
+def proxy_mode(
+    tracer: PythonKeyTracer, decompositions: Decompositions, pre_dispatch: bool = False
+) -> ProxyTorchDispatchMode:
+    """The dispatch mode that records every ATen call into `tracer`, below autograd or (`pre_dispatch`) above it. 2.13
+    takes the decompositions as an argument."""
     if _MODE_TAKES_TABLE:
-        return ProxyTorchDispatchMode(tracer, "symbolic", decomposition_table=decompositions)
-    return ProxyTorchDispatchMode(tracer, "symbolic")
+        return ProxyTorchDispatchMode(tracer, "symbolic", pre_dispatch=pre_dispatch, decomposition_table=decompositions)
+    return ProxyTorchDispatchMode(tracer, "symbolic", pre_dispatch=pre_dispatch)
 
 
 def decomposing(decompositions: Decompositions) -> AbstractContextManager[object]:
@@ -45,9 +48,20 @@ def decomposing(decompositions: Decompositions) -> AbstractContextManager[object
 
 def has_registered_effect(target: torch._ops.OpOverload) -> bool:
     """Whether an operator is registered as one with an effect that its schema does not tell (it prints, it raises)."""
-    entry = simple_registry.singleton.find(target._name)
-    found = getattr(entry, "effect", None)
-    return found is not None and found.effect is not None
+    return effect_of(target) is not None
+
+
+def effect_of(target: object) -> str | None:
+    """The kind of effect that an operator is registered with, in lower case; None of one without."""
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._name
+    elif isinstance(target, torch._ops.HigherOrderOperator):
+        name = f"{target.namespace}::{target.name()}"
+    else:
+        return None
+    registered = getattr(simple_registry.singleton.find(name), "effect", None)
+    effect = None if registered is None else registered.effect
+    return None if effect is None else str(effect.name).lower()
 
 
 def is_guarded(source: Source | None) -> bool:

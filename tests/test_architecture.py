@@ -90,6 +90,7 @@ CROWDED: dict[str, str] = {
     "compiler.entry.aot.aot_function": _TORCHS,
     "compiler.entry.aot.aot_module_simplified": _TORCHS,
     "compiler.entry.export.aot_export_module": _TORCHS,
+    "compiler.entry.dynamo.compile_fx": _TORCHS,
     "compiler.autograd.whole.recorder.proxy_call_backward": _ENGINES,
     "compiler.autograd.whole.recorder.call_copy_slices_prologue": _ENGINES,
     "compiler.kernels.attend.attend": _SCHEMA,

@@ -18,6 +18,7 @@ from torch.autograd.graph import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from assay.compiler.autograd.forward_lines import lines_of_forward
 from assay.compiler.autograd.partition import viewed
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
@@ -69,7 +70,7 @@ def record_tangent(trace: Trace, index: int, value: object, requires_grad: bool 
     with trace.paused():
         fake = trace.fake_of(value)
         tangent = _like(fake.detach())
-    return trace.wrap(trace.add_input(f"tangent_{index}", tangent), requires_grad)
+    return trace.wrap(trace.add_input(f"tangents_{index + 1}", tangent), requires_grad)
 
 
 def _reached(
@@ -164,7 +165,8 @@ def _gradients(
     if not leaves:
         raise Unsupported("the program makes a result that requires a gradient of nothing that it is given")
     try:
-        with by_itself(), _copied_where_others_receive(leaves.values()):
+        lines = lines_of_forward(trace.graph, _nodes_behind(values))
+        with by_itself(), _copied_where_others_receive(leaves.values()), lines:
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +66,7 @@ ONLY_DATA_TELLS = (
 LIMITS_OF_RECORDING = {
     "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
     "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
+    "Current active mode": "the program calls a higher-order operator, whose functions no graph above autograd holds",
 }
 """Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""
 
@@ -95,8 +97,13 @@ class Bound:
         return Bound(role, leaf, argument, version(argument), storage, offset, grad, history, root, is_shared)
 
 
-def capture(call: Call, decompositions: Decompositions) -> Captured:
+def capture(
+    call: Call, decompositions: Decompositions, pre_dispatch: bool = False, keeps_lines: bool = False
+) -> Captured:
     """Runs the call once on fake tensors and records what it does, what it writes and what it returns.
+
+    With `pre_dispatch` it is recorded above autograd, so that nothing of it can be differentiated. With `keeps_lines`
+    nodes know the lines of the forwards that they come from.
 
     Raises: Unsupported for what the signature cannot say; the errors that eager itself would raise.
     """
@@ -104,12 +111,14 @@ def capture(call: Call, decompositions: Decompositions) -> Captured:
         raise Unsupported("forward-mode differentiation is on: no kernel takes tangents along")
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
-    trace = Trace(call.fake_mode, decompositions)
+    trace = Trace(call.fake_mode, decompositions, pre_dispatch)
+    if keeps_lines:
+        trace.keep_lines()
     fakes = [leaf.fake for leaf in call.leaves]
     with preserved(), trace.recording(), interpolation_whole(call.fake_mode, fakes), refusing_as_eager():
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
-        bound = [views.get(leaf.role) or _bind(trace, leaf) for leaf in call.leaves]
+        bound = [views.get(leaf.role) or _bind(trace, leaf, _name_in_graph(call, leaf.role)) for leaf in call.leaves]
         flat: list[object] = [one.argument if isinstance(one, Bound) else one for one in bound]
         for one in bound:
             if isinstance(one, Bound):
@@ -136,7 +145,8 @@ def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:
     """Raises: Unexpected with the program's own error, which eager will raise if it is one of the program; Unsupported
     for a program that no fake tensors can run."""
     try:
-        with UserCalls(), WrittenOut(), trace.noting_offsets():
+        rewriting = nullcontext() if trace.pre_dispatch else UserCalls()  # what it makes of composite operators
+        with trace.noting_modes(), rewriting, WrittenOut(), trace.noting_offsets():
             return list(call.function(arguments))
     except Unsupported:
         raise
@@ -188,9 +198,15 @@ def _roles(call: Call, bases: dict[Shared, torch.Tensor]) -> tuple[InputRole, ..
     return (*bases, *(leaf.role for leaf in call.leaves if leaf.role not in inside))
 
 
-def _bind(trace: Trace, leaf: CallLeaf) -> Bound | torch.SymInt | int:
+def _name_in_graph(call: Call, role: CallInput | Shared) -> str:
+    """What the graph calls an input: what the call says, or else what its role tells."""
+    if call.names:
+        return call.names[role.index]
+    return f"shared_{role.index}" if isinstance(role, Shared) else _identifier(role)
+
+
+def _bind(trace: Trace, leaf: CallLeaf, name: str) -> Bound | torch.SymInt | int:
     """One input as a functional tensor. Eager lets a program write what is no leaf, so that is bound through a copy."""
-    name = _identifier(leaf.role)
     if not isinstance(leaf.fake, torch.Tensor):
         return trace.add_input(name, leaf.fake)
     wrapped, argument = _bind_tensor(trace, name, leaf.fake, leaf.requires_grad, leaf.is_leaf)
@@ -223,8 +239,7 @@ def _bind_shared(trace: Trace, call: Call, group: tuple[int, ...]) -> tuple[tupl
     base = _common_base(fakes) if differentiable else _flat_base(trace, fakes)
     role = Shared(tuple(leaf.role for leaf in leaves), None if differentiable else int(base.numel()))
     grad = differentiable and base.requires_grad
-    name = f"shared_{role.index}"
-    wrapped, whole = _bind_tensor(trace, name, base, grad, base.is_leaf)
+    wrapped, whole = _bind_tensor(trace, _name_in_graph(call, role), base, grad, base.is_leaf)
     bound = []
     for leaf, fake in zip(leaves, fakes, strict=True):
         argument = whole if fake is base else whole.as_strided(fake.shape, fake.stride(), fake.storage_offset())

@@ -45,7 +45,8 @@ class Call:
     `unguarded` are the positions of tensors of which whoever calls may not notice that they are others later. `current`
     is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in eager
     where the call does. `pieces` makes of the call, for leaves for which the compiler refuses it with this reason, one
-    in pieces; None where all of it is for eager.
+    in pieces; None where all of it is for eager. `names` are what the graph calls the leaves; by default it calls them
+    by their roles.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -58,6 +59,7 @@ class Call:
     current: int | None = None
     nodes: int = 1
     pieces: Callable[[Unsupported, Sequence[object]], GraphCall | None] | None = None
+    names: tuple[str, ...] = ()
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""
@@ -96,8 +98,8 @@ class Call:
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)
         groups = overlaps(values, versions)
-        return Call(
-            self.function, leaves, fake_mode, groups, True, self.constants, current=self.current, nodes=self.nodes
+        return replace(
+            self, leaves=leaves, fake_mode=fake_mode, overlaps=groups, is_specialized=True, unguarded=(), pieces=None
         )
 
 
@@ -105,8 +107,15 @@ def _can_require_grad(fake: Leaf) -> bool:
     return isinstance(fake, torch.Tensor) and (fake.is_floating_point() or fake.is_complex())
 
 
-def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source: Source | None = None) -> CallLeaf:
-    """What the recording sees of one input. With Dynamo's `source` its symbolic sizes are Dynamo's own.
+def fake_leaf(
+    role: CallInput,
+    value: object,
+    fake_mode: FakeTensorMode,
+    source: Source | None = None,
+    is_fixed: bool = False,
+) -> CallLeaf:
+    """What the recording sees of one input. With Dynamo's `source` its symbolic sizes are Dynamo's own. The sizes of a
+    real tensor that `is_fixed` are numbers.
 
     Raises: Unsupported for layouts and subclasses that the compiler does not take apart yet.
     """
@@ -127,7 +136,10 @@ def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source:
         raise Unsupported(f"autograd refuses to say where input {role} comes from: {refusal}") from refusal
     context = TracingContext.try_get()
     known = context.tensor_to_context.get(value) if context is not None else None
-    fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
+    if is_fixed:
+        fake = fake_mode.from_tensor(value, static_shapes=True)
+    else:
+        fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
     return CallLeaf(role, fake, value.requires_grad, has_no_history, value.is_inference())
 
 

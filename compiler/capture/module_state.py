@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,14 @@ class _Attribute:
     tensors: tuple[torch.Tensor, ...]
 
 
-def call_with_state(module: nn.Module, state: Mapping[str, object], args: Any, kwargs: Any) -> Any:
-    """What `module(*args, **kwargs)` returns when its parameters and buffers are those of `state`.
+def call_with_state(
+    module: nn.Module,
+    state: Mapping[str, object],
+    args: Any,
+    kwargs: Any,
+    call: Callable[..., Any] = nn.Module.__call__,
+) -> Any:
+    """What `call(module, *args, **kwargs)` returns when the module's parameters and buffers are those of `state`.
 
     A buffer that the forward replaces by a tensor like it is written with that tensor's values.
 
@@ -49,7 +55,7 @@ def call_with_state(module: nn.Module, state: Mapping[str, object], args: Any, k
     try:
         _bind(module, state)
         given = _state(module)
-        results = module(*args, **kwargs)
+        results = call(module, *args, **kwargs)
         after = _state(module)
         _check_attributes(module, before, given.values())
     finally:

@@ -1,6 +1,7 @@
-"""Front door for functions and modules: `aot_function`, `aot_module`, `aot_module_simplified`, `default_partition`.
+"""Front door for functions and modules: `aot_function`, `aot_module`, `aot_module_simplified`.
 
-The caller brings the graph compilers; capture, autograd and the calling convention are ours.
+The caller brings the graph compilers; capture, autograd and the calling convention are ours. What graph compilers are
+made with, and the functions that split joint graphs, are here too by the names that they have in `functorch.compile`.
 """
 
 from __future__ import annotations
@@ -15,34 +16,42 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._dynamo.source import ConstantSource
+from torch._dynamo.utils import assert_no_fake_params_or_buffers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
-from assay.compiler.autograd.partition import Split, default_split
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
-from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.entry.ahead.given_compilers import Given
+from assay.compiler.entry.ahead.graph_compilers import (
+    GraphCompiler,
+    default_decompositions,
+    make_boxed_compiler,
+    make_boxed_func,
+    nop,
+    print_compile,
+    ts_compile,
+)
+from assay.compiler.entry.ahead.graph_names import (
+    get_aot_compilation_context,
+    get_aot_graph_name,
+    get_graph_being_compiled,
+)
+from assay.compiler.entry.ahead.joint_graph import numbered
+from assay.compiler.entry.ahead.partition_functions import (
+    PartitionFn,
+    default_partition,
+    min_cut_rematerialization_partition,
+)
+from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, StraightCall, straight_call
-from assay.compiler.errors import ExportError, Unsupported
+from assay.compiler.errors import OptionError, Unsupported
 from assay.compiler.fallback import give_back
-from assay.compiler.ir.graph.roles import (
-    Buffer,
-    CallInput,
-    Gradient,
-    GraphCall,
-    Parameter,
-    Program,
-    Saved,
-    Signature,
-    Tangent,
-    UserInput,
-    UserOutput,
-)
-from assay.compiler.ir.graph.trace import with_text
+from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.overlap import is_leaf
 from assay.compiler.journal import Journal, count_eager
 from assay.compiler.options import Options
@@ -50,51 +59,31 @@ from assay.compiler.pipeline import compile
 from assay.compiler.runtime.call import in_batch
 from assay.compiler.torch_compat import Decompositions
 
+__all__ = [
+    "aot_function",
+    "aot_module",
+    "aot_module_simplified",
+    "compiled_function",
+    "compiled_module",
+    "default_decompositions",
+    "default_partition",
+    "get_aot_compilation_context",
+    "get_aot_graph_name",
+    "get_graph_being_compiled",
+    "make_boxed_compiler",
+    "make_boxed_func",
+    "memory_efficient_fusion",
+    "min_cut_rematerialization_partition",
+    "nnc_jit",
+    "nop",
+    "print_compile",
+    "ts_compile",
+]
+
+PreGradPasses = Callable[[fx.GraphModule, Sequence[Any]], fx.GraphModule]
+
 STRAIGHT_CALLS = 4
 """How many straight calls one function tries before it searches."""
-
-GraphCompiler = Callable[[fx.GraphModule, Sequence[object]], Callable[..., Any]]
-PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
-
-
-def make_boxed_func(f: Callable[..., Any]) -> GraphCall:
-    """`f(*args)` as a function of one list of arguments, which it empties so that they can be freed early.
-
-    Source: the convention is that of torch/_functorch/_aot_autograd/utils.py, torch 2.13.
-    """
-
-    def boxed(args: list[object]) -> Sequence[object]:
-        taken = list(args)
-        args.clear()
-        return f(*taken)
-
-    boxed._boxed_call = True  # type: ignore[attr-defined]
-    return boxed
-
-
-def default_partition(
-    joint_module: fx.GraphModule, _joint_inputs: object, *, num_fwd_outputs: int, **_unused: object
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """A joint graph into forward and backward modules; forward also returns what backward reads.
-
-    Placeholders whose name begins with `tangents` are the incoming gradients; the first `num_fwd_outputs` outputs
-    belong to forward, the others are gradients or None. Backward takes the saved values, then the tangents.
-
-    Source: the calling convention is that of torch/_functorch/partitioners.py, torch 2.13.
-    """
-    placeholders = [node for node in joint_module.graph.nodes if node.op == "placeholder"]
-    tangents = iter(range(len(placeholders)))
-    inputs = tuple(
-        Tangent(UserOutput(next(tangents))) if node.name.startswith("tangents") else UserInput(index)
-        for index, node in enumerate(placeholders)
-    )
-    returned = next(iter(reversed(joint_module.graph.nodes))).args[0]
-    outputs = tuple(
-        UserOutput(index) if index < num_fwd_outputs else Gradient(UserInput(index - num_fwd_outputs))
-        for index, _ in enumerate(returned)
-    )
-    split = default_split(Program(joint_module, Signature(inputs, outputs)))
-    return split.forward.module, split.backward.module
 
 
 def aot_function(
@@ -108,24 +97,32 @@ def aot_function(
     inference_compiler: GraphCompiler | None = None,
     *,
     dynamic: bool = False,
+    enable_log: bool = True,
+    disable_functionalization: bool = False,
     eager: Callable[..., Any] | None = None,
     fallback: str = "eager",
 ) -> Callable[..., Any]:
     """`fn` compiled ahead of time: traced when first called, its forward and backward given to the compilers.
 
-    Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Calls with other
-    shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with `dynamic=True`
-    sizes are symbols and are traced again only when a guard on them fails. `keep_inference_input_mutations` is taken
-    for callers that pass it: writes of inputs are always made after the graph. `eager` runs a call that cannot be
+    Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Inputs are called
+    `primals_1` and so on, incoming gradients `tangents_1`, inputs of a graph without gradients `arg0_1`. Calls with
+    other shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with
+    `dynamic=True` sizes are symbols and are traced again only when a guard on them fails. With
+    `keep_inference_input_mutations` a graph without gradients writes its inputs itself; else they are written after the
+    graph. With `enable_log=False` nothing is printed and nothing is dumped. `eager` runs a call that cannot be
     compiled; by default `fn` does. `fallback` is the option of that name.
 
-    Raises: OptionError for a `fallback` that does not exist; when called, the errors of `fn` as eager has them.
-    Source: the signature up to `dynamic` is that of torch/_functorch/aot_autograd.py, torch 2.13.
+    Raises: OptionError for a `fallback` that does not exist and for `disable_functionalization=True`; when called, the
+    errors of `fn` as eager has them.
+    Source: the signature up to `disable_functionalization` is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    ahead = _AheadOfTime(
-        fn, eager or fn, compilers, num_params_buffers, dynamic, Options.of({"fallback": fallback}, None)
-    )
+    if disable_functionalization:
+        raise OptionError.refused("disable_functionalization")
+    given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
+    compilers = given.compilers(keep_inference_input_mutations)
+    quiet: dict[str, object] = {} if enable_log else {"debug": 0, "dump": ""}
+    options = Options.of({"fallback": fallback, **quiet}, None)
+    ahead = _AheadOfTime(fn, eager or fn, compilers, num_params_buffers, dynamic, options)
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -144,16 +141,19 @@ def aot_function(
 def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs: Any) -> nn.Module:
     """A module with the parameters and buffers of `mod` whose forward is compiled; the rest as `aot_function`.
 
+    Raises: AssertionError for a parameter or buffer that is a fake tensor.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
 
+    assert_no_fake_params_or_buffers(mod)
+
     def functional(state: dict[str, Any], _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        return _called(mod, state, inputs, keywords)
+        return called(mod, state, inputs, keywords)
 
     def eager(_state: object, _: object, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return mod(*inputs, **keywords)
 
-    kwargs["num_params_buffers"] = len(_state(mod))
+    kwargs["num_params_buffers"] = len(module_state(mod))
     compiled = aot_function(functional, fw_compiler, *args, eager=eager, **kwargs)
 
     class AOTModule(nn.Module):
@@ -163,7 +163,7 @@ def aot_module(mod: nn.Module, fw_compiler: GraphCompiler, *args: Any, **kwargs:
 
         def forward(self, *inputs: Any, **keywords: Any) -> Any:
             training = [each.training for each in mod.modules()]  # for another mode it is compiled anew
-            return compiled(_state(mod), training, inputs, keywords)
+            return compiled(module_state(mod), training, inputs, keywords)
 
         def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
             return aot_module(copy.deepcopy(mod, memo), fw_compiler, *args, **kwargs)
@@ -180,41 +180,72 @@ def aot_module_simplified(
     decompositions: Decompositions | None = None,
     keep_inference_input_mutations: bool = False,
     inference_compiler: GraphCompiler | None = None,
+    compiler_config_extra: object = None,
+    ignore_shape_env: bool = False,
+    disable_functionalization: bool = False,
+    pre_grad_passes: PreGradPasses | None = None,
+    compile_region_name: str | None = None,
 ) -> Callable[..., Any]:
-    """A module whose forward takes and returns flat tensors, compiled now for inputs like `args`.
+    """A module, compiled now for inputs like `args`.
 
-    The result takes the same inputs as `mod`, without its parameters and buffers.
+    The result takes the same inputs as `mod`, which may be structures, and reads its parameters and buffers. It has
+    `zero_grad`, `named_parameters` and `named_buffers` of `mod`. With `ignore_shape_env` the sizes of real tensors are
+    numbers even where others are symbols. `pre_grad_passes(mod, args)` may rewrite a graph module before it is
+    recorded. `compile_region_name` is part of the compile's name in what is printed and dumped. Torch's cache tells
+    compiles apart by `compiler_config_extra`; nothing reads it here, as no cache keeps these graphs. All else is as for
+    `aot_function`.
 
-    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride.
+    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride; OptionError for
+    `disable_functionalization=True`.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    named = _state(mod)
-    roles = [_named_role(index, name, value) for index, (name, value) in enumerate(named.items())]
-    leaves = [*named.values(), *args]
-
-    out_spec: list[pytree.TreeSpec] = []
-
-    def function(flat: list[object]) -> Sequence[object]:
-        state = dict(zip(named, flat, strict=False))
-        results, spec = pytree.tree_flatten(_called(mod, state, tuple(flat[len(named) :]), {}))
-        out_spec[:] = [spec]
-        return results
-
-    fake_mode = fake_mode_of(leaves) or FakeTensorMode()
-    inputs = [*roles, *(UserInput(index) for index in range(len(named), len(leaves)))]
-    call = Call(function, _leaves(inputs, leaves, fake_mode, False), fake_mode)
-    compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
-    options = Options.of(None, None)
+    if disable_functionalization:
+        raise OptionError.refused("disable_functionalization")
+    if pre_grad_passes is not None and isinstance(mod, fx.GraphModule):
+        mod = pre_grad_passes(mod, args)
+    given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
+    compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
+    made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
+    call = replace(made.call, names=numbered("primals", len(made.call.leaves)))
     compiled = Recompiled.of(
         call.leaves,
-        compile(call, compilers, Journal.open(options)),
+        compile(call, compilers, Journal.open(options, compile_region_name)),
         lambda: specialized(compile, call, compilers, True, options),
     )
-
-    def forward(*runtime_args: object) -> Any:
-        return pytree.tree_unflatten(list(compiled([*named.values(), *runtime_args])), out_spec[0])
-
+    forward = made.function(compiled)
+    for name in ("zero_grad", "named_parameters", "named_buffers"):
+        setattr(forward, name, getattr(mod, name))
     return forward
+
+
+def memory_efficient_fusion(fn: Callable[..., Any] | nn.Module, **kwargs: Any) -> Callable[..., Any]:
+    """A function or module compiled by TorchScript, its backward computing again what a cheapest cut says.
+
+    Keywords are those of `aot_function`, and take the place of the compilers, the partition function and the
+    decompositions that are used otherwise.
+
+    Source: the signature is that of torch/_functorch/compilers.py, torch 2.13.
+    """
+    settings: dict[str, Any] = {
+        "fw_compiler": ts_compile,
+        "bw_compiler": ts_compile,
+        "partition_fn": min_cut_rematerialization_partition,
+        "decompositions": default_decompositions,
+        **kwargs,
+    }
+    return aot_module(fn, **settings) if isinstance(fn, nn.Module) else aot_function(fn, **settings)
+
+
+def nnc_jit(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled by TorchScript, forward and backward.
+
+    Source: the signature is that of torch/_functorch/compilers.py, torch 2.13.
+    """
+    return aot_function(f, ts_compile)
+
+
+compiled_function = aot_function
+compiled_module = aot_module
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,28 +337,13 @@ class _AheadOfTime:
         values = [flat[position] for position in unique]
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
-        call = Call(function, leaves, fake_mode, constants=tuple(others))
+        names = numbered("primals", len(leaves))
+        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names)
         compiled = compile(call, self.compilers, Journal.open(self.options))
         return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
 
     def _role(self, index: int, value: object) -> CallInput:
-        return _named_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
-
-
-def _called(mod: nn.Module, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a module returns with this state. Raises: Unsupported where it assigns what nothing outside learns of."""
-    try:
-        return call_with_state(mod, state, args, kwargs)
-    except ExportError as reason:
-        raise Unsupported(str(reason)) from reason
-
-
-def _state(mod: nn.Module) -> dict[str, torch.Tensor]:
-    return {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
-
-
-def _named_role(index: int, name: str, value: object) -> CallInput:
-    return Parameter(index, name) if isinstance(value, nn.Parameter) else Buffer(index, name)
+        return state_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
 
 
 def _leaves(
@@ -382,60 +398,3 @@ def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
     layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
     kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
     return (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
-
-
-def _compilers(
-    forward: GraphCompiler,
-    backward: GraphCompiler | None,
-    inference: GraphCompiler | None,
-    partition_fn: PartitionFn,
-    decompositions: Decompositions | None,
-) -> Compilers:
-    """The caller's graph compilers as ours: by the usual convention, forward's serves where another is not given."""
-    partition = default_split if partition_fn is default_partition else _split_by(partition_fn)
-    return Compilers(
-        _builder(forward),
-        _builder(backward or forward),
-        _builder(inference or forward),
-        partition,
-        decompositions if decompositions is not None else {},
-    )
-
-
-def _builder(compiler: GraphCompiler) -> Callable[[Program], GraphCall]:
-    def build_graph(program: Program) -> GraphCall:
-        built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
-        return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
-
-    return build_graph
-
-
-def _split_by(partition_fn: PartitionFn) -> Callable[[Program], Split]:
-    """A user's partitioner, which knows inputs by the names `primals_i` and `tangents_i` and outputs by position."""
-
-    def run(joint: Program) -> Split:
-        signature = joint.signature
-        _rename_placeholders(joint)
-        kept = tuple(role for role in signature.outputs if not isinstance(role, Gradient))
-        examples = [node.meta["val"] for node in joint.placeholders]
-        forward, backward = partition_fn(joint.module, examples, num_fwd_outputs=len(kept))
-        returned = Program(forward, signature).returned[len(kept) :]
-        saved = tuple(Saved(node.name) for node in returned)  # type: ignore[union-attr]
-        tangents = {f"tangents_{i + 1}": r for i, r in enumerate(r for r in signature.inputs if isinstance(r, Tangent))}
-        taken = Program(backward, signature).placeholders
-        inputs = tuple(tangents.get(node.name) or Saved(node.name) for node in taken)
-        primals = tuple(role for role in signature.inputs if not isinstance(role, Tangent))
-        gradients = tuple(role for role in signature.outputs if isinstance(role, Gradient))
-        forward_signature = replace(signature, inputs=primals, outputs=(*kept, *saved))
-        return Split(Program(forward, forward_signature), Program(backward, Signature(inputs, gradients)))
-
-    return run
-
-
-def _rename_placeholders(joint: Program) -> None:
-    counts = {"primals": 0, "tangents": 0}
-    for role, node in zip(joint.signature.inputs, joint.placeholders, strict=True):
-        kind = "tangents" if isinstance(role, Tangent) else "primals"
-        counts[kind] += 1
-        node.name = node.target = f"{kind}_{counts[kind]}"
-    joint.module.recompile()

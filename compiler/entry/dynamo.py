@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.compilers import Compilers
@@ -23,7 +24,17 @@ from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
+from assay.compiler.entry.ahead.joint_graph import numbered
 from assay.compiler.entry.graph_as_call import Compiled, GraphAsCall, as_call, in_eager, with_held
+from assay.compiler.entry.inner_keywords import (
+    InnerCompile,
+    InnerKeywords,
+    Told,
+    check_keywords,
+    name_of,
+    with_static_inputs,
+)
+from assay.compiler.entry.module_as_call import ModuleAsCall, is_flat_graph
 from assay.compiler.entry.pieces.refusal import Cuts, Refusal
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.stop import WRITTEN, stopped
@@ -31,7 +42,6 @@ from assay.compiler.entry.warm import starts as warm
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.fallback import GivenBack, give_back, nodes_of
 from assay.compiler.ir.graph.roles import GraphCall, Program
-from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.journal import Journal, count_cut, count_eager, count_piece
 from assay.compiler.options import Options
 from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
@@ -41,7 +51,7 @@ from assay.compiler.pipeline import build, compile
 from assay.compiler.runtime.recording.cuda_graphs import Recordable, give_up_recordings
 from assay.compiler.toolchain import load
 from assay.compiler.toolchain.load import LoadKernels, load_kernels
-from assay.compiler.toolchain.serialized_call import Linked
+from assay.compiler.toolchain.serialized_call import Host, Linked
 from assay.compiler.torch_compat import Decompositions
 
 
@@ -71,54 +81,81 @@ assay.reset = _reset  # type: ignore[attr-defined]
 
 
 def compile_fx(
-    model_: fx.GraphModule,
+    model_: nn.Module,
     example_inputs_: Sequence[object],
-    inner_compile: Callable[..., GraphCall] | None = None,
+    inner_compile: InnerCompile | None = None,
     config_patches: Mapping[str, object] | None = None,
     decompositions: Decompositions | None = None,
+    ignore_shape_env: bool = False,
+    compile_region_name: str | None = None,
 ) -> Compiled:
-    """A graph module of any torch calls, compiled for inputs like `example_inputs_`.
+    """A module, or a graph of any torch calls, compiled for inputs like `example_inputs_`, which may be structures.
 
-    `inner_compile(graph, fake_inputs)` builds each functional graph; by default as `compile_fx_inner` does.
-    `config_patches` are options, `decompositions` takes the place of our own table.
+    `inner_compile(graph, fake_inputs, **keywords)` builds each functional graph; by default as `compile_fx_inner` does,
+    whose keywords it is given. `config_patches` are options, `decompositions` takes the place of our own table. With
+    `ignore_shape_env` the sizes of real tensors are numbers even where others are symbols. `compile_region_name` is
+    part of the compile's name in what is printed and dumped.
 
     Raises: OptionError for an unknown option; InputMismatch when the result is called with other inputs.
-    Source: the signature is that of torch/_inductor/compile_fx.py, torch 2.13, without its keyword for backwards.
+    Source: the signature is that of torch/_inductor/compile_fx.py, torch 2.13.
     """
     options = Options.of(config_patches, None)
-
-    def build_inner(program: Program) -> GraphCall:
-        if inner_compile is None:
-            return build(program, options, journal).load()
-        return inner_compile(with_text(program.module), [node.meta["val"] for node in program.placeholders])
-
-    journal = Journal.open(options)
-    traced = as_call(model_, example_inputs_, may_round=options.numerics == "fast")
-    call = traced.call
     table = (EXACT if options.numerics == "exact" else DECOMPOSITIONS) if decompositions is None else decompositions
-    write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
-    compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
-    run = Recompiled.of(
-        call.leaves, compile(call, compilers, journal), lambda: specialized(compile, call, compilers, True, options)
-    )
-    return with_held(model_, _unboxed(run, traced.structure))
+    journal = Journal.open(options, compile_region_name)
+    if inner_compile is None:
+        compilers = _plain_compilers(options, journal, table)
+    else:
+        told = Told.of(inner_compile, options, compile_region_name, table)
+        compilers = Compilers(told.forward, told.backward, told.inference, decompositions=table)
+
+    def compiled(call: Call) -> GraphCall:
+        if inner_compile is not None:
+            call = replace(call, names=numbered("primals", len(call.leaves)))
+        run = compile(call, compilers, journal)
+        return Recompiled.of(call.leaves, run, lambda: specialized(compile, call, compilers, True, options))
+
+    if not is_flat_graph(model_, example_inputs_):
+        module = ModuleAsCall.of(model_, example_inputs_, is_fixed=ignore_shape_env)
+        return module.function(compiled(module.call))
+    assert isinstance(model_, fx.GraphModule)
+    traced = as_call(model_, example_inputs_, may_round=options.numerics == "fast", is_fixed=ignore_shape_env)
+    return with_held(model_, _unboxed(compiled(traced.call), traced.structure))
+
+
+def _plain_compilers(options: Options, journal: Journal, table: Decompositions) -> Compilers:
+    """Our own compiler for graphs of a caller of `compile_fx`, without the passes that choose libraries."""
+
+    def build_graph(program: Program) -> GraphCall:
+        return build(program, options, journal).load()
+
+    write = functools.partial(write_in_place, generate=target_of(options) != "aten")
+    return Compilers(build_graph, build_graph, build_graph, decompositions=table, write=write)
 
 
 def compile_fx_inner(
-    gm: fx.GraphModule, example_inputs: Sequence[object], *, options: Options | None = None
+    gm: fx.GraphModule,
+    example_inputs: Sequence[object],
+    compile_region_name: str | None = None,
+    *,
+    options: Options | None = None,
+    **keywords: Unpack[InnerKeywords],
 ) -> GraphCall:
     """A functional ATen graph, built: the result takes one list of inputs, which it empties, or a tuple of them.
 
     What the graph's nodes do not say of their values is found by running it on fake tensors like `example_inputs`.
     Inputs that no kernel reads, as lazily conjugated ones where there were none, are for the graph itself, node by
-    node, which is counted.
+    node, which is counted. `InnerKeywords` says what each keyword does. `compile_region_name` is part of the graph's
+    name in what is printed and dumped.
 
     Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride; Unsupported for a
-    graph that returns a structure other than one tuple or list.
+    graph that returns a structure other than one tuple or list; OptionError for a keyword that cannot be acted on.
+    Source: the signature up to `options` is that of torch/_inductor/compile_fx.py, torch 2.13.
     """
+    check_keywords(keywords)
     options = options or Options.of(None, None)
-    program = program_of(gm, example_inputs)
-    run = build(program, options, Journal.open(options)).load()
+    program = with_static_inputs(program_of(gm, example_inputs), keywords.get("static_input_idxs", ()))
+    journal = Journal.open(options, name_of(keywords, compile_region_name))
+    run = _recorded(build(program, options, journal), program, options, keywords)
     fakes = [node.meta["val"] for node in program.placeholders]
     numbers, offsets = read_numbers(program), read_offsets(program)
     given_back = GivenBack(nodes_of(gm))
@@ -133,6 +170,17 @@ def compile_fx_inner(
 
     checked._boxed_call = True  # type: ignore[attr-defined]
     return checked
+
+
+def _recorded(host: Host, program: Program, options: Options, keywords: InnerKeywords) -> GraphCall:
+    """A built graph, recorded as a CUDA graph where the caller asks for that."""
+    recordable = Recordable.of(program, host.steps) if keywords.get("cudagraphs") else None
+    if recordable is None:
+        return host.load()
+    index = keywords.get("boxed_forward_device_index")
+    if index is not None and not keywords.get("is_backward"):
+        index.set(recordable.device.index)
+    return replace(host, recordable=recordable).run(replace(options, cudagraphs=True))
 
 
 def _by_nodes(gm: fx.GraphModule, args: Sequence[object]) -> Sequence[object]:

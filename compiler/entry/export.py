@@ -21,7 +21,6 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
 
 from assay.compiler import FOLDER
@@ -29,9 +28,13 @@ from assay.compiler.autograd.joint import differentiate
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
+from assay.compiler.entry.ahead.module_places import places_noted
+from assay.compiler.entry.ahead.tokens import with_tokens
+from assay.compiler.entry.graph_as_call import run_module
 from assay.compiler.errors import ExportError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
-from assay.compiler.ir.graph.materialize import materialize, set_returned
+from assay.compiler.ir.graph.materialize import materialize
 from assay.compiler.ir.graph.roles import (
     Buffer,
     CallInput,
@@ -43,6 +46,7 @@ from assay.compiler.ir.graph.roles import (
     Program,
     Shared,
     Tangent,
+    Token,
     UserInput,
     UserOutput,
 )
@@ -54,7 +58,7 @@ from assay.compiler.torch_compat import Decompositions
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class BackwardSignature:
     """Which outputs of an exported joint graph are gradients, and which is the loss that they are of."""
 
@@ -63,12 +67,12 @@ class BackwardSignature:
     loss_output: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class GraphSignature:
     """What each input and output of an exported graph is, by the names of their nodes and of the module's state.
 
-    An output that is a constant has no node: its name is None. No effect needs a token yet, so both lists of tokens
-    are empty.
+    An output that is a constant has no node: its name is None. A graph takes and returns a token for each kind of
+    effect of its calls. Whoever renames nodes, or adds inputs, may change the signature too.
     """
 
     parameters: list[str]
@@ -100,16 +104,20 @@ def aot_export_module(
 ) -> tuple[fx.GraphModule, GraphSignature]:
     """`graph(*parameters, *buffers, *inputs) -> (*mutations, *outputs, *gradients)`, functional, and its signature.
 
+    Calls with effects are in their order: a token for each kind of effect comes first, as an input and as an output.
+
     With `trace_joint` the gradients are those of the output `output_loss_index`, a loss of one element; every
-    parameter and input that requires grad has one. Without it the module is recorded under no_grad. Sizes are symbols
-    when `args` are fake tensors of a mode with a ShapeEnv, or with `dynamic_shapes=True`; parameters and buffers keep
-    theirs. A buffer that the module replaces by assignment counts as written.
+    parameter and input that requires grad has one. Without it the module is recorded under no_grad, or, with
+    `pre_dispatch`, above autograd: composite operators stay whole, and switches of gradients and of autocast are calls
+    of the graph. Sizes are symbols when `args` are fake tensors of a mode with a ShapeEnv, or with
+    `dynamic_shapes=True`; parameters and buffers keep theirs. A buffer that the module replaces by assignment counts as
+    written.
 
     Shapes: those of the module's parameters, buffers, inputs and outputs; a gradient has its parameter's or input's.
     Raises: ExportError for what the graph cannot say; the module's own errors as they are.
     Source: signature and calling convention are those of torch/_functorch/aot_autograd.py, torch 2.13.
     """
-    if pre_dispatch:
+    if pre_dispatch and trace_joint:
         raise ExportError.because("pre_dispatch")
     args, kwargs = tuple(args), kwargs or {}
     inputs = _inputs_of_module(mod, args, kwargs)
@@ -120,18 +128,21 @@ def aot_export_module(
     def function(leaves: list[object]) -> list[object]:
         arguments, keywords = pytree.tree_unflatten(leaves[len(names) :], inputs.spec)
         state = dict(zip(names, leaves, strict=False))
-        results, out_spec = pytree.tree_flatten(call_with_state(mod, state, arguments, keywords))
+        with places_noted(mod):
+            results, out_spec = pytree.tree_flatten(call_with_state(mod, state, arguments, keywords, run_module))
         spec[:] = [out_spec]
         return _with_loss(results, output_loss_index) if trace_joint else results
 
-    captured = _captured(function, inputs, _fake_mode(mod, inputs, dynamic_shapes), decompositions, trace_joint)
-    _check_effects(inputs, captured, trace_joint)
+    kind = _Kind(trace_joint, pre_dispatch)
+    captured = _captured(function, inputs, _fake_mode(mod, inputs, dynamic_shapes), decompositions, kind)
+    _check_effects(inputs, captured, kind)
     program = _self_contained(captured, trace_joint)
     loss = UserOutput(output_loss_index or 0) if trace_joint else None
     if loss is not None:
         _check_gradients(inputs, captured, program)
         program = _seeded(program, loss)
-    _name_inputs(program, inputs.names)
+    name_placeholders(program, inputs.names)
+    program = with_tokens(program, captured.trace.fake_mode)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
     return program.module, _signature(program, in_spec, spec[0], loss)
 
@@ -162,16 +173,27 @@ def aot_export_joint_simple(
         _check_aliases(inputs, leaves, returned)
         return [_own(value) for value in returned] if trace_joint else list(returned)
 
-    captured = _captured(function, inputs, _fake_mode(func, inputs, None), decompositions, trace_joint)
+    captured = _captured(function, inputs, _fake_mode(func, inputs, None), decompositions, _Kind(trace_joint, False))
     for role in captured.signature.outputs:
         if isinstance(role, Mutation):
             raise ExportError.because("written", input=inputs.label(role.of))
     with_gradients = trace_joint and captured.needs_gradient
     program = _self_contained(captured, with_gradients)
     if with_gradients:
-        return _paired(program)
-    _name_inputs(program, inputs.names)
+        primals = numbered("primals", sum(not isinstance(role, Tangent) for role in program.signature.inputs))
+        tangents = numbered("tangents", len(program.signature.inputs) - len(primals))
+        name_placeholders(program, [*primals, *tangents])
+        return paired(program)
+    name_placeholders(program, inputs.names)
     return program.module
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Whether an export has gradients, and whether it is recorded above autograd."""
+
+    joint: bool
+    pre_dispatch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +296,7 @@ def _captured(
     inputs: _Inputs,
     mode: FakeTensorMode,
     decompositions: Decompositions | None,
-    with_gradients: bool,
+    kind: _Kind,
 ) -> Captured:
     """The function, recorded. An error of its own is raised as it is: there is no eager call to raise it instead."""
 
@@ -286,8 +308,8 @@ def _captured(
 
     leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
     try:
-        with nullcontext() if with_gradients else torch.no_grad():
-            return capture(Call(watched, leaves, mode), decompositions or {})
+        with nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad():
+            return capture(Call(watched, leaves, mode), decompositions or {}, kind.pre_dispatch, keeps_lines=True)
     except ExportError:
         raise
     except Unsupported as error:
@@ -301,7 +323,8 @@ def _is_of_recording(error: BaseException) -> bool:
     """Whether torch's own recording raised an error, of which the module knows nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, (AssertionError, NotImplementedError)) and any(
-        part in frames[-1].filename for part in ("/_subclasses/", "/fx/experimental/", "/_higher_order_ops/")
+        part in frames[-1].filename
+        for part in ("/_subclasses/", "/fx/experimental/", "/_higher_order_ops/", "/torch/_ops.py")
     )
 
 
@@ -352,14 +375,14 @@ def _check_parameters(inputs: _Inputs) -> None:
             raise ExportError.because("duplicate_parameter", names=" and ".join(map(repr, tied)))
 
 
-def _check_effects(inputs: _Inputs, captured: Captured, trace_joint: bool) -> None:
+def _check_effects(inputs: _Inputs, captured: Captured, kind: _Kind) -> None:
     """Raises: ExportError for a write that reaches more than the input itself, and for a mode that is left changed."""
     groups = overlaps(inputs.values, versions=False)
     for role in captured.signature.outputs:
         if isinstance(role, Mutation):
-            _check_write(inputs, role.of.index, groups, trace_joint)
+            _check_write(inputs, role.of.index, groups, kind.joint)
     for effect in captured.signature.effects:
-        if isinstance(effect, GradMode):
+        if isinstance(effect, GradMode) and not kind.pre_dispatch:
             raise ExportError.because("grad_mode", state="on" if effect.enabled else "off")
 
 
@@ -460,37 +483,6 @@ def _seeded(program: Program, loss: UserOutput) -> Program:
     return Program(program.module, replace(program.signature, inputs=tuple(inputs)))
 
 
-def _name_inputs(program: Program, names: Iterable[str]) -> None:
-    for node, name in zip(program.placeholders, names, strict=True):
-        node._rename(name)
-        node.target = node.name
-    program.module.recompile()
-
-
-def _paired(program: Program) -> fx.GraphModule:
-    """A joint graph that is called with two lists, `(args, tangents)`, and returns `(results, gradients)`.
-
-    Placeholders have the names that partitioners know the two kinds by.
-    """
-    signature = program.signature
-    primals = [role for role in signature.inputs if not isinstance(role, Tangent)]
-    count = len(signature.inputs) - len(primals)
-    tangents = [f"tangents_{index + 1}" for index in range(count)]
-    _name_inputs(program, [*(f"primals_{index + 1}" for index, _ in enumerate(primals)), *tangents])
-    value = dict(zip(signature.outputs, program.returned, strict=True))
-    results = [node for role, node in value.items() if not isinstance(role, Gradient)]
-    found: dict[InputRole, torch.fx.Node | int | None] = {
-        role.of: node for role, node in value.items() if isinstance(role, Gradient)
-    }
-    gradients = [found.get(role) for role in primals]
-    set_returned(program.module, [*results, *gradients])
-    in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))
-    out_spec = pytree.tree_structure(((0,) * len(results), (0,) * len(gradients)))
-    program.module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))
-    program.module.recompile()
-    return program.module
-
-
 def _signature(
     program: Program, in_spec: pytree.TreeSpec, out_spec: pytree.TreeSpec, loss: UserOutput | None
 ) -> GraphSignature:
@@ -513,8 +505,8 @@ def _signature(
         in_spec=in_spec,
         out_spec=out_spec,
         backward_signature=None if loss is None else _backward_signature(inputs, outputs, loss),
-        input_tokens=[],
-        output_tokens=[],
+        input_tokens=[name for role, name in inputs.items() if isinstance(role, Token)],
+        output_tokens=[name for role, name in outputs.items() if isinstance(role, Token)],
     )
 
 

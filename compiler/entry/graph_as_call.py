@@ -39,17 +39,19 @@ class GraphAsCall:
     failed: list[fx.Node] = field(default_factory=list)
 
 
-def as_call(gm: fx.GraphModule, example_inputs: Sequence[object], may_round: bool = False) -> GraphAsCall:
+def as_call(
+    gm: fx.GraphModule, example_inputs: Sequence[object], may_round: bool = False, is_fixed: bool = False
+) -> GraphAsCall:
     """A graph as a call to record. Where it `may_round` otherwise than eager, calls of the user's are written as faster
-    ones.
+    ones. Where it `is_fixed`, the sizes of real tensors are numbers.
 
     Raises: Unsupported for an input that the compiler does not take.
     """
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     own = held_tensors(gm)
-    fake_mode = _fake_mode(example_inputs)
+    fake_mode = recording_mode(example_inputs)
     leaves = tuple(
-        fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None))
+        fake_leaf(_role(index, node, value), value, fake_mode, getattr(node, "_dynamo_source", None), is_fixed)
         for index, (node, value) in enumerate(zip([*placeholders, *own], [*example_inputs, *own.values()], strict=True))
     )
     for node, leaf in zip(placeholders, leaves, strict=False):
@@ -156,6 +158,15 @@ class _Recorded(fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
+def run_module(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+    """What a module returns; a graph module is run node by node, so that what is recorded has its lines and modules."""
+    is_called = module._forward_hooks or module._forward_pre_hooks  # which the module's own call runs
+    if not isinstance(module, fx.GraphModule) or is_called or kwargs:
+        return module(*args, **kwargs)
+    with fx.traceback.preserve_node_meta():
+        return _Recorded(module, {}).run(*args)
+
+
 def _message_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """What a check says where it fails."""
     message = kwargs.get("message", args[1] if len(args) > 1 else None)
@@ -213,7 +224,7 @@ def _remember_number(traced: object, fake: object) -> None:
         fake.item_memo = number
 
 
-def _fake_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
+def recording_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
     """The mode in which Dynamo records, or else that of the examples.
 
     Raises: Unsupported for an input of Dynamo's caller that is a fake tensor itself: no kernel can read it.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from assay.compiler.entry.aot import make_boxed_func
 from assay.compiler.entry.dynamo import compile_fx
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import give_back, nodes_of
@@ -38,8 +39,8 @@ def assay_recorded(
         return give_back(gm.forward, reason, asked.fallback, lambda said: count_eager(said, nodes_of(gm)))
 
 
-def _laid_out(graph: fx.GraphModule, _: Sequence[object]) -> GraphCall:
-    return lambda args: _LaidOut(graph).run(*args)  # type: ignore[no-any-return]
+def _laid_out(graph: fx.GraphModule, _: Sequence[object], **_keywords: object) -> GraphCall:
+    return make_boxed_func(_LaidOut(graph).run)
 
 
 class _LaidOut(fx.Interpreter):

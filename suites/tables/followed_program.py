@@ -29,7 +29,7 @@ PLACE = re.compile(r"(?<=# File: )\S*/(?=\w+\.py)")
 NUMBERED = re.compile(r"(\d+)_(\w+)\.py")
 SAID: Mapping[str, str] = {
     "joint": "After `capture` and `differentiate`: the functional ATen graph of the call, and then the formulas of "
-    "its gradients. `input_0` and `input_1` are the arguments. `tangent_0` is the gradient that arrives from outside.",
+    "its gradients. `input_0` and `input_1` are the arguments. `tangents_1` is the gradient that arrives from outside.",
     "captured": "After `capture`: the functional ATen graph of the call.",
     "write_in_place forward": "After `partition`: the forward. Behind the result it returns the values that backward "
     "reads. Writes are made in place where nothing can see it.",

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from assay.compiler import errors, journal
 from assay.compiler.entry import aot, dynamo, export
+from assay.compiler.entry.inner_keywords import InnerKeywords
 from assay.compiler.options import Options
 from assay.harness import case, outcome, run
 from assay.harness.backends import registry
@@ -20,15 +21,29 @@ from assay.harness.backends import registry
 ERRORS = [each for each in vars(errors).values() if inspect.isclass(each) and each.__module__ == errors.__name__]
 SECTIONS: Mapping[str, Sequence[object]] = {
     "The backend of torch.compile": (dynamo.assay, Options, journal.totals, journal.reset),
-    "FX graphs": (dynamo.compile_fx, dynamo.compile_fx_inner),
+    "FX graphs and modules": (dynamo.compile_fx, dynamo.compile_fx_inner, InnerKeywords),
     "Functions and modules ahead of time": (
         aot.aot_function,
         aot.aot_module,
         aot.aot_module_simplified,
-        aot.default_partition,
-        aot.make_boxed_func,
+        aot.memory_efficient_fusion,
     ),
-    "Export": (export.aot_export_module, export.aot_export_joint_simple),
+    "Partition functions": (aot.default_partition, aot.min_cut_rematerialization_partition),
+    "Graph compilers": (
+        aot.make_boxed_func,
+        aot.make_boxed_compiler,
+        aot.nop,
+        aot.print_compile,
+        aot.ts_compile,
+        aot.get_aot_compilation_context,
+        aot.get_aot_graph_name,
+    ),
+    "Export": (
+        export.aot_export_module,
+        export.aot_export_joint_simple,
+        export.GraphSignature,
+        export.BackwardSignature,
+    ),
     "Errors": ERRORS,
     "Cases": (case.case, case.Case),
     "One row of a report": (run.run_case, run.RunRequest, outcome.Result, outcome.Difference),

@@ -10,7 +10,7 @@ to replay them: its results must be among its outputs.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -59,7 +59,7 @@ def materialize(program: Program) -> Program:
     return Program(program.module, Signature(signature.inputs, outputs, tuple(results), signature.differentiable))
 
 
-def set_returned(module: fx.GraphModule, values: list[Value]) -> None:
+def set_returned(module: fx.GraphModule, values: Sequence[Value]) -> None:
     """Makes the graph return `values`, as one flat tuple."""
     output = next(iter(reversed(module.graph.nodes)))
     output.args = (tuple(values),)

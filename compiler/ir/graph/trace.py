@@ -11,7 +11,7 @@ import functools
 import operator
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
 
@@ -22,12 +22,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, disable_functional_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import (
+    PreDispatchTorchFunctionMode,
     PythonKeyTracer,
     disable_autocast_cache,
     disable_proxy_modes_tracing,
     get_proxy_slot,
     track_tensor_tree,
 )
+from torch.fx.node import _side_effectful_need_to_be_preserved_pre_dispatch
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unsupported
@@ -52,22 +54,29 @@ READS_STASHED = "reads_stashed"
 """Marks, in `custom`, a node of such a function's backward that reads what is kept so, and nothing that was saved."""
 UNTAGGED = (torch.ops.aten._unique.default,)
 """Operators whose results' sizes their data says, which not every torch says of them."""
+MODE_SWITCHES = frozenset(_side_effectful_need_to_be_preserved_pre_dispatch)
+"""What switches gradients and autocast in a graph above autograd."""
 UNCHECKED = "is_unchecked"
 """Marks, in forward's nodes, what eager keeps without looking whether it is written before backward."""
 
 
 class Trace:
-    """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors."""
+    """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors.
 
-    def __init__(self, fake_mode: FakeTensorMode, decompositions: Decompositions) -> None:
+    With `pre_dispatch` they are recorded above autograd: composite operators are not taken apart, and where gradients
+    or autocast are switched, while `noting_modes()` is open, that is a call of the graph.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode, decompositions: Decompositions, pre_dispatch: bool = False) -> None:
         self.fake_mode = fake_mode
         self.tracer = _Tracer()
         self.tracer.graph = fx.Graph(tracer_cls=PythonKeyTracer)
         self.tracer.root = torch.nn.Module()
         self.tracer.tensor_attrs = {}
-        self._proxy_mode = proxy_mode(self.tracer, decompositions)
+        self.pre_dispatch = pre_dispatch
+        self._proxy_mode = proxy_mode(self.tracer, decompositions, pre_dispatch)
         self._decompositions = decompositions
-        self._functional_mode = Watching(self.tracer)
+        self._functional_mode = Watching(self.tracer, pre_dispatch)
         self._inputs: list[fx.Node] = []
 
     @property
@@ -82,7 +91,7 @@ class Trace:
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
-            if self.fake_mode.shape_env is not None:
+            if self.fake_mode.shape_env is not None or self.pre_dispatch:
                 stack.enter_context(enable_python_dispatcher())
             stack.enter_context(decomposing(self._decompositions))
             stack.enter_context(self._proxy_mode)
@@ -125,6 +134,14 @@ class Trace:
         """While it is entered, it is noted where the program itself asks where an input begins."""
         return OffsetsRead(self._functional_mode.note_offset, self._functional_mode.refuse_storage)
 
+    def keep_lines(self) -> None:
+        """From here on, nodes have the lines of the forwards that their calls are made in."""
+        self.tracer.record_stack_traces = self.tracer._record_forward_stack_traces_only = True
+
+    def noting_modes(self) -> AbstractContextManager[object]:
+        """While it is entered, the program's own switches of modes are calls of a graph above autograd."""
+        return PreDispatchTorchFunctionMode(self.tracer) if self.pre_dispatch else nullcontext()
+
     def divisors_of(self, argument: torch.Tensor) -> frozenset[int]:
         """What the program has relied on so far of where an input begins (`ir/graph/storage_offsets.py`)."""
         return frozenset(self._functional_mode.divisors[argument.untyped_storage()._cdata])
@@ -149,7 +166,8 @@ class Trace:
         """The fake tensor under a functional one, every pending write applied."""
         if not isinstance(value, FunctionalTensor):
             return value
-        torch._sync(value)
+        with disable_functional_mode() if self.pre_dispatch else nullcontext():
+            torch._sync(value)
         inner: torch.Tensor = torch._from_functional_tensor(value.elem)
         return inner
 
@@ -224,7 +242,8 @@ class _Tracer(PythonKeyTracer):
         type_expr: Any | None = None,
     ) -> fx.Node:
         if kind == "call_function" and name is None and isinstance(target, BuiltinFunctionType | FunctionType):
-            name = None if target is operator.getitem else f"size_{target.__name__}"
+            is_of_sizes = target is not operator.getitem and target not in MODE_SWITCHES
+            name = f"size_{target.__name__}" if is_of_sizes else None
         return super().create_node(kind, target, args, kwargs, name, type_expr)
 
 
@@ -314,9 +333,11 @@ def _drops_nothing(node: fx.Node) -> bool:
 def is_effectful(target: object) -> bool:
     """Whether a call must run even if nothing uses its result, and in the order of the program.
 
-    It does if it writes, draws random numbers, or is registered as one with an effect. It does too if it returns
-    nothing, as it is then there to raise.
+    It does if it writes, draws random numbers, switches a mode, or is registered as one with an effect. It does too if
+    it returns nothing, as it is then there to raise.
     """
+    if target in MODE_SWITCHES:
+        return True
     if not isinstance(target, torch._ops.OpOverload):
         return isinstance(target, torch._ops.HigherOrderOperator)
     return _tells_effect(target) or has_registered_effect(target)

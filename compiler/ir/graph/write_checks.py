@@ -105,8 +105,8 @@ class Watching(FunctionalTensorMode):
 
     supports_higher_order_operators = True  # which are refused, by name
 
-    def __init__(self, tracer: PythonKeyTracer) -> None:
-        super().__init__()
+    def __init__(self, tracer: PythonKeyTracer, pre_dispatch: bool = False) -> None:
+        super().__init__(pre_dispatch=pre_dispatch, export=pre_dispatch)
         self.tracer = tracer
         self.inputs: list[torch.Tensor] = []
         self.writes: Counter[object] = Counter()

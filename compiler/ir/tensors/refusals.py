@@ -283,6 +283,7 @@ def as_eager() -> Iterator[None]:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(no_python_dispatcher())
         stack.enter_context(torch._C._DisableAutocast())
+        stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(warnings.catch_warnings())

@@ -145,9 +145,9 @@ def test_default_partition_splits_a_joint_module_by_names() -> None:
 def test_aot_function_takes_a_users_partitioner() -> None:
     seen: list[int] = []
 
-    def partition(joint: fx.GraphModule, inputs: object, *, num_fwd_outputs: int) -> object:
+    def partition(joint: fx.GraphModule, inputs: object, *, num_fwd_outputs: int, **keywords: Any) -> object:
         seen.append(num_fwd_outputs)
-        return default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        return default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **keywords)
 
     x = torch.randn(3, requires_grad=True)
     aot_function(lambda v: v.exp().sin(), Recorder(), partition_fn=partition)(x).sum().backward()
@@ -182,7 +182,7 @@ def test_compile_fx_takes_a_users_inner_compiler_and_decompositions() -> None:
 
 
 def seen_boxed(recorder: Recorder) -> object:
-    return lambda graph, inputs: make_boxed_func(recorder(graph, inputs))
+    return lambda graph, inputs, **keywords: make_boxed_func(recorder(graph, inputs))
 
 
 def test_aot_function_of_a_checkpoint_draws_its_numbers_again_or_runs_in_eager() -> None:

@@ -1,0 +1,54 @@
+"""A caller's graph compilers, as those of one compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, make_boxed_func
+from assay.compiler.entry.ahead.graph_names import compiling, next_compile
+from assay.compiler.entry.ahead.joint_graph import name_placeholders
+from assay.compiler.entry.ahead.kept_writes import keep_writes
+from assay.compiler.entry.ahead.partition_functions import PartitionFn, split_by
+from assay.compiler.ir.graph.materialize import set_returned
+from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.ir.graph.trace import with_text
+from assay.compiler.torch_compat import Decompositions
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a caller of an ahead-of-time front door gives: forward's compiler serves where another is None."""
+
+    forward: GraphCompiler
+    backward: GraphCompiler | None
+    inference: GraphCompiler | None
+    partition_fn: PartitionFn
+    decompositions: Decompositions | None
+
+    def compilers(self, keeps_writes: bool) -> Compilers:
+        """The compilers of one compile. With `keeps_writes` a graph without gradients writes its inputs itself."""
+        compile_id = next_compile()
+        return Compilers(
+            _builder(self.forward, compile_id, "forward"),
+            _builder(self.backward or self.forward, compile_id, "backward"),
+            _builder(self.inference or self.forward, compile_id, "inference"),
+            split_by(self.partition_fn, compile_id),
+            self.decompositions if self.decompositions is not None else {},
+            write=keep_writes if keeps_writes else None,
+        )
+
+
+def _builder(compiler: GraphCompiler, compile_id: int, half: str) -> Callable[[Program], GraphCall]:
+    """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile."""
+
+    def build_graph(program: Program) -> GraphCall:
+        if half == "inference":
+            name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
+        set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
+        with compiling(compile_id, half):
+            built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
+        return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
+
+    return build_graph
