@@ -11,12 +11,12 @@ import sympy
 import torch
 from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
 from assay.compiler.ir.tensors.overlap import is_leaf, overlaps
 from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 
 Leaf = torch.Tensor | torch.SymInt | int
 
@@ -117,9 +117,7 @@ def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source:
         return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
     if value._is_zerotensor():
         raise Unsupported(f"input {role} is a tensor of zeros that has no memory")
-    if is_traceable_wrapper_subclass(value):
-        raise Unsupported(f"input {role} is a {type(value).__name__}: tensor subclasses are not compiled yet")
-    if value.layout is not torch.strided:
+    if value.layout is not torch.strided and not is_wrapper(value):
         raise Unsupported(f"input {role} has layout {value.layout}: only strided tensors are compiled")
     try:
         has_no_history = value.is_leaf

@@ -8,15 +8,21 @@ from __future__ import annotations
 import copy
 import functools
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._dynamo.source import ConstantSource
+from torch._dynamo.source import AttrSource, ConstantSource
+from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    SubclassSymbolicContext,
+)
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.compilers import Compilers
@@ -25,6 +31,7 @@ from assay.compiler.autograd.partition import Split, default_split
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
 from assay.compiler.capture.module_state import call_with_state
+from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, StraightCall, straight_call
 from assay.compiler.errors import ExportError, Unsupported
@@ -44,6 +51,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.ir.tensors.overlap import is_leaf
+from assay.compiler.ir.tensors.wrappers import ByValue, Recipe, inner_tensors, is_wrapper
 from assay.compiler.journal import Journal, count_eager
 from assay.compiler.options import Options
 from assay.compiler.pipeline import compile
@@ -340,12 +348,19 @@ def _leaves(
 
 
 def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMode) -> CallLeaf:
-    dims = [DimDynamic.DYNAMIC] * value.dim()
-    context: StatelessSymbolicContext = StatelessSymbolicContext(
-        dynamic_sizes=dims, constraint_sizes=[None] * value.dim()
-    )
-    fake = fake_mode.from_tensor(value, source=ConstantSource(f"input_{role.index}"), symbolic_context=context)
+    source = ConstantSource(f"input_{role.index}")
+    fake = fake_mode.from_tensor(value, source=source, symbolic_context=_all_dynamic(value, source))
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
+
+
+def _all_dynamic(value: torch.Tensor, source: Source) -> StatelessSymbolicContext:
+    """That all sizes of a tensor are symbols, and those of the inner tensors of a wrapper."""
+    sizes = {"dynamic_sizes": [DimDynamic.DYNAMIC] * value.dim(), "constraint_sizes": [None] * value.dim()}
+    if not is_wrapper(value):
+        return StatelessSymbolicContext(**sizes)
+    named = {name: getattr(value, name) for name in Recipe.of(value).names}
+    inner = {name: _all_dynamic(each, AttrSource(source, name)) for name, each in named.items()}
+    return SubclassSymbolicContext(**sizes, tensor_source=source, inner_contexts=inner)
 
 
 def _guards(
@@ -353,12 +368,18 @@ def _guards(
 ) -> Callable[[list[object]], bool]:
     if shape_env is None:
         return lambda flat: True
-    fakes = [leaf.fake for leaf in leaves]
+    fakes = [each for leaf in leaves for each in _plain(leaf.fake)]
 
     def holds(flat: list[object]) -> bool:
-        return bool(shape_env.evaluate_guards_for_args(fakes, [flat[position] for position in unique]))  # type: ignore[arg-type, misc]
+        given = [each for position in unique for each in _plain(flat[position])]
+        return bool(shape_env.evaluate_guards_for_args(fakes, given))  # type: ignore[arg-type, misc]
 
     return holds
+
+
+def _plain(value: object) -> Iterator[object]:
+    """A value, or the inner tensors of a wrapper."""
+    yield from inner_tensors(value) if isinstance(value, torch.Tensor) else (value,)
 
 
 def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
@@ -381,7 +402,12 @@ def _constant(value: object) -> Hashable:
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
     layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
     kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
-    return (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
+    facts = (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
+    if not is_wrapper(value):
+        return facts
+    recipe = Recipe.of(value)
+    inner = (_metadata(getattr(value, name), dynamic) for name in recipe.names)
+    return (*facts, recipe.names, ByValue(recipe.context), *inner)
 
 
 def _compilers(
@@ -407,7 +433,7 @@ def _builder(compiler: GraphCompiler) -> Callable[[Program], GraphCall]:
         built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
         return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
 
-    return build_graph
+    return bordered(build_graph)
 
 
 def _split_by(partition_fn: PartitionFn) -> Callable[[Program], Split]:

@@ -23,6 +23,7 @@ from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
+from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.graph_as_call import Compiled, GraphAsCall, as_call, in_eager, with_held
 from assay.compiler.entry.pieces.refusal import Cuts, Refusal
 from assay.compiler.entry.recompile import Recompiled
@@ -32,6 +33,7 @@ from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.fallback import GivenBack, give_back, nodes_of
 from assay.compiler.ir.graph.roles import GraphCall, Program
 from assay.compiler.ir.graph.trace import with_text
+from assay.compiler.ir.graph.wrapper_nodes import has_wrappers
 from assay.compiler.journal import Journal, count_cut, count_eager, count_piece
 from assay.compiler.options import Options
 from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
@@ -97,7 +99,8 @@ def compile_fx(
     call = traced.call
     table = (EXACT if options.numerics == "exact" else DECOMPOSITIONS) if decompositions is None else decompositions
     write = functools.partial(write_in_place, generate=target_of(options) != "aten") if inner_compile is None else None
-    compilers = Compilers(build_inner, build_inner, build_inner, decompositions=table, write=write)
+    inner = bordered(build_inner)
+    compilers = Compilers(inner, inner, inner, decompositions=table, write=write)
     run = Recompiled.of(
         call.leaves, compile(call, compilers, journal), lambda: specialized(compile, call, compilers, True, options)
     )
@@ -242,10 +245,13 @@ def _compilers(
             keeper.forget("hooks on saved tensors are part of it")
         if not _is_flat(spec[0]):
             keeper.forget("it returns a structure")
+        if any(map(has_wrappers, programs.values())):
+            keeper.forget("it takes or makes a tensor of a class with inner tensors")
         keeper.linked(linked, programs)
 
+    build_whole = bordered(build_graph)
     made = Compilers(
-        build_graph, build_graph, build_graph,
+        build_whole, build_whole, build_whole,
         partition=_partition(options, may_round=generate and not is_exact),
         decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
         write=functools.partial(write_in_place, generate=writes_kernels),

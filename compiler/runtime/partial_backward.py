@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.leaf_hooks import spare_unreached
 from assay.compiler.torch_compat import unchecked, unpacked
@@ -36,7 +37,7 @@ class Part:
 
     def fitted(self, arguments: list[object]) -> list[object] | None:
         """The arguments as the graph takes them; None where it cannot take one of them."""
-        tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+        tensors = [value for value in arguments if _is_plain(value)]
         if self.inputs.check(*tensors):
             return arguments
         found = self.inputs.fitted(*tensors)
@@ -44,7 +45,12 @@ class Part:
             return None
         self.inputs.look(*found)
         left = iter(found)
-        return [next(left) if isinstance(value, torch.Tensor) else value for value in arguments]
+        return [next(left) if _is_plain(value) else value for value in arguments]
+
+
+def _is_plain(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether a value is a tensor that is held to something here: wrappers have been before."""
+    return isinstance(value, torch.Tensor) and not is_wrapper(value)
 
 
 @dataclass(slots=True)
@@ -55,7 +61,7 @@ class PartialBackward:
 
     make: Callable[[frozenset[int]], Part]
     layouts: Sequence[Callable[[torch.Tensor], torch.Tensor]]
-    zeros: Sequence[Callable[[torch.Size], torch.Tensor]]
+    zeros: Sequence[Callable[[Any], torch.Tensor]]
     check: Callable[[Any], None]
     results: dict[int, int]
     """The saved tensors whose versions forward noted, each with its position among these.

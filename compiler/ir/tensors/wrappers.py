@@ -1,0 +1,99 @@
+"""Wrappers: tensors of a user's own class that hold inner tensors, as `TwoTensor(a, b)` does.
+
+torch calls them traceable wrapper subclasses. A class is one if it has `__tensor_flatten__` and `__tensor_unflatten__`.
+Two calls are all that a graph knows of it. What computes with the inner tensors knows nothing of it.
+
+    a = inner_tensor(x, "a")                    an input is taken apart
+    y = recipe(size, stride, new_a, new_b)      a result is put together
+
+A recipe holds the class and its context, as they were recorded. An inner tensor may be a wrapper itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, is_traceable_wrapper_subclass_type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """What a wrapper is made by: its class, the names of its inner tensors, and the context that it flattens to.
+
+    It is called with a size, a stride, and the inner tensors in the order of their names.
+    """
+
+    kind: Any
+    names: tuple[str, ...]
+    context: object
+
+    @staticmethod
+    def of(value: torch.Tensor) -> Recipe:
+        wrapper: Any = value
+        names, context = wrapper.__tensor_flatten__()
+        return Recipe(type(value), tuple(names), context)
+
+    def __call__(self, size: Sequence[Any], stride: Sequence[Any], *inner: torch.Tensor) -> torch.Tensor:
+        given = dict(zip(self.names, inner, strict=True))
+        made: torch.Tensor = self.kind.__tensor_unflatten__(given, self.context, torch.Size(size), tuple(stride))
+        return made
+
+    @property
+    def __name__(self) -> str:
+        """What the text of a graph calls it by."""
+        return f"make_{self.kind.__name__}"
+
+    def makes(self, value: object) -> bool:
+        """Whether a tensor is a wrapper of this class, with these inner tensors and an equal context."""
+        if type(value) is not self.kind:
+            return False
+        names, context = value.__tensor_flatten__()
+        return tuple(names) == self.names and bool(context == self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class ByValue:
+    """A context as part of a key: contexts are compared, and need have no hash."""
+
+    context: object
+
+    def __hash__(self) -> int:
+        return hash(type(self.context))
+
+
+def is_wrapper(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether a value is a wrapper. What recordings themselves put around tensors is none."""
+    return is_traceable_wrapper_subclass(value) and not isinstance(value, FunctionalTensor)
+
+
+def has_wrapper(types: Iterable[type]) -> bool:
+    """Whether one of the classes that take part in a call is that of wrappers."""
+    return any(is_traceable_wrapper_subclass_type(kind) and kind is not FunctionalTensor for kind in types)
+
+
+def inner_tensor(wrapper: torch.Tensor, name: str) -> torch.Tensor:
+    """An inner tensor of a wrapper, by its name."""
+    inner: torch.Tensor = getattr(wrapper, name)
+    return inner
+
+
+def inner_tensors(value: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The plain tensors of which a tensor is made: those of a wrapper, of nested ones too, else the tensor itself."""
+    if not is_wrapper(value):
+        yield value
+        return
+    for name in Recipe.of(value).names:
+        yield from inner_tensors(getattr(value, name))
+
+
+def with_inner(value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """What the function makes of a tensor; of a wrapper, one around what it makes of the inner tensors."""
+    if not is_wrapper(value):
+        return function(value)
+    recipe = Recipe.of(value)
+    made = [with_inner(getattr(value, name), function) for name in recipe.names]
+    return recipe(value.shape, value.stride(), *made)
