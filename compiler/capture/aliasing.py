@@ -99,12 +99,18 @@ class Aliases:
     def layouts(self) -> Iterator[Layout]:
         """The strides that outputs have in eager, where the recorded value was made anew with others."""
         for role, value in self.returned.items():
-            if isinstance(value, torch.Tensor):
-                fake = self.trace.fake_of(value)
-                if (value.dtype, value.is_conj(), value.is_neg()) != (fake.dtype, fake.is_conj(), fake.is_neg()):
-                    raise Unsupported("the program returns a tensor that was written through a view of another kind")
-                if (value.stride(), value.storage_offset()) != (fake.stride(), fake.storage_offset()):
-                    yield _layout(role, value)
+            for inner in inner_tensors(value) if isinstance(value, torch.Tensor) else ():
+                if self._lies_as_recorded(inner):
+                    continue
+                if inner is not value:
+                    raise Unsupported("the program returns an inner tensor that lies otherwise than it was recorded")
+                yield _layout(role, value)
+
+    def _lies_as_recorded(self, value: torch.Tensor) -> bool:
+        fake = self.trace.fake_of(value)
+        if (value.dtype, value.is_conj(), value.is_neg()) != (fake.dtype, fake.is_conj(), fake.is_neg()):
+            raise Unsupported("the program returns a tensor that was written through a view of another kind")
+        return bool((value.stride(), value.storage_offset()) == (fake.stride(), fake.storage_offset()))
 
     def _claim_home(self, index: int, value: torch.Tensor) -> None:
         """A result that is no view of anything becomes an output of the graph."""
@@ -159,7 +165,8 @@ class Aliases:
     def _check_memory(self, value: torch.Tensor, made: Result) -> None:
         """Raises: Unsupported where a result that shares memory with an input was not found to be a view of one."""
         of_input = isinstance(made, View) and not isinstance(made.of, (UserOutput, Base))
-        held = [value] if not is_wrapper(value) or of_input else [*self._computed(value), value]
+        inner = inner_tensors(value) if of_input else self._computed(value)
+        held = inner if is_wrapper(value) else (value,)
         if any(each.untyped_storage()._cdata in self.storages for each in held) != of_input:
             raise Unsupported("the program returns a tensor whose relation to the memory of its inputs is not known")
 

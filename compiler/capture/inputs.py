@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
-from assay.compiler.ir.tensors.overlap import is_leaf, overlaps
+from assay.compiler.ir.tensors.overlap import is_leaf, overlaps, share_inner
 from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
-from assay.compiler.ir.tensors.wrappers import is_wrapper
+from assay.compiler.ir.tensors.wrappers import Recipe, is_wrapper
 
 Leaf = torch.Tensor | torch.SymInt | int
 
@@ -93,6 +93,8 @@ class Call:
     def specialized(self, values: Sequence[object], versions: bool) -> Call:
         """The same call for leaves whose sizes are these numbers and whose overlaps are these (`versions` as there)."""
         fake_mode = FakeTensorMode()
+        if share_inner(values):
+            raise Unsupported("an inner tensor of an input shares its memory with another input")
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)
         groups = overlaps(values, versions)
@@ -206,13 +208,18 @@ def _fits(want: int | torch.SymInt, got: int) -> bool:
     return isinstance(want, torch.SymInt) or want == got
 
 
-def why_not_read(values: Iterable[object]) -> str:
+def why_not_read(values: Iterable[object], fakes: Sequence[object] = ()) -> str:
     """Why no kernel can read some values, as they are no tensors with strides over memory of their own; "" if it can.
 
-    Cost: 0.2 us a tensor.
+    Wrappers are read where `fakes`, what a graph was compiled for, are such wrappers. Cost: 0.2 us a tensor.
     """
     for position, value in enumerate(values):
         if not isinstance(value, torch.Tensor):
+            continue
+        wanted = fakes[position] if position < len(fakes) else None
+        if is_wrapper(wanted):
+            if not is_made_as(wanted, value):
+                return f"input {position} is another {type(value).__name__} than the graph was compiled for"
             continue
         if type(value) not in PLAIN:
             return f"input {position} is a {type(value).__name__} where the graph was compiled for a plain tensor"
@@ -225,6 +232,18 @@ def why_not_read(values: Iterable[object]) -> str:
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The types of tensors that lie in memory as their strides say."""
+
+
+def is_made_as(fake: object, value: torch.Tensor) -> bool:
+    """Whether a wrapper is one like that which a graph was compiled for: of its class and context, around inner tensors
+    that lie as those do."""
+    if not is_wrapper(fake) or not (recipe := Recipe.of(fake)).makes(value):
+        return False
+    pairs = [(getattr(fake, name), getattr(value, name)) for name in recipe.names]
+    return all(
+        is_made_as(want, got) if is_wrapper(want) else not (_difference(want, got) or why_not_read([got]))
+        for want, got in pairs
+    ) and has_same_bits(*zip(*pairs, strict=True))
 
 
 def has_same_bits(fakes: Iterable[object], given: Iterable[object]) -> bool:

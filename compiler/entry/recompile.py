@@ -41,7 +41,7 @@ class Recompiled:
 
     def __call__(self, args: list[object]) -> Sequence[object]:
         check_inputs(self.fakes, args)
-        reason = why_not_read(args)
+        reason = why_not_read(args, self.fakes)
         if not reason and self.modes.are_same() and has_same_bits(self.fakes, args):
             if has_same_history(self.leaves, args):
                 return self.compiled(args)

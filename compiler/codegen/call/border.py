@@ -21,10 +21,11 @@ from torch import fx
 
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.codegen.host import load
+from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.roles import GraphCall, Inner, InputRole, OutputRole, Program
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, module_of
 from assay.compiler.ir.graph.wrapper_nodes import has_wrappers, inner_nodes, makes_wrapper
-from assay.compiler.ir.tensors.wrappers import inner_tensor, is_wrapper
+from assay.compiler.ir.tensors.wrappers import inner_tensor, is_ragged, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument, value_of
 
 Build = Callable[[Program], GraphCall]
@@ -79,7 +80,8 @@ def _outside(program: Program) -> Iterator[fx.Node]:
     found: set[fx.Node] = set()
     for node in program.module.graph.nodes:
         is_read = node.target is inner_tensor or node.target in READ_OFF
-        if (node.op == "placeholder" and is_wrapper(value_of(node))) or (is_read and node.args[0] in found):
+        is_given = node.op == "placeholder" and (is_wrapper(value_of(node)) or is_ragged(value_of(node)))
+        if is_given or (is_read and node.args[0] in found):
             found.add(node)
             yield node
 
@@ -108,6 +110,8 @@ def _inside(
         is_read = any(not makes_wrapper(user) and user.op != "output" and user not in outside for user in node.users)
         if node.op == "placeholder" if node not in outside else is_read:
             copies[node] = graph.placeholder(node.name)
+            if is_ragged(value_of(node)):
+                raise Unsupported(f"the program computes with the size of each row, {node.name}")
             copies[node].meta.update(node.meta)
             inputs.append(_role_of(node, roles))
             given.append(node)

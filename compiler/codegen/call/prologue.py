@@ -29,6 +29,7 @@ from assay.compiler.ir.graph.roles import (
     Written,
 )
 from assay.compiler.ir.tensors.overlap import is_alias, pairs_of
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
     base_of,
     current_device,
@@ -177,7 +178,8 @@ def _emit_overlap(source: Source, program: Program) -> None:
     if not pairs:
         return
     test = "is_overlapping(args)"
-    if len(pairs) <= PAIRS_INLINE:
+    has_inner = any(is_wrapper(node.meta["val"]) for node in program.placeholders)
+    if len(pairs) <= PAIRS_INLINE and not has_inner:
         alias = source.bind("is_alias", is_alias)
         test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
     source.line(1, f"if {test}: return elsewhere(args)")

@@ -37,7 +37,7 @@ from assay.compiler.ir.graph.write_checks import Restrided, Watching
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
-from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensor, inner_tensors, is_wrapper, with_inner
+from assay.compiler.ir.tensors.wrappers import RAGGED, Recipe, inner_tensor, inner_tensors, is_ragged, is_wrapper, with_inner
 from assay.compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
 from assay.compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
@@ -128,7 +128,8 @@ class Trace:
 
     def _functional(self, value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """What the function makes of a tensor; of a wrapper that stands for an input, one that does so too."""
-        made = with_inner(value, function)
+        with disable_proxy_modes_tracing():
+            made = with_inner(value, function)
         pairs = [(value, made)]
         for old, new in pairs:
             if id(old) in self._wrappers:
@@ -182,7 +183,8 @@ class Trace:
     def fake_of(self, value: torch.Tensor) -> torch.Tensor:
         """The fake tensor under a functional one, every pending write applied."""
         if is_wrapper(value):
-            return with_inner(value, self.fake_of)
+            with self.paused():
+                return with_inner(value, self.fake_of)
         if not isinstance(value, FunctionalTensor):
             return value
         torch._sync(value)
@@ -229,7 +231,9 @@ class Trace:
         return [self.node_of(getattr(value, name)) for name in Recipe.of(value).names]
 
     def _number(self, size: int | torch.SymInt) -> int | fx.Node:
-        return self.node_of(size) if isinstance(size, torch.SymInt) else size
+        if not isinstance(size, torch.SymInt):
+            return size
+        return RAGGED if is_ragged(size) else self.node_of(size)
 
     def known_node_of(self, value: torch.Tensor) -> fx.Node | None:
         """The node that computes `value`; None for a tensor that this trace did not make."""

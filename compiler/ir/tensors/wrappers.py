@@ -20,6 +20,10 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, is_traceable_wrapper_subclass_type
 
 
+RAGGED = -1
+"""In the place of a size that is another for each row, which the class finds by its inner tensors."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
     """What a wrapper is made by: its class, the names of its inner tensors, and the context that it flattens to.
@@ -73,6 +77,11 @@ def is_wrapper(value: object) -> TypeGuard[torch.Tensor]:
 def has_wrapper(types: Iterable[type]) -> bool:
     """Whether one of the classes that take part in a call is that of wrappers."""
     return any(is_traceable_wrapper_subclass_type(kind) and kind is not FunctionalTensor for kind in types)
+
+
+def is_ragged(size: object) -> bool:
+    """Whether a size stands for one of each row, as jagged tensors have it."""
+    return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 
 
 def inner_tensor(wrapper: torch.Tensor, name: str) -> torch.Tensor:
