@@ -51,7 +51,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.ir.tensors.overlap import is_leaf
-from assay.compiler.ir.tensors.wrappers import ByValue, Recipe, inner_tensors, is_wrapper
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 from assay.compiler.journal import Journal, count_eager
 from assay.compiler.options import Options
 from assay.compiler.pipeline import compile
@@ -407,7 +407,7 @@ def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
         return facts
     recipe = Recipe.of(value)
     inner = (_metadata(getattr(value, name), dynamic) for name in recipe.names)
-    return (*facts, recipe.names, ByValue(recipe.context), *inner)
+    return (*facts, recipe.key(), *inner)
 
 
 def _compilers(

@@ -188,8 +188,10 @@ class _Text:
         size, stride, *_ = node.args
         recipe: Any = node.target
         pairs = zip(recipe.names, inner_nodes(node), strict=True)
-        inner = ", ".join(f"{name!r}: {self.text(part)}" for name, part in pairs)
         bind = self.source.bind
+        texts = [(name, self.text(part)) for name, part in pairs]
+        texts += [(name, bind(name, held)) for name, held in recipe.held.items()]
+        inner = ", ".join(f"{name!r}: {text}" for name, text in texts)
         make = bind(recipe.__name__, recipe.kind.__tensor_unflatten__)
         context = bind("context", recipe.context) if recipe.context is not None else "None"
         return f"{make}({{{inner}}}, {context}, {self._numbers(size, 'size')}, {self._numbers(stride, 'stride')})"

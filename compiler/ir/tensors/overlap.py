@@ -13,7 +13,7 @@ from itertools import combinations
 import torch
 
 from assay.compiler.ir.tensors.shared_bytes import share_a_byte
-from assay.compiler.ir.tensors.wrappers import ByValue, Recipe, inner_tensors, is_wrapper
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
 """Whether two tensors have one storage."""
@@ -180,5 +180,5 @@ def _geometry(value: torch.Tensor) -> Hashable:
     if is_wrapper(value):
         recipe = Recipe.of(value)
         inner = tuple(_geometry(getattr(value, name)) for name in recipe.names)
-        return type(value), tuple(value.shape), recipe.names, ByValue(recipe.context), bits, inner
+        return recipe.key(), tuple(value.shape), bits, inner
     return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), bits

@@ -11,7 +11,7 @@ A recipe holds the class and its context, as they were recorded. An inner tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -28,21 +28,25 @@ RAGGED = -1
 class Recipe:
     """What a wrapper is made by: its class, the names of its inner tensors, and the context that it flattens to.
 
-    It is called with a size, a stride, and the inner tensors in the order of their names.
+    `held` are the other objects that it flattens to, as the mesh of a `DTensor`. It is called with a size, a stride, and
+    the inner tensors in the order of their names.
     """
 
     kind: Any
     names: tuple[str, ...]
     context: object
+    held: Mapping[str, object]
 
     @staticmethod
     def of(value: torch.Tensor) -> Recipe:
         wrapper: Any = value
         names, context = wrapper.__tensor_flatten__()
-        return Recipe(type(value), tuple(names), context)
+        parts = {name: getattr(value, name) for name in names}
+        held = {name: part for name, part in parts.items() if not isinstance(part, torch.Tensor)}
+        return Recipe(type(value), tuple(name for name in parts if name not in held), context, held)
 
     def __call__(self, size: Sequence[Any], stride: Sequence[Any], *inner: torch.Tensor) -> torch.Tensor:
-        given = dict(zip(self.names, inner, strict=True))
+        given = {**dict(zip(self.names, inner, strict=True)), **self.held}
         made: torch.Tensor = self.kind.__tensor_unflatten__(given, self.context, torch.Size(size), tuple(stride))
         return made
 
@@ -53,10 +57,11 @@ class Recipe:
 
     def makes(self, value: object) -> bool:
         """Whether a tensor is a wrapper of this class, with these inner tensors and an equal context."""
-        if type(value) is not self.kind:
-            return False
-        names, context = value.__tensor_flatten__()
-        return tuple(names) == self.names and bool(context == self.context)
+        return type(value) is self.kind and Recipe.of(value).key() == self.key()
+
+    def key(self) -> tuple[object, ...]:
+        """What two recipes of equal wrappers have in common, for comparison and as a key."""
+        return self.kind, self.names, ByValue(self.context), ByValue(self.held)
 
 
 @dataclass(frozen=True, slots=True)
