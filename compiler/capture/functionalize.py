@@ -25,6 +25,7 @@ from assay.compiler.capture.replayed_warnings import warned
 from assay.compiler.capture.unrecorded_writes import WrittenOut
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
+from assay.compiler.capture.wrapper_views import check_copied
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import (
@@ -49,7 +50,7 @@ from assay.compiler.ir.graph.trace import Trace
 from assay.compiler.ir.tensors.in_place import version
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.strides import extent, overlaps_itself
-from assay.compiler.ir.tensors.wrappers import inner_tensors
+from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
@@ -322,8 +323,10 @@ def _check_kept(trace: Trace, one: Bound) -> None:
             raise Unsupported("the program changes the shape or strides of an inner tensor of an input in place")
     if _storage(one.argument) != one.storage:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
-    if _is_written(trace, one) and overlaps_itself(one.argument):
+    if _is_written(trace, one) and any(map(overlaps_itself, inner_tensors(one.argument))):
         raise Unsupported("the program writes an input whose memory overlaps itself")
+    if is_wrapper(one.argument) and _is_written(trace, one):
+        check_copied(one.argument, trace)
     if one.argument.requires_grad and not one.required_grad and history_of(one.argument) is None:
         raise Unsupported("the program makes an input require grad")
 

@@ -16,7 +16,7 @@ from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
 from assay.compiler.ir.tensors.overlap import is_leaf, overlaps, share_inner
 from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
-from assay.compiler.ir.tensors.wrappers import Recipe, is_wrapper
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 
 Leaf = torch.Tensor | torch.SymInt | int
 
@@ -114,6 +114,10 @@ def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source:
     """
     if not isinstance(value, torch.Tensor):
         return CallLeaf(role, cast(Leaf, value), False, True)
+    if is_wrapper(value) and any(isinstance(inner, FakeTensor) for inner in inner_tensors(value)):
+        if not all(isinstance(inner, FakeTensor) and inner.fake_mode is fake_mode for inner in inner_tensors(value)):
+            raise Unsupported(f"input {role} has inner tensors that are fake in another mode")
+        return CallLeaf(role, value, value.requires_grad, value.is_leaf, value.is_inference())
     if isinstance(value, FakeTensor):
         fake = value if value.fake_mode is fake_mode else fake_mode.from_tensor(value, source=source)
         return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())

@@ -1,4 +1,4 @@
-"""How eager took a view of a wrapper (`ir/tensors/wrappers.py`).
+"""What eager does with a wrapper as a whole (`ir/tensors/wrappers.py`): how it took a view, what `copy_` writes.
 
     y = x.view(-1)[2:]      steps_from(x, y) == (view([-1]), slice(0, 2))
 
@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.roles import ViewStep
 from assay.compiler.ir.graph.trace import Trace
-from assay.compiler.ir.tensors.wrappers import Recipe, is_wrapper
+from assay.compiler.ir.graph.wrapper_nodes import is_given
+from assay.compiler.ir.tensors.wrappers import Recipe, has_wrapper, inner_tensors, is_wrapper, with_inner
 from assay.compiler.ir.typed_nodes import node_argument
 
 ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
@@ -83,3 +84,37 @@ def detached_from(value: torch.Tensor, trace: Trace) -> tuple[tuple[fx.Node, ...
 
 def _is_nested(value: torch.Tensor) -> Callable[[str], bool]:
     return lambda name: is_wrapper(getattr(value, name))
+
+
+def check_copied(argument: torch.Tensor, trace: Trace) -> None:
+    """Raises: Unsupported for a written wrapper whose `copy_` does not copy each of its written inner tensors: by that
+    call the values are written back."""
+    with trace.paused(), torch.no_grad():
+        old, new = (with_inner(trace.fake_of(argument), torch.empty_like) for _ in range(2))
+        try:
+            with _Copies() as copies:
+                old.copy_(new)
+        except Exception as reason:  # the class may raise anything
+            raise Unsupported(f"copy_ of a {type(argument).__name__}, which is written, raises {reason!r}") from reason
+    pairs = [(id(into), id(value)) for into, value in zip(inner_tensors(old), inner_tensors(new), strict=True)]
+    is_kept = (is_given(trace.node_of(inner)) for inner in inner_tensors(argument))
+    written = {pair for pair, kept in zip(pairs, is_kept, strict=True) if not kept}
+    if not written <= copies.made <= set(pairs):
+        raise Unsupported(f"copy_ of a {type(argument).__name__}, which is written, is no copy of its inner tensors")
+
+
+class _Copies(TorchDispatchMode):
+    """Notes which plain tensor is copied to which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: set[tuple[int, int]] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if has_wrapper(types):
+            return NotImplemented
+        if func is torch.ops.aten.copy_.default:
+            self.made.add((id(args[0]), id(args[1])))
+        return func(*args, **kwargs or {})

@@ -48,6 +48,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.overlap import overlaps
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
@@ -281,6 +282,9 @@ def _captured(
     def watched(leaves: list[object]) -> list[object]:
         before = [_metadata(leaf) for leaf in leaves]
         results = function(leaves)
+        for value in (*leaves, *results):
+            if is_wrapper(value):
+                raise Unsupported(f"a {type(value).__name__} has inner tensors, and an exported graph has plain ones")
         _check_metadata(inputs, before, [_metadata(leaf) for leaf in leaves])
         return results
 

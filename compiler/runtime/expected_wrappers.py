@@ -1,6 +1,6 @@
-"""A tangent of a result that is a wrapper (`ir/tensors/wrappers.py`), held to what the backward was recorded for.
+"""A wrapper (`ir/tensors/wrappers.py`), held to what a graph was recorded for: an input, or the tangent of a result.
 
-The class of the tangent may bring it into the recorded form, by `__coerce_same_metadata_as_tangent__`. What is of
+The class of a tangent may bring it into the recorded form, by `__coerce_same_metadata_as_tangent__`. What is of
 another class or context even then is an error that names both. Its inner tensors are laid out as the kernels take them.
 """
 
@@ -32,6 +32,13 @@ class ExpectedWrapper:
         inner = tuple(_expected(getattr(value, name)) for name in recipe.names)
         plain = [each for each in inner if isinstance(each, Expected)]
         return ExpectedWrapper(recipe, inner, ExpectedInputs(tuple(plain)) if len(plain) == len(inner) else None)
+
+    def is_met_by(self, value: Tensor) -> bool:
+        """Whether a tensor has the recorded form already."""
+        if not self.recipe.makes(value):
+            return False
+        given = (getattr(value, name) for name in self.recipe.names)
+        return all(want.is_met_by(inner) for want, inner in zip(self.inner, given, strict=True))
 
     def __call__(self, tangent: Tensor) -> Tensor:
         """The tangent in the recorded form. Raises: RuntimeError where it has no such form."""

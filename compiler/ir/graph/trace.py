@@ -37,7 +37,15 @@ from assay.compiler.ir.graph.write_checks import Restrided, Watching
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
-from assay.compiler.ir.tensors.wrappers import RAGGED, Recipe, inner_tensor, inner_tensors, is_ragged, is_wrapper, with_inner
+from assay.compiler.ir.tensors.wrappers import (
+    RAGGED,
+    Recipe,
+    inner_tensor,
+    inner_tensors,
+    is_ragged,
+    is_wrapper,
+    with_inner,
+)
 from assay.compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
 from assay.compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 

@@ -96,9 +96,11 @@ def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object], versions
 
 
 def _overlap_inside(written: tuple[int, ...], args: Sequence[object]) -> bool:
-    """Whether a written leaf shares a storage with another; of a wrapper, whether one of its inner tensors does."""
+    """Whether a written leaf shares a storage with another. Of a wrapper its inner tensors count, each as a leaf."""
     owners = [_storages(value) for value in args]
-    return any(owners[p] & owners[q] for p in written for q, _ in enumerate(args) if q != p)
+    if any(len(set(owners[p])) < len(owners[p]) for p in written):
+        return True
+    return any(set(owners[p]) & set(owners[q]) for p in written for q, _ in enumerate(args) if q != p)
 
 
 def share_inner(values: Sequence[object]) -> bool:
@@ -107,10 +109,10 @@ def share_inner(values: Sequence[object]) -> bool:
     return bool(wrappers) and _overlap_inside(wrappers, values)
 
 
-def _storages(value: object) -> set[int]:
+def _storages(value: object) -> list[int]:
     """The storages of a tensor; of a wrapper those of its inner tensors."""
     inner = inner_tensors(value) if isinstance(value, torch.Tensor) else ()
-    return {each.untyped_storage()._cdata for each in inner}
+    return [each.untyped_storage()._cdata for each in inner]
 
 
 def overlaps(values: Sequence[object], versions: bool) -> tuple[tuple[int, ...], ...]:

@@ -19,7 +19,6 @@ import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, is_traceable_wrapper_subclass_type
 
-
 RAGGED = -1
 """In the place of a size that is another for each row, which the class finds by its inner tensors."""
 
@@ -28,8 +27,8 @@ RAGGED = -1
 class Recipe:
     """What a wrapper is made by: its class, the names of its inner tensors, and the context that it flattens to.
 
-    `held` are the other objects that it flattens to, as the mesh of a `DTensor`. It is called with a size, a stride, and
-    the inner tensors in the order of their names.
+    `held` are the other objects that it flattens to, as the mesh of a `DTensor`. A recipe is called with a size, a
+    stride, and the inner tensors in the order of their names.
     """
 
     kind: Any
