@@ -65,6 +65,7 @@ ONLY_DATA_TELLS = (
 
 LIMITS_OF_RECORDING = {
     "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
+    "self.shape_env must not be None": "the program makes a jagged tensor where no size is a symbol",
     "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
 }
 """Limits of torch's recording, by a part of what it raises: neither the program's errors nor ours."""

@@ -123,6 +123,8 @@ def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source:
         return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
     if value._is_zerotensor():
         raise Unsupported(f"input {role} is a tensor of zeros that has no memory")
+    if value.layout is torch.jagged and fake_mode.shape_env is None:
+        raise Unsupported(f"input {role} is a jagged tensor where no size is a symbol")
     if value.layout is not torch.strided and not is_wrapper(value):
         raise Unsupported(f"input {role} has layout {value.layout}: only strided tensors are compiled")
     try:
@@ -132,6 +134,8 @@ def fake_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode, source:
     context = TracingContext.try_get()
     known = context.tensor_to_context.get(value) if context is not None else None
     fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
+    if is_wrapper(value) and type(fake) is not type(value):
+        raise Unsupported(f"a {type(value).__qualname__} is put together as a {type(fake).__qualname__}")
     return CallLeaf(role, fake, value.requires_grad, has_no_history, value.is_inference())
 
 

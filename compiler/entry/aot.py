@@ -316,7 +316,12 @@ class _AheadOfTime:
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
         call = Call(function, leaves, fake_mode, constants=tuple(others))
         compiled = compile(call, self.compilers, Journal.open(self.options))
-        return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
+        guards = _guards(shape_env, leaves, unique)
+        try:
+            guards(flat)
+        except NameError as reason:
+            raise Unsupported("the sizes of an input are not told by those of its inner tensors") from reason
+        return _Entry(guards, compiled, unique, out_spec)
 
     def _role(self, index: int, value: object) -> CallInput:
         return _named_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
 from assay.compiler.ir.graph.roles import GraphCall
-from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.leaf_hooks import spare_unreached
 from assay.compiler.torch_compat import unchecked, unpacked
@@ -26,7 +25,8 @@ class Part:
     `arguments` are what the graph takes, each by its kind (a saved tensor, a saved size, a tangent) and its position
     among those of that kind; `inputs` is what those that are tensors are held to; `written` the positions of what has
     to have the version that forward noted; `gradients` says for each input of the forward which of the graph's values
-    it gets, and from which tangents that follows.
+    it gets, and from which tangents that follows. `wrappers` are the positions of the arguments that are wrappers,
+    which are held to their form before.
     """
 
     graph: GraphCall
@@ -34,23 +34,20 @@ class Part:
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
     inputs: ExpectedInputs
+    wrappers: frozenset[int] = frozenset()
 
     def fitted(self, arguments: list[object]) -> list[object] | None:
         """The arguments as the graph takes them; None where it cannot take one of them."""
-        tensors = [value for value in arguments if _is_plain(value)]
+        places = [p for p, v in enumerate(arguments) if isinstance(v, torch.Tensor) and p not in self.wrappers]
+        tensors: Any = [arguments[place] for place in places]
         if self.inputs.check(*tensors):
             return arguments
         found = self.inputs.fitted(*tensors)
         if found is None:
             return None
         self.inputs.look(*found)
-        left = iter(found)
-        return [next(left) if _is_plain(value) else value for value in arguments]
-
-
-def _is_plain(value: object) -> TypeGuard[torch.Tensor]:
-    """Whether a value is a tensor that is held to something here: wrappers have been before."""
-    return isinstance(value, torch.Tensor) and not is_wrapper(value)
+        given = dict(zip(places, found, strict=True))
+        return [given.get(place, value) for place, value in enumerate(arguments)]
 
 
 @dataclass(slots=True)

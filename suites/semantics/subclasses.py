@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
 
 from assay.harness.case import Made
 from assay.suites.semantics.program import leaf, numbers, program
@@ -128,3 +131,43 @@ class Pairs(nn.Module):
 @program(subclass)
 def module_with_pairs() -> Made:
     return Pairs(), (numbers(5, 4),), {}
+
+
+class Quantized(Tensor):
+    """A matrix in eight bits with a scale for each row. What no method of it computes is computed of its numbers."""
+
+    def __new__(cls, whole: Tensor, scale: Tensor) -> Quantized:
+        made: Quantized = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, whole.shape, strides=whole.stride(), dtype=scale.dtype, device=scale.device
+        )
+        return made
+
+    def __init__(self, whole: Tensor, scale: Tensor) -> None:
+        self.whole, self.scale = whole, scale
+
+    @staticmethod
+    def of(matrix: Tensor) -> Quantized:
+        scale = matrix.abs().amax(1, keepdim=True) / 127
+        return Quantized((matrix / scale).round().to(torch.int8), scale)
+
+    def __tensor_flatten__(self) -> tuple[list[str], str]:
+        return ["whole", "scale"], "int8"
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], _context: str, _size: Any, _stride: Any) -> Quantized:
+        return Quantized(inner["whole"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.clone.default):
+            return cls(func(args[0].whole), func(args[0].scale))
+        args, kwargs = pytree.tree_map_only(cls, lambda each: each.whole * each.scale, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+@program(subclass)
+def quantized_weight_as_an_argument() -> Made:
+    def f(x: Tensor, weight: Tensor) -> Tensor:
+        return (x @ weight).sigmoid()
+
+    return f, (leaf(5, 3), Quantized.of(torch.randn(3, 4))), {}

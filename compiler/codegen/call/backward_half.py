@@ -203,6 +203,7 @@ def partial_backward(
             tuple(index for index, of in enumerate(checked) if roots_that_are_written(forward, of) & read),
             (*[None] * bool(checked), *(gradients.get(role) for role in forward.signature.inputs)),
             _inputs_of(filter(_is_plain, program.placeholders)),
+            frozenset(place for place, node in enumerate(program.placeholders) if is_wrapper(node.meta["val"])),
         )
 
     examples = [node.meta["val"] for node in tangents.values()]

@@ -19,6 +19,8 @@ import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, is_traceable_wrapper_subclass_type
 
+from assay.compiler.errors import Unsupported
+
 RAGGED = -1
 """In the place of a size that is another for each row, which the class finds by its inner tensors."""
 
@@ -104,9 +106,15 @@ def inner_tensors(value: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def with_inner(value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """What the function makes of a tensor; of a wrapper, one around what it makes of the inner tensors."""
+    """What the function makes of a tensor; of a wrapper, one around what it makes of the inner tensors.
+
+    Raises: Unsupported for a wrapper whose class is put together as another, as a class that only inherits its methods.
+    """
     if not is_wrapper(value):
         return function(value)
     recipe = Recipe.of(value)
     made = [with_inner(getattr(value, name), function) for name in recipe.names]
-    return recipe(value.shape, value.stride(), *made)
+    found = recipe(value.shape, value.stride(), *made)
+    if type(found) is not recipe.kind:
+        raise Unsupported(f"a {recipe.kind.__qualname__} is put together as a {type(found).__qualname__}")
+    return found
