@@ -89,18 +89,19 @@ def _is_nested(value: torch.Tensor) -> Callable[[str], bool]:
 def check_copied(argument: torch.Tensor, trace: Trace) -> None:
     """Raises: Unsupported for a written wrapper whose `copy_` does not copy each of its written inner tensors: by that
     call the values are written back."""
+    kind = type(argument).__name__
     with trace.paused(), torch.no_grad():
         old, new = (with_inner(trace.fake_of(argument), torch.empty_like) for _ in range(2))
         try:
             with _Copies() as copies:
                 old.copy_(new)
         except Exception as reason:  # the class may raise anything
-            raise Unsupported(f"copy_ of a {type(argument).__name__}, which is written, raises {reason!r}") from reason
+            raise Unsupported(f"the program writes a {kind}, whose copy_ raises {reason!r}") from reason
     pairs = [(id(into), id(value)) for into, value in zip(inner_tensors(old), inner_tensors(new), strict=True)]
     is_kept = (is_given(trace.node_of(inner)) for inner in inner_tensors(argument))
     written = {pair for pair, kept in zip(pairs, is_kept, strict=True) if not kept}
     if not written <= copies.made <= set(pairs):
-        raise Unsupported(f"copy_ of a {type(argument).__name__}, which is written, is no copy of its inner tensors")
+        raise Unsupported(f"the program writes a {kind}, whose copy_ leaves out inner tensors")
 
 
 class _Copies(TorchDispatchMode):

@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatelessSymbolicContext,
     SubclassSymbolicContext,
+    SymbolicContext,
 )
 from torch.utils import _pytree as pytree
 
@@ -360,11 +361,12 @@ def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMo
 
 def _all_dynamic(value: torch.Tensor, source: Source) -> StatelessSymbolicContext:
     """That all sizes of a tensor are symbols, and those of the inner tensors of a wrapper."""
-    sizes = {"dynamic_sizes": [DimDynamic.DYNAMIC] * value.dim(), "constraint_sizes": [None] * value.dim()}
+    sizes: dict[str, Any] = {"dynamic_sizes": [DimDynamic.DYNAMIC] * value.dim()}
+    sizes["constraint_sizes"] = [None] * value.dim()
     if not is_wrapper(value):
         return StatelessSymbolicContext(**sizes)
     named = {name: getattr(value, name) for name in Recipe.of(value).names}
-    inner = {name: _all_dynamic(each, AttrSource(source, name)) for name, each in named.items()}
+    inner: dict[str, SymbolicContext] = {n: _all_dynamic(each, AttrSource(source, n)) for n, each in named.items()}
     return SubclassSymbolicContext(**sizes, tensor_source=source, inner_contexts=inner)
 
 
@@ -377,7 +379,7 @@ def _guards(
 
     def holds(flat: list[object]) -> bool:
         given = [each for position in unique for each in _plain(flat[position])]
-        return bool(shape_env.evaluate_guards_for_args(fakes, given))  # type: ignore[arg-type, misc]
+        return bool(shape_env.evaluate_guards_for_args(fakes, given))  # type: ignore[arg-type]
 
     return holds
 

@@ -158,7 +158,9 @@ class Quantized(Tensor):
         return Quantized(inner["whole"], inner["scale"])
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if func in (torch.ops.aten.detach.default, torch.ops.aten.clone.default):
             return cls(func(args[0].whole), func(args[0].scale))
         args, kwargs = pytree.tree_map_only(cls, lambda each: each.whole * each.scale, (args, kwargs or {}))

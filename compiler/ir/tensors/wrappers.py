@@ -58,7 +58,7 @@ class Recipe:
 
     def makes(self, value: object) -> bool:
         """Whether a tensor is a wrapper of this class, with these inner tensors and an equal context."""
-        return type(value) is self.kind and Recipe.of(value).key() == self.key()
+        return isinstance(value, torch.Tensor) and type(value) is self.kind and Recipe.of(value).key() == self.key()
 
     def key(self) -> tuple[object, ...]:
         """What two recipes of equal wrappers have in common, for comparison and as a key."""

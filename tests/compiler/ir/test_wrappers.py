@@ -45,7 +45,9 @@ class Meshed(Tensor):
         return Meshed(parts["inner"], parts["mesh"], context)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise NotImplementedError(func)
 
 

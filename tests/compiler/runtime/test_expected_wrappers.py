@@ -38,7 +38,9 @@ class Tagged(Tensor):
         return Tagged(self.inner, tag)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         tag = next(each.tag for each in args if isinstance(each, Tagged))
         bare = [each.inner if isinstance(each, Tagged) else each for each in args]
         return Tagged(func(*bare, **kwargs or {}), tag)
