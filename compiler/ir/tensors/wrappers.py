@@ -58,7 +58,12 @@ class Recipe:
 
     def makes(self, value: object) -> bool:
         """Whether a tensor is a wrapper of this class, with these inner tensors and an equal context."""
-        return isinstance(value, torch.Tensor) and type(value) is self.kind and Recipe.of(value).key() == self.key()
+        if type(value) is not self.kind:
+            return False
+        names, context = value.__tensor_flatten__()
+        if self.held:
+            return Recipe.of(value).key() == self.key()  # type: ignore[arg-type]
+        return tuple(names) == self.names and bool(context == self.context)
 
     def key(self) -> tuple[object, ...]:
         """What two recipes of equal wrappers have in common, for comparison and as a key."""
