@@ -216,17 +216,19 @@ def _fits(want: int | torch.SymInt, got: int) -> bool:
     return isinstance(want, torch.SymInt) or want == got
 
 
-def why_not_read(values: Iterable[object], fakes: Sequence[object] = ()) -> str:
+NONE: Mapping[int, torch.Tensor] = {}
+
+
+def why_not_read(values: Iterable[object], wrappers: Mapping[int, torch.Tensor] = NONE) -> str:
     """Why no kernel can read some values, as they are no tensors with strides over memory of their own; "" if it can.
 
-    Wrappers are read where `fakes`, what a graph was compiled for, are such wrappers. Cost: 0.2 us a tensor.
+    At the positions of `wrappers`, for which a graph was compiled, it reads such wrappers. Cost: 0.2 us a tensor.
     """
     for position, value in enumerate(values):
         if not isinstance(value, torch.Tensor):
             continue
-        wanted = fakes[position] if position < len(fakes) else None
-        if is_wrapper(wanted):
-            if not is_made_as(wanted, value):
+        if position in wrappers:
+            if not is_made_as(wrappers[position], value):
                 return f"input {position} is another {type(value).__name__} than the graph was compiled for"
             continue
         if type(value) not in PLAIN:

@@ -60,9 +60,10 @@ class Recipe:
         """Whether a tensor is a wrapper of this class, with these inner tensors and an equal context."""
         if type(value) is not self.kind:
             return False
-        names, context = value.__tensor_flatten__()
+        wrapper: Any = value
+        names, context = wrapper.__tensor_flatten__()
         if self.held:
-            return Recipe.of(value).key() == self.key()  # type: ignore[arg-type]
+            return Recipe.of(wrapper).key() == self.key()
         return tuple(names) == self.names and bool(context == self.context)
 
     def key(self) -> tuple[object, ...]:
