@@ -162,6 +162,17 @@ class HookError(AssayError, RuntimeError):
     """A hook on saved tensors that is a graph, and that writes what it is given or gives back something else."""
 
 
+class WrapperPacked(HookError, NotImplementedError):
+    """A packing hook that is a graph, and that returns a tensor of a class with inner tensors."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"a packing hook that is a graph returns a {kind}, whose inner tensors no graph keeps as one value; return "
+            "the inner tensors as a tuple and put them together in the unpacking hook, or give hooks that are plain "
+            "functions, which run around the call"
+        )
+
+
 class VerifyError(AssayError, AssertionError):
     """An intermediate state broke its own rules: a bug of the compiler, never of the user's program."""
 

@@ -25,6 +25,7 @@ from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from assay.compiler.ir.graph.trace import HELD, Trace
 from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.wrappers import is_wrapper, with_inner
 from assay.compiler.torch_compat import holders_of
 
 
@@ -57,7 +58,9 @@ def differentiate(captured: Captured) -> Program:
 
 def _like(value: torch.Tensor) -> torch.Tensor:
     """A tensor that lies as the value, with its very strides along dimensions of one element where it fills its memory,
-    as eager's `empty_like` has it; that of fakes gives others."""
+    as eager's `empty_like` has it; that of fakes gives others. Of a wrapper, each inner tensor lies so."""
+    if is_wrapper(value):
+        return with_inner(value, _like)
     is_known = value.layout is torch.strided and not has_symbols(value)
     if not is_known or not torch.ops.aten.is_non_overlapping_and_dense(value):
         return torch.empty_like(value, memory_format=torch.preserve_format)

@@ -34,6 +34,7 @@ from assay.compiler.ir.graph.trace import (
     producer,
 )
 from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.wrappers import inner_tensor
 
 COPY = "is_copy_for_backward"
 """Marks copies that are there for backward alone."""
@@ -183,6 +184,8 @@ def is_free(node: fx.Node) -> bool:
     if call.op != "call_function" or is_random(call):
         return False
     if isinstance(node.meta.get("val"), SYMBOLIC):
+        return False
+    if call.target is inner_tensor:  # later it may be another one
         return False
     if gives_memory_on(call):
         return viewed(call).op != "placeholder" or has_symbols(node.meta.get("val"))

@@ -29,6 +29,7 @@ from assay.compiler.autograd.result_copies import add_copies
 from assay.compiler.ir.graph.decisions import Reason, Why
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.graph.trace import gives_memory_on, has_effect, is_random, producer
+from assay.compiler.ir.graph.wrapper_nodes import is_given, parts_of
 from assay.compiler.ops.lower import is_allocation
 
 
@@ -252,7 +253,7 @@ def may_be_again(node: fx.Node, is_thorough: bool = False) -> bool:
 def reason_against(node: fx.Node, is_thorough: bool = False) -> Reason | None:
     """Why backward may not compute a value again; None where it may."""
     call, _ = producer(node)
-    if call.op != "call_function":
+    if call.op != "call_function" or is_given(call):
         return Reason.source
     if is_random(call):
         return None if is_thorough and is_replayable(call) else Reason.random
@@ -276,5 +277,6 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
 
 def _seen_by_user(joint: Program) -> set[fx.Node]:
     """The values whose memory the user may hold: inputs, outputs, and their views."""
-    outputs = {viewed(node) for node in joint.returned if isinstance(node, fx.Node)}
+    returned = (node for node in joint.returned if isinstance(node, fx.Node))
+    outputs = {viewed(part) for node in returned for part in parts_of(node)}
     return {node for node in joint.module.graph.nodes if viewed(node) in outputs or viewed(node).op == "placeholder"}

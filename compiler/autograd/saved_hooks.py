@@ -24,12 +24,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from assay.compiler.autograd.partition import Split, viewed
-from assay.compiler.errors import HookError
+from assay.compiler.errors import HookError, WrapperPacked
 from assay.compiler.ir.graph.packed_values import Packed
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
 from assay.compiler.ir.graph.trace import Trace, module_of
 from assay.compiler.ir.tensors.strides import SYMBOLIC, hint
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.ir.typed_nodes import fake_value
 from assay.compiler.torch_compat import Decompositions
 
@@ -55,7 +56,8 @@ def packed(split: Split, hooks: GraphHooks, decompositions: Decompositions) -> t
     """The split with the hooks in it, and what forward keeps now in place of what. The split that is given is used up.
 
     Raises: HookError (a RuntimeError) for a pack hook that writes the tensor it is given. HookError also for an unpack
-    hook whose tensor has another dtype, device or shape than the one that was packed.
+    hook whose tensor has another dtype, device or shape than the one that was packed. WrapperPacked for a pack hook
+    that returns a wrapper.
     """
     chosen = _chosen(split.forward, hooks.which)
     made = {name: _pack(name, node, hooks.pack, decompositions) for name, node in chosen.items()}
@@ -72,6 +74,8 @@ def _chosen(forward: Program, which: str) -> dict[str, fx.Node]:
     found: dict[str, fx.Node] = {}
     for role, node in pairs:
         if not isinstance(role, Saved) or not isinstance(node, fx.Node) or not isinstance(node.meta.get("val"), Tensor):
+            continue
+        if is_wrapper(node.meta["val"]):  # it is kept for its version alone
             continue
         root = viewed(node)
         is_static = isinstance(inputs.get(root), Parameter | Buffer)
@@ -90,6 +94,8 @@ def _pack(name: str, node: fx.Node, hook: Callable[[Tensor], Any], decomposition
         wrapped = trace.wrap(given, False)
         trace.own(wrapped, hook)
         leaves, structure = pytree.tree_flatten(hook(wrapped))
+        for leaf in filter(is_wrapper, leaves):
+            raise WrapperPacked(type(leaf).__name__)
         is_written = trace.writes_by(hook) > 0
         traced = [trace.node_of(leaf) for leaf in leaves if isinstance(leaf, (Tensor, *SYMBOLIC))]
     if is_written:

@@ -17,6 +17,7 @@ from torch import fx
 from torch.utils._pytree import tree_map_only
 
 from assay.compiler.capture.decompositions.view_steps import one_view
+from assay.compiler.capture.wrapper_views import ALIASES, detached_from, steps_from
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.roles import (
     Base,
@@ -35,9 +36,11 @@ from assay.compiler.ir.graph.roles import (
     ViewStep,
 )
 from assay.compiler.ir.graph.trace import Trace, is_view, producer
+from assay.compiler.ir.graph.wrapper_nodes import inner_nodes, is_given, makes_wrapper, parts_of
 from assay.compiler.ir.tensors.in_place import shares_version
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
+from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument, operator_of
 
 Returned = torch.Tensor | Symbolic | fx.Node
@@ -77,8 +80,13 @@ class Aliases:
 
     def _check_apart(self) -> None:
         """Raises: Unsupported where two values that the graph returns share memory, of which a pass may make one."""
-        homes = [node.meta["val"].untyped_storage()._cdata for node in self._homes if "val" in node.meta]
-        if len(set(homes)) < len(homes):
+        found: dict[int, set[tuple[fx.Node, bool]]] = {}
+        for home in self._homes:
+            for part in parts_of(home):
+                is_inner = part is not home
+                if "val" in part.meta and not (is_inner and is_given(part)):  # which is handed on as it is
+                    found.setdefault(part.meta["val"].untyped_storage()._cdata, set()).add((part, is_inner))
+        if any(len(parts) > 1 for parts in found.values()):
             raise Unsupported("the program returns views of one value that are related in a way that is not known")
 
     def restrides(self, arguments: Mapping[CallInput, torch.Tensor]) -> Iterator[Restride]:
@@ -91,16 +99,24 @@ class Aliases:
     def layouts(self) -> Iterator[Layout]:
         """The strides that outputs have in eager, where the recorded value was made anew with others."""
         for role, value in self.returned.items():
-            if isinstance(value, torch.Tensor):
-                fake = self.trace.fake_of(value)
-                if (value.dtype, value.is_conj(), value.is_neg()) != (fake.dtype, fake.is_conj(), fake.is_neg()):
-                    raise Unsupported("the program returns a tensor that was written through a view of another kind")
-                if (value.stride(), value.storage_offset()) != (fake.stride(), fake.storage_offset()):
-                    yield _layout(role, value)
+            for inner in inner_tensors(value) if isinstance(value, torch.Tensor) else ():
+                if self._lies_as_recorded(inner):
+                    continue
+                if inner is not value:
+                    raise Unsupported("the program returns an inner tensor that lies otherwise than it was recorded")
+                yield _layout(role, value)
+
+    def _lies_as_recorded(self, value: torch.Tensor) -> bool:
+        fake = self.trace.fake_of(value)
+        if (value.dtype, value.is_conj(), value.is_neg()) != (fake.dtype, fake.is_conj(), fake.is_neg()):
+            raise Unsupported("the program returns a tensor that was written through a view of another kind")
+        return bool((value.stride(), value.storage_offset()) == (fake.stride(), fake.storage_offset()))
 
     def _claim_home(self, index: int, value: torch.Tensor) -> None:
         """A result that is no view of anything becomes an output of the graph."""
         node = self.trace.node_of(value)
+        if is_wrapper(value) and (value._base is not None or detached_from(value, self.trace) is not None):
+            return
         if node not in self.owners and node not in self._homes and not is_view(producer(node)[0]):
             self._add(UserOutput(index), node, value)
 
@@ -149,8 +165,14 @@ class Aliases:
     def _check_memory(self, value: torch.Tensor, made: Result) -> None:
         """Raises: Unsupported where a result that shares memory with an input was not found to be a view of one."""
         of_input = isinstance(made, View) and not isinstance(made.of, (UserOutput, Base))
-        if (value.untyped_storage()._cdata in self.storages) != of_input:
+        inner = inner_tensors(value) if of_input else self._computed(value)
+        held = inner if is_wrapper(value) else (value,)
+        if any(each.untyped_storage()._cdata in self.storages for each in held) != of_input:
             raise Unsupported("the program returns a tensor whose relation to the memory of its inputs is not known")
+
+    def _computed(self, value: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The inner tensors of a wrapper that are none of those that the call is given, as they are given."""
+        return (inner for inner in inner_tensors(value) if not is_given(self.trace.node_of(inner)))
 
     def _size(self, node: fx.Node, value: Returned) -> Size:
         role = Size(node.name)
@@ -160,6 +182,8 @@ class Aliases:
     def _view(self, node: fx.Node, value: torch.Tensor) -> View:
         needs_gradient = value.requires_grad  # asked first: being asked for its history a view may lose it
         flows, base = history_of(value) is not None, value._base
+        if is_wrapper(value):
+            return self._view_of_wrapper(value, base, flows)
         if needs_gradient and not flows and base is not None and not base.requires_grad:
             raise Unsupported("the program returns a view that requires grad of what it detached in place and wrote")
         if flows:
@@ -188,6 +212,39 @@ class Aliases:
             self.returned[of] = base
             self.differentiable.add(of)
         return View(of, how, _is_in_grad_mode(value))
+
+    def _view_of_wrapper(self, value: torch.Tensor, base: torch.Tensor | None, flows: bool) -> View:
+        """A wrapper that is a view of another, of an input or of one that the graph makes.
+
+        Raises: Unsupported where autograd knows it as a view of nothing, and it is no detached one.
+        """
+        if value.requires_grad and not flows and base is not None and not base.requires_grad:
+            raise Unsupported("the program returns a view that requires grad of what it detached in place and wrote")
+        if base is None:
+            return self._detached_wrapper(value)
+        if flows:
+            _check_replayable(value, base)
+        how = tuple(replace(s, arguments=self._arguments(s.arguments)) for s in steps_from(base, value, self.trace))
+        owner = next((role for role, argument in self.arguments.items() if argument is base), None)
+        if owner is not None:
+            return View(cast(CallInput, owner), how, _is_in_grad_mode(value), is_refused(value))
+        root = self.trace.node_of(base)
+        if root not in self._homes:
+            self._add(Base(len(self._homes)), root, base)
+        return View(self._homes[root], how, _is_in_grad_mode(value))
+
+    def _detached_wrapper(self, value: torch.Tensor) -> View:
+        found = detached_from(value, self.trace)
+        if found is None:
+            raise Unsupported("the program returns a wrapper over memory whose relation to others is not known")
+        inner, step = found
+        for role, argument in self.arguments.items():
+            if is_wrapper(argument) and tuple(self.trace.inner_nodes_of(argument)) == inner:
+                return self._with_data(View(cast(CallInput, role), (step,), False), value)
+        for home, of in self._homes.items():
+            if makes_wrapper(home) and inner_nodes(home) == inner:
+                return View(of, (step,), False)
+        raise Unsupported("the program returns a wrapper detached from one that it does not return")
 
     def _is_of_input(self, base: torch.Tensor | None) -> bool:
         """Whether autograd knows a view's base as an input, or as what an input is a view of."""
@@ -286,10 +343,6 @@ class Aliases:
         return tree_map_only(SYMBOLIC, lambda size: self._size(self.trace.node_of(size), size), arguments)
 
 
-ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
-"""Views that autograd takes for views of nothing, although they are of something."""
-
-
 def _is_in_grad_mode(value: torch.Tensor) -> bool:
     """Whether a view was made where gradients are recorded, which autograd remembers."""
     if value._base is None or history_of(value) is not None:
@@ -326,7 +379,9 @@ def _check_replayable(value: torch.Tensor, base: torch.Tensor | None) -> None:
 
 
 def _is_recorded(value: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(value, torch.Tensor) and torch._is_functional_tensor(getattr(value, "elem", value))
+    if not isinstance(value, torch.Tensor):
+        return False
+    return all(torch._is_functional_tensor(getattr(inner, "elem", inner)) for inner in inner_tensors(value))
 
 
 WriteKind = Literal["seen", "no_grad", "hidden"]
@@ -352,8 +407,8 @@ def is_refused(value: torch.Tensor) -> bool:
 
 def kind_of_write(argument: torch.Tensor) -> WriteKind:
     """Whether autograd saw the writes of an input."""
-    elem = functional_elem(argument)
-    if torch._functionalize_are_all_mutations_hidden_from_autograd(elem):
+    elems = list(map(functional_elem, inner_tensors(argument)))
+    if all(map(torch._functionalize_are_all_mutations_hidden_from_autograd, elems)):
         return "hidden"
-    under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem)
+    under_no_grad = all(map(torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode, elems))
     return "no_grad" if under_no_grad else "seen"

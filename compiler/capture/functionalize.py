@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.compiler.capture.aliasing import Aliases, Returned, WriteKind, history_of, kind_of_write
 from assay.compiler.capture.ambient import in_forward_mode, preserved
@@ -27,6 +26,7 @@ from assay.compiler.capture.replayed_warnings import warned
 from assay.compiler.capture.unrecorded_writes import WrittenOut
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
+from assay.compiler.capture.wrapper_views import check_copied
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import (
@@ -51,6 +51,7 @@ from assay.compiler.ir.graph.trace import Trace
 from assay.compiler.ir.tensors.in_place import version
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.strides import extent, overlaps_itself
+from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
@@ -65,6 +66,7 @@ ONLY_DATA_TELLS = (
 
 LIMITS_OF_RECORDING = {
     "convert all Tensors to FakeTensors": "the program reads a tensor that is none of its arguments",
+    "self.shape_env must not be None": "the program makes a jagged tensor where no size is a symbol",
     "Found a custom (non-ATen) operator": "the program calls an operator of its own that returns an alias",
     "Current active mode": "the program calls a higher-order operator, whose functions no graph above autograd holds",
 }
@@ -289,13 +291,10 @@ def _sign(
     results: list[object],
     ambient: Sequence[Effect],
 ) -> Captured:
-    for value in results:
-        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) and not hasattr(value, "elem"):
-            raise Unsupported(f"the program returns a {type(value).__name__}")
     for one in bound:
         _check_kept(trace, one)
     mutations = {one.role: _mutation(trace, one) for one in bound if _is_written(trace, one)}
-    storages = frozenset(_storage(one.argument) for one in bound)
+    storages = frozenset(_storage(value) for one in bound for value in (one.argument, *inner_tensors(one.argument)))
     aliases = Aliases(
         trace, _owners(trace, bound, bases), storages, _members(trace, bound), {b.role: b.argument for b in bound}
     )
@@ -332,18 +331,25 @@ def _check_kept(trace: Trace, one: Bound) -> None:
 
     Cost: of every input, a few flags.
     """
-    torch._sync(one.argument)
-    elem = functional_elem(one.argument)
-    if torch._functionalize_was_storage_changed(elem) or _storage(one.argument) != one.storage:
+    for inner in inner_tensors(one.argument):
+        torch._sync(inner)
+        if torch._functionalize_was_storage_changed(functional_elem(inner)):
+            raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
+        if inner is not one.argument and trace.restrides_of(inner):
+            raise Unsupported("the program changes the shape or strides of an inner tensor of an input in place")
+    if _storage(one.argument) != one.storage:
         raise Unsupported("the program replaces the storage of an input (set_, .data = ...)")
-    if _is_written(trace, one) and overlaps_itself(one.argument):
+    if _is_written(trace, one) and any(map(overlaps_itself, inner_tensors(one.argument))):
         raise Unsupported("the program writes an input whose memory overlaps itself")
+    if is_wrapper(one.argument) and _is_written(trace, one):
+        check_copied(one.argument, trace)
     if one.argument.requires_grad and not one.required_grad and history_of(one.argument) is None:
         raise Unsupported("the program makes an input require grad")
 
 
 def _is_written(trace: Trace, one: Bound) -> bool:
-    written = bool(torch._functionalize_has_data_mutation(functional_elem(one.argument)))  # type: ignore[attr-defined]
+    elems = map(functional_elem, inner_tensors(one.argument))
+    written = any(map(torch._functionalize_has_data_mutation, elems))  # type: ignore[attr-defined]
     return written and (not one.is_shared or trace.writes_by(one.role) > 0)
 
 

@@ -11,12 +11,12 @@ import sympy
 import torch
 from torch._guards import Source, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
-from assay.compiler.ir.tensors.overlap import is_leaf, overlaps
+from assay.compiler.ir.tensors.overlap import is_leaf, overlaps, share_inner
 from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 
 Leaf = torch.Tensor | torch.SymInt | int
 
@@ -95,6 +95,8 @@ class Call:
     def specialized(self, values: Sequence[object], versions: bool) -> Call:
         """The same call for leaves whose sizes are these numbers and whose overlaps are these (`versions` as there)."""
         fake_mode = FakeTensorMode()
+        if share_inner(values):
+            raise Unsupported("an inner tensor of an input shares its memory with another input")
         pairs = zip(self.leaves, values, strict=True)
         leaves = tuple(fake_leaf(leaf.role, value, fake_mode) for leaf, value in pairs)
         groups = overlaps(values, versions)
@@ -121,14 +123,18 @@ def fake_leaf(
     """
     if not isinstance(value, torch.Tensor):
         return CallLeaf(role, cast(Leaf, value), False, True)
+    if is_wrapper(value) and any(isinstance(inner, FakeTensor) for inner in inner_tensors(value)):
+        if not all(isinstance(inner, FakeTensor) and inner.fake_mode is fake_mode for inner in inner_tensors(value)):
+            raise Unsupported(f"input {role} has inner tensors that are fake in another mode")
+        return CallLeaf(role, value, value.requires_grad, value.is_leaf, value.is_inference())
     if isinstance(value, FakeTensor):
         fake = value if value.fake_mode is fake_mode else fake_mode.from_tensor(value, source=source)
         return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
     if value._is_zerotensor():
         raise Unsupported(f"input {role} is a tensor of zeros that has no memory")
-    if is_traceable_wrapper_subclass(value):
-        raise Unsupported(f"input {role} is a {type(value).__name__}: tensor subclasses are not compiled yet")
-    if value.layout is not torch.strided:
+    if value.layout is torch.jagged and fake_mode.shape_env is None:
+        raise Unsupported(f"input {role} is a jagged tensor where no size is a symbol")
+    if value.layout is not torch.strided and not is_wrapper(value):
         raise Unsupported(f"input {role} has layout {value.layout}: only strided tensors are compiled")
     try:
         has_no_history = value.is_leaf
@@ -140,6 +146,8 @@ def fake_leaf(
         fake = fake_mode.from_tensor(value, static_shapes=True)
     else:
         fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
+    if is_wrapper(value) and type(fake) is not type(value):
+        raise Unsupported(f"a {type(value).__qualname__} is put together as a {type(fake).__qualname__}")
     return CallLeaf(role, fake, value.requires_grad, has_no_history, value.is_inference())
 
 
@@ -220,13 +228,20 @@ def _fits(want: int | torch.SymInt, got: int) -> bool:
     return isinstance(want, torch.SymInt) or want == got
 
 
-def why_not_read(values: Iterable[object]) -> str:
+NONE: Mapping[int, torch.Tensor] = {}
+
+
+def why_not_read(values: Iterable[object], wrappers: Mapping[int, torch.Tensor] = NONE) -> str:
     """Why no kernel can read some values, as they are no tensors with strides over memory of their own; "" if it can.
 
-    Cost: 0.2 us a tensor.
+    At the positions of `wrappers`, for which a graph was compiled, it reads such wrappers. Cost: 0.2 us a tensor.
     """
     for position, value in enumerate(values):
         if not isinstance(value, torch.Tensor):
+            continue
+        if position in wrappers:
+            if not is_made_as(wrappers[position], value):
+                return f"input {position} is another {type(value).__name__} than the graph was compiled for"
             continue
         if type(value) not in PLAIN:
             return f"input {position} is a {type(value).__name__} where the graph was compiled for a plain tensor"
@@ -239,6 +254,18 @@ def why_not_read(values: Iterable[object]) -> str:
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The types of tensors that lie in memory as their strides say."""
+
+
+def is_made_as(fake: object, value: torch.Tensor) -> bool:
+    """Whether a wrapper is one like that which a graph was compiled for: of its class and context, around inner tensors
+    that lie as those do."""
+    if not is_wrapper(fake) or not (recipe := Recipe.of(fake)).makes(value):
+        return False
+    pairs = [(getattr(fake, name), getattr(value, name)) for name in recipe.names]
+    return all(
+        is_made_as(want, got) if is_wrapper(want) else not (_difference(want, got) or why_not_read([got]))
+        for want, got in pairs
+    ) and has_same_bits(*zip(*pairs, strict=True))
 
 
 def has_same_bits(fakes: Iterable[object], given: Iterable[object]) -> bool:

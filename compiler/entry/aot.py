@@ -9,16 +9,23 @@ from __future__ import annotations
 import copy
 import functools
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._dynamo.source import ConstantSource
+from torch._dynamo.source import AttrSource, ConstantSource
 from torch._dynamo.utils import assert_no_fake_params_or_buffers
+from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    SubclassSymbolicContext,
+    SymbolicContext,
+)
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.compilers import Compilers
@@ -53,6 +60,7 @@ from assay.compiler.errors import OptionError, Unsupported
 from assay.compiler.fallback import give_back
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.overlap import is_leaf
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 from assay.compiler.journal import Journal, count_eager
 from assay.compiler.options import Options
 from assay.compiler.pipeline import compile
@@ -340,7 +348,12 @@ class _AheadOfTime:
         names = numbered("primals", len(leaves))
         call = Call(function, leaves, fake_mode, constants=tuple(others), names=names)
         compiled = compile(call, self.compilers, Journal.open(self.options))
-        return _Entry(_guards(shape_env, leaves, unique), compiled, unique, out_spec)
+        guards = _guards(shape_env, leaves, unique)
+        try:
+            guards(flat)
+        except NameError as reason:
+            raise Unsupported("the sizes of an input are not told by those of its inner tensors") from reason
+        return _Entry(guards, compiled, unique, out_spec)
 
     def _role(self, index: int, value: object) -> CallInput:
         return state_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
@@ -356,12 +369,20 @@ def _leaves(
 
 
 def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMode) -> CallLeaf:
-    dims = [DimDynamic.DYNAMIC] * value.dim()
-    context: StatelessSymbolicContext = StatelessSymbolicContext(
-        dynamic_sizes=dims, constraint_sizes=[None] * value.dim()
-    )
-    fake = fake_mode.from_tensor(value, source=ConstantSource(f"input_{role.index}"), symbolic_context=context)
+    source = ConstantSource(f"input_{role.index}")
+    fake = fake_mode.from_tensor(value, source=source, symbolic_context=_all_dynamic(value, source))
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
+
+
+def _all_dynamic(value: torch.Tensor, source: Source) -> StatelessSymbolicContext:
+    """That all sizes of a tensor are symbols, and those of the inner tensors of a wrapper."""
+    sizes: dict[str, Any] = {"dynamic_sizes": [DimDynamic.DYNAMIC] * value.dim()}
+    sizes["constraint_sizes"] = [None] * value.dim()
+    if not is_wrapper(value):
+        return StatelessSymbolicContext(**sizes)
+    named = {name: getattr(value, name) for name in Recipe.of(value).names}
+    inner: dict[str, SymbolicContext] = {n: _all_dynamic(each, AttrSource(source, n)) for n, each in named.items()}
+    return SubclassSymbolicContext(**sizes, tensor_source=source, inner_contexts=inner)
 
 
 def _guards(
@@ -369,12 +390,18 @@ def _guards(
 ) -> Callable[[list[object]], bool]:
     if shape_env is None:
         return lambda flat: True
-    fakes = [leaf.fake for leaf in leaves]
+    fakes = [each for leaf in leaves for each in _plain(leaf.fake)]
 
     def holds(flat: list[object]) -> bool:
-        return bool(shape_env.evaluate_guards_for_args(fakes, [flat[position] for position in unique]))  # type: ignore[arg-type, misc]
+        given = [each for position in unique for each in _plain(flat[position])]
+        return bool(shape_env.evaluate_guards_for_args(fakes, given))  # type: ignore[arg-type]
 
     return holds
+
+
+def _plain(value: object) -> Iterator[object]:
+    """A value, or the inner tensors of a wrapper."""
+    yield from inner_tensors(value) if isinstance(value, torch.Tensor) else (value,)
 
 
 def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
@@ -397,4 +424,9 @@ def _constant(value: object) -> Hashable:
 def _metadata(value: torch.Tensor, dynamic: bool) -> tuple[object, ...]:
     layout = (value.dim(),) if dynamic else (value.shape, value.stride() if value.layout is torch.strided else ())
     kind = (type(value), value.dtype, value.device, value.is_conj(), value.is_neg())
-    return (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
+    facts = (*layout, *kind, value.requires_grad, is_leaf(value), value.is_inference())
+    if not is_wrapper(value):
+        return facts
+    recipe = Recipe.of(value)
+    inner = (_metadata(getattr(value, name), dynamic) for name in recipe.names)
+    return (*facts, recipe.key(), *inner)

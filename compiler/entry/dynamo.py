@@ -24,6 +24,7 @@ from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
+from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.joint_graph import numbered
 from assay.compiler.entry.graph_as_call import Compiled, GraphAsCall, as_call, in_eager, with_held
 from assay.compiler.entry.inner_keywords import (
@@ -42,6 +43,7 @@ from assay.compiler.entry.warm import starts as warm
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.fallback import GivenBack, give_back, nodes_of
 from assay.compiler.ir.graph.roles import GraphCall, Program
+from assay.compiler.ir.graph.wrapper_nodes import has_wrappers
 from assay.compiler.journal import Journal, count_cut, count_eager, count_piece
 from assay.compiler.options import Options
 from assay.compiler.passes import CHOICES, FUNCTIONAL, PASSES
@@ -106,7 +108,8 @@ def compile_fx(
         compilers = _plain_compilers(options, journal, table)
     else:
         told = Told.of(inner_compile, options, compile_region_name, table)
-        compilers = Compilers(told.forward, told.backward, told.inference, decompositions=table)
+        forward, backward, inference = map(bordered, (told.forward, told.backward, told.inference))
+        compilers = Compilers(forward, backward, inference, decompositions=table)
 
     def compiled(call: Call) -> GraphCall:
         if inner_compile is not None:
@@ -129,7 +132,8 @@ def _plain_compilers(options: Options, journal: Journal, table: Decompositions) 
         return build(program, options, journal).load()
 
     write = functools.partial(write_in_place, generate=target_of(options) != "aten")
-    return Compilers(build_graph, build_graph, build_graph, decompositions=table, write=write)
+    build_whole = bordered(build_graph)
+    return Compilers(build_whole, build_whole, build_whole, decompositions=table, write=write)
 
 
 def compile_fx_inner(
@@ -290,10 +294,13 @@ def _compilers(
             keeper.forget("hooks on saved tensors are part of it")
         if not _is_flat(spec[0]):
             keeper.forget("it returns a structure")
+        if any(map(has_wrappers, programs.values())):
+            keeper.forget("it takes or makes a tensor of a class with inner tensors")
         keeper.linked(linked, programs)
 
+    build_whole = bordered(build_graph)
     made = Compilers(
-        build_graph, build_graph, build_graph,
+        build_whole, build_whole, build_whole,
         partition=_partition(options, may_round=generate and not is_exact),
         decompositions=(EXACT if is_exact else DECOMPOSITIONS) if generate else {},
         write=functools.partial(write_in_place, generate=writes_kernels),

@@ -52,6 +52,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.overlap import overlaps
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions
 
@@ -301,8 +302,10 @@ def _captured(
     """The function, recorded. An error of its own is raised as it is: there is no eager call to raise it instead."""
 
     def watched(leaves: list[object]) -> list[object]:
+        _check_plain(leaves)
         before = [_metadata(leaf) for leaf in leaves]
         results = function(leaves)
+        _check_plain(results)
         _check_metadata(inputs, before, [_metadata(leaf) for leaf in leaves])
         return results
 
@@ -317,6 +320,11 @@ def _captured(
         if cause is not None and not isinstance(cause, Unsupported) and not _is_of_recording(cause):
             raise cause from None
         raise ExportError.because("unsupported", reason=error, place=_place(cause or error)) from error
+
+
+def _check_plain(values: Iterable[object]) -> None:
+    for value in filter(is_wrapper, values):
+        raise Unsupported(f"a {type(value).__name__} has inner tensors, and an exported graph has plain ones")
 
 
 def _is_of_recording(error: BaseException) -> bool:

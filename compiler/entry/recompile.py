@@ -17,6 +17,7 @@ from torch._C._dynamo.guards import GlobalStateGuard
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.inputs import CallLeaf, check_inputs, has_same_bits, has_same_history, why_not_read
 from assay.compiler.ir.graph.roles import GraphCall
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.specialize import Specialized
 
 
@@ -32,16 +33,19 @@ class Recompiled:
     compiled: GraphCall
     again: Callable[[], Specialized]
     fakes: tuple[object, ...]
+    wrappers: dict[int, torch.Tensor]
     modes: ModesNow
     others: dict[Ambient, Specialized] = field(default_factory=dict)
 
     @staticmethod
     def of(leaves: tuple[CallLeaf, ...], compiled: GraphCall, again: Callable[[], Specialized]) -> Recompiled:
-        return Recompiled(leaves, compiled, again, tuple(leaf.fake for leaf in leaves), ModesNow())
+        fakes = tuple(leaf.fake for leaf in leaves)
+        wrappers = {position: fake for position, fake in enumerate(fakes) if is_wrapper(fake)}
+        return Recompiled(leaves, compiled, again, fakes, wrappers, ModesNow())
 
     def __call__(self, args: list[object]) -> Sequence[object]:
         check_inputs(self.fakes, args)
-        reason = why_not_read(args)
+        reason = why_not_read(args, self.wrappers)
         if not reason and self.modes.are_same() and has_same_bits(self.fakes, args):
             if has_same_history(self.leaves, args):
                 return self.compiled(args)

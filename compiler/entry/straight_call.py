@@ -26,6 +26,7 @@ import torch
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch.utils import _pytree as pytree
 
+from assay.compiler.ir.tensors.wrappers import Recipe, is_wrapper
 from assay.compiler.torch_stubs import tensor_guards
 
 MISS = object()
@@ -69,7 +70,7 @@ class _Writer:
         self.lines: list[str] = []
         self.namespace: dict[str, object] = {"MISS": MISS}
         self.distinct: dict[int, str] = {}
-        self._values: list[torch.Tensor] = []
+        self._guarded: list[tuple[str, torch.Tensor]] = []
         self._count = 0
 
     def miss_if(self, text: str) -> None:
@@ -92,14 +93,15 @@ class _Writer:
 
     def tensors(self) -> None:
         """The line that holds the distinct tensors to their metadata, and the ambient modes to what they are now."""
-        sizes, strides = [list(v.shape) for v in self._values], [list(v.stride()) for v in self._values]
-        guards = tensor_guards(self._values, sizes, strides)
+        values = [value for _, value in self._guarded]
+        sizes, strides = [list(v.shape) for v in values], [list(v.stride()) for v in values]
+        guards = tensor_guards(values, sizes, strides)
         tests = ["has_same_modes()"]
-        if self._values:  # which tell inference mode by the dispatch keys that it takes away
-            tests.insert(0, f"has_same_tensors({', '.join(self.distinct.values())})")
+        if values:  # which tell inference mode by the dispatch keys that it takes away
+            tests.insert(0, f"has_same_tensors({', '.join(name for name, _ in self._guarded)})")
         else:
             tests.append(("" if torch.is_inference_mode_enabled() else "not ") + "in_inference()")
-        for value, name in zip(self._values, self.distinct.values(), strict=True):
+        for name, value in self._guarded:
             if value.requires_grad:
                 tests.append(f"{'' if value.is_leaf else 'not '}{name}.is_leaf")
         test = f"if not ({' and '.join(tests)}): return MISS"
@@ -111,13 +113,43 @@ class _Writer:
 
     def _tensor(self, name: str, value: torch.Tensor) -> bool:
         """Of a subclass or another layout than strides the guards do not see everything."""
-        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+        if is_wrapper(value):
+            return self._wrapper(name, value)
+        if not _is_seen_whole(value):
             return False
         if id(value) in self.distinct:
             self.miss_if(f"{name} is not {self.distinct[id(value)]}")
         else:
             self.distinct[id(value)] = name
-            self._values.append(value)
+            self._guarded.append((name, value))
+        return True
+
+    def _wrapper(self, name: str, value: torch.Tensor) -> bool:
+        """A wrapper that is an argument, which is given to the compile as it is."""
+        if id(value) in self.distinct:
+            self.miss_if(f"{name} is not {self.distinct[id(value)]}")
+            return True
+        self.distinct[id(value)] = name
+        return self._held_to_form(name, value)
+
+    def _held_to_form(self, name: str, value: torch.Tensor) -> bool:
+        """Lines that hold a wrapper to its class, context, size and history, and its inner tensors to theirs."""
+        if value.layout is not torch.strided or value.is_inference():
+            return False
+        recipe = Recipe.of(value)
+        self.miss_if(f"not {self.bind(recipe.makes)}({name}) or {name}.is_inference()")
+        self.miss_if(f"{name}.shape != {self.bind(value.shape)} or {name}.stride() != {value.stride()}")
+        self.miss_if(f"{name}.requires_grad is not {value.requires_grad} or {name}.is_leaf is not {value.is_leaf}")
+        for attribute in recipe.names:
+            inner, variable = getattr(value, attribute), f"{name}_{attribute}"
+            self.lines.append(f"{variable} = {name}.{attribute}")
+            if is_wrapper(inner):
+                if not self._held_to_form(variable, inner):
+                    return False
+            elif not _is_seen_whole(inner):
+                return False
+            else:
+                self._guarded.append((variable, inner))
         return True
 
     def _sequence(self, name: str, value: Sequence[Any]) -> bool:
@@ -154,6 +186,11 @@ class _Writer:
         else:
             return False
         return True
+
+
+def _is_seen_whole(value: torch.Tensor) -> bool:
+    """Whether the guards see all of a tensor."""
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
 
 
 def _rebuilt(spec: pytree.TreeSpec, leaves: Iterator[int]) -> str:

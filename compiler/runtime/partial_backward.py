@@ -25,7 +25,8 @@ class Part:
     `arguments` are what the graph takes, each by its kind (a saved tensor, a saved size, a tangent) and its position
     among those of that kind; `inputs` is what those that are tensors are held to; `written` the positions of what has
     to have the version that forward noted; `gradients` says for each input of the forward which of the graph's values
-    it gets, and from which tangents that follows.
+    it gets, and from which tangents that follows. `wrappers` are the positions of the arguments that are wrappers,
+    which are held to their form before.
     """
 
     graph: GraphCall
@@ -33,18 +34,20 @@ class Part:
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
     inputs: ExpectedInputs
+    wrappers: frozenset[int] = frozenset()
 
     def fitted(self, arguments: list[object]) -> list[object] | None:
         """The arguments as the graph takes them; None where it cannot take one of them."""
-        tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+        places = [p for p, v in enumerate(arguments) if isinstance(v, torch.Tensor) and p not in self.wrappers]
+        tensors: Any = [arguments[place] for place in places]
         if self.inputs.check(*tensors):
             return arguments
         found = self.inputs.fitted(*tensors)
         if found is None:
             return None
         self.inputs.look(*found)
-        left = iter(found)
-        return [next(left) if isinstance(value, torch.Tensor) else value for value in arguments]
+        given = dict(zip(places, found, strict=True))
+        return [given.get(place, value) for place, value in enumerate(arguments)]
 
 
 @dataclass(slots=True)
@@ -55,7 +58,7 @@ class PartialBackward:
 
     make: Callable[[frozenset[int]], Part]
     layouts: Sequence[Callable[[torch.Tensor], torch.Tensor]]
-    zeros: Sequence[Callable[[torch.Size], torch.Tensor]]
+    zeros: Sequence[Callable[[Any], torch.Tensor]]
     check: Callable[[Any], None]
     results: dict[int, int]
     """The saved tensors whose versions forward noted, each with its position among these.

@@ -169,7 +169,11 @@ class _Copier:
         made = tensor.detach().clone()
         if self._convert is not None and (tensor.is_floating_point() or tensor.is_complex()):
             made = self._convert(made)
-        return made.to(self._device or made.device).requires_grad_(tensor.requires_grad)
+        made = made.to(self._device or made.device)
+        if tensor.requires_grad and not tensor.is_leaf:
+            hidden = self.leaves[id(made)] = torch.full_like(made, -0.0).requires_grad_()
+            return made.add_(hidden)
+        return made.requires_grad_(tensor.requires_grad)
 
     def _view(self, made_base: Tensor, base: Tensor, tensor: Tensor) -> Tensor:
         with torch.set_grad_enabled(tensor.requires_grad or not base.requires_grad):

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from assay.compiler.ir.tensors.wrappers import is_wrapper
+
 EXACT_BYTES = 1 << 26
 """Above this interval two tensors count as overlapping when their intervals do."""
 POKE_BYTES = 1 << 30
@@ -21,15 +23,15 @@ Alias = tuple[str, str, str]
 
 
 def has_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is laid over bytes that can be addressed."""
-    if tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
+    """Whether a tensor is laid over bytes that can be addressed. Of a wrapper its inner tensors are."""
+    if is_wrapper(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
         return False
     return is_allocated(tensor) and tensor.data_ptr() != 0
 
 
 def is_allocated(tensor: Tensor) -> bool:
     """Whether a tensor's storage holds all of its elements, which it does not after `untyped_storage().resize_(0)`."""
-    if tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
+    if is_wrapper(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.numel() == 0:
         return True
     if tensor.is_contiguous():
         return (tensor.storage_offset() + tensor.numel()) * tensor.element_size() <= tensor.untyped_storage().nbytes()

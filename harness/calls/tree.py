@@ -1,6 +1,7 @@
 """Names every value inside a call or a result: `output.logits`, `input[0]['mask']`, `parameter.head.weight`.
 
 Containers, dataclasses, named tuples and plain objects are opened; a module contributes its parameters and buffers.
+So are tensors of a class with inner tensors.
 The kind of every node is recorded too. So a list in the place of a tuple, or None in the place of a tensor, is a
 difference of structure.
 """
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from assay.compiler.ir.tensors.wrappers import Recipe, is_wrapper
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 OPAQUE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, torch.Generator)
@@ -88,6 +91,8 @@ def _held_by_cell(name: str, cell: types.CellType) -> Iterator[tuple[str, Any]]:
 def _visit(value: Any, path: str, tree: Tree, seen: set[int]) -> None:
     if isinstance(value, Tensor):
         tree.kinds[path], tree.tensors[path] = _name_of(type(value)), value
+        for name in Recipe.of(value).names if is_wrapper(value) else ():
+            _visit(getattr(value, name), f"{path}.{name}", tree, seen)
         return
     if isinstance(value, SCALARS):
         tree.kinds[path], tree.scalars[path] = type(value).__name__, value

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
+from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper, with_inner
 from assay.harness.calls.clone import Call, is_plain
 from assay.harness.calls.errors import let_go
 from assay.harness.calls.memory import Alias, aliases, bits, is_allocated, number_bits, poke
@@ -304,6 +305,12 @@ def cotangent(path: str, tensor: Tensor, seed: int) -> Tensor:
     """The incoming gradient of an output: odd multiples of 1/16 below 2, by the seed and the path alone. Dispatch modes
     that are on do not see it made."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()) ^ seed)
+    if is_wrapper(tensor):
+        return with_inner(tensor.detach(), lambda inner: _drawn(inner, generator))
+    return _drawn(tensor, generator)
+
+
+def _drawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
     with _disable_current_modes():
         numbers = (2 * torch.randint(-16, 16, tensor.shape, generator=generator) + 1) / 16
         return numbers.to(tensor.device, tensor.dtype)
@@ -406,7 +413,10 @@ def _numbers(tensor: Tensor) -> Tensor:
 
 
 def _lying(tensor: Tensor) -> Tensor:
-    """A tensor's numbers where they lie, as far as they lie as plain ones."""
+    """A tensor's numbers where they lie, as far as they lie as plain ones; of a wrapper those of its inner tensors."""
+    if is_wrapper(tensor):
+        with torch.no_grad():
+            return torch.cat([_lying(inner).reshape(-1) for inner in inner_tensors(tensor)])
     if not is_allocated(tensor):
         return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     plain = tensor.detach()

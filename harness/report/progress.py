@@ -113,7 +113,7 @@ class PlainProgress:
         """Where several pieces have begun, it is the one whose label the line begins with; else the last."""
         self._ended += 1
         named = [label for label in self._began_s if line.plain.startswith(label)]
-        label = next(iter(named or reversed(self._began_s)), "")
+        label = next(iter(named or list(self._began_s)[-1:]), "")
         took_s = time.monotonic() - self._began_s.pop(label, self._made_s)
         place = f"[{self._ended:>{len(str(self._pieces))}}/{self._pieces}] "
         self._console.print(Text(place) + line + Text(f"  ({took_s:.1f} s)"), soft_wrap=True)

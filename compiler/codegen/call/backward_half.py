@@ -9,7 +9,7 @@ import torch
 from assay.compiler.codegen.call.forward_half import (
     is_freed,
     root_of,
-    root_that_is_written,
+    roots_that_are_written,
     saved_as_written,
     saved_names,
     saved_noted,
@@ -18,7 +18,9 @@ from assay.compiler.codegen.call.forward_half import (
 from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
+from assay.compiler.ir.graph.wrapper_nodes import is_given, parts_of
 from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
     check_versions,
     in_autocast,
@@ -30,6 +32,7 @@ from assay.compiler.runtime.call import (
     zeros_like,
 )
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
+from assay.compiler.runtime.expected_wrappers import ExpectedWrapper, zeros_around
 from assay.compiler.runtime.higher_order import Roots
 from assay.compiler.runtime.partial_backward import Part, PartialBackward
 
@@ -60,6 +63,10 @@ def emit_backward_half(source: Source, forward: Program, backward: Program, need
         if len(names) > 1:
             some = " or ".join(f"{name} is None" for name in names)
             source.line(2, f"if {some}: return partial_backward({tangents})")
+    for role, node in tangents_of(backward).items():
+        if is_wrapper(node.meta["val"]):
+            name = f"tangent_{name_of(role)}"
+            source.line(2, f"{name} = {source.bind('as_recorded', ExpectedWrapper.of(node.meta['val']))}({name})")
     tensors, sizes = saved_names(forward)
     if checked:
         source.line(2, f"{source.bind('check_versions', check_versions)}(ctx.written)")
@@ -136,14 +143,21 @@ def _inputs_of(nodes: Iterable[torch.fx.Node]) -> ExpectedInputs:
 
 
 def _is_strided(node: torch.fx.Node) -> bool:
-    return is_tensor(node) and node.meta["val"].layout is torch.strided
+    return _is_plain(node) and node.meta["val"].layout is torch.strided
+
+
+def _is_plain(node: torch.fx.Node) -> bool:
+    return is_tensor(node) and not is_wrapper(node.meta["val"])
 
 
 def _saved_within_reach(forward: Program) -> set[InputRole]:
     """What forward saves of its inputs and of the results that the call returns."""
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
-    known = {*forward.placeholders, *(node for role, node in pairs if not isinstance(role, Saved))}
-    return {role for role, node in pairs if isinstance(role, Saved) and node in known}
+    returned = (node for role, node in pairs if not isinstance(role, Saved) and isinstance(node, torch.fx.Node))
+    known = {*forward.placeholders, *(part for node in returned for part in parts_of(node))}
+    return {
+        r for r, n in pairs if isinstance(r, Saved) and isinstance(n, torch.fx.Node) and (n in known or is_given(n))
+    }
 
 
 def _handed_on(backward: Program) -> dict[torch.fx.Node, str]:
@@ -186,13 +200,15 @@ def partial_backward(
         return Part(
             graph,
             tuple(arguments),
-            tuple(index for index, of in enumerate(checked) if root_that_is_written(forward, of) in read),
+            tuple(index for index, of in enumerate(checked) if roots_that_are_written(forward, of) & read),
             (*[None] * bool(checked), *(gradients.get(role) for role in forward.signature.inputs)),
-            _inputs_of(filter(is_tensor, program.placeholders)),
+            _inputs_of(filter(_is_plain, program.placeholders)),
+            frozenset(place for place, node in enumerate(program.placeholders) if is_wrapper(node.meta["val"])),
         )
 
     examples = [node.meta["val"] for node in tangents.values()]
-    layouts, zeros = [laid_out_as(value) for value in examples], [zeros_like(value) for value in examples]
+    layouts = [ExpectedWrapper.of(value) if is_wrapper(value) else laid_out_as(value) for value in examples]
+    zeros = [zeros_around(value) if is_wrapper(value) else zeros_like(value) for value in examples]
     noted = {index: position for position, index in enumerate(saved_noted(forward))}
     return PartialBackward(make, layouts, zeros, check_versions, noted, recorded=recorded)
 

@@ -23,8 +23,11 @@ from assay.compiler.ir.graph.roles import (
     Tangent,
 )
 from assay.compiler.ir.graph.trace import UNCHECKED, is_view
+from assay.compiler.ir.graph.wrapper_nodes import parts_of
+from assay.compiler.ir.tensors.wrappers import inner_tensor, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.runtime.call import copy_as_it_lies, hooks_now, without_history
+from assay.compiler.runtime.expected_wrappers import form_of
 from assay.compiler.runtime.higher_order import Roots, new_anchor
 from assay.compiler.torch_compat import BEFORE_2_13
 
@@ -65,7 +68,7 @@ def emit_forward_half(source: Source, forward: Program, backward: Program, needs
         given = "".join(f"args[{i}]" + (f".size({dim})" if dim is not None else "") + ", " for i, dim in roots.sizes)
         source.line(2, f"ctx.at = ({given})")
     source.line(2, "ctx.set_materialize_grads(False)")
-    shapes = [name_of(role) + ".shape, " for role in tangents_of(backward)]
+    shapes = [_shape_text(source, role, node) + ", " for role, node in tangents_of(backward).items()]
     if len(shapes) > 1:
         source.line(2, f"ctx.shapes = ({''.join(shapes)})")
         if noted := saved_noted(forward):
@@ -73,6 +76,13 @@ def emit_forward_half(source: Source, forward: Program, backward: Program, needs
     if fixed:
         source.line(2, f"ctx.mark_non_differentiable({', '.join(fixed)})")
     source.line(2, f"return ({''.join(name_of(role) + ', ' for role in visible)}{''.join(anchor)})")
+
+
+def _shape_text(source: Source, role: OutputRole, node: torch.fx.Node) -> str:
+    """What zeros in the place of a missing tangent are made by."""
+    if is_wrapper(node.meta["val"]):
+        return f"{source.bind('form_of', form_of)}({name_of(role)})"
+    return f"{name_of(role)}.shape"
 
 
 def is_freed(forward: Program) -> bool:
@@ -128,14 +138,19 @@ def saved_as_written(forward: Program) -> list[CallInput]:
     """
     pairs = list(zip(forward.signature.outputs, forward.returned, strict=True))
     saved = {root_of(node) for role, node in pairs if isinstance(role, Saved)}
-    return [role.of for role, node in pairs if isinstance(role, Mutation) and root_of(node) in saved]
+    return [role.of for role, node in pairs if isinstance(role, Mutation) and _roots_inside(node) & saved]
 
 
 def root_of(node: torch.fx.Node | int | None) -> torch.fx.Node | int | None:
-    """The call behind a chain of views."""
-    while isinstance(node, torch.fx.Node) and is_view(node):
+    """The call behind a chain of views, or the wrapper that holds what they are views of."""
+    while isinstance(node, torch.fx.Node) and (is_view(node) or node.target is inner_tensor):
         node = node_argument(node, 0)
     return node
+
+
+def _roots_inside(node: torch.fx.Node | int | None) -> set[torch.fx.Node | int | None]:
+    """The root of a value; of a wrapper that the graph makes, those of its inner tensors."""
+    return {root_of(inner) for inner in parts_of(node)} if isinstance(node, torch.fx.Node) else {node}
 
 
 def roots_of(forward: Program, leaves: Sequence[InputRole], sizes: Iterable[tuple[int, int | None]] = ()) -> Roots:
@@ -184,9 +199,10 @@ def saved_noted(forward: Program) -> list[int]:
     ]
 
 
-def root_that_is_written(forward: Program, of: CallInput) -> object:
+def roots_that_are_written(forward: Program, of: CallInput) -> set[torch.fx.Node | int | None]:
+    """What holds the value of an input after its writes."""
     pairs = zip(forward.signature.outputs, forward.returned, strict=True)
-    return next(root_of(node) for role, node in pairs if isinstance(role, Mutation) and role.of == of)
+    return next(_roots_inside(node) for role, node in pairs if isinstance(role, Mutation) and role.of == of)
 
 
 def tangents_of(backward: Program) -> dict[OutputRole, torch.fx.Node]:

@@ -29,6 +29,7 @@ from assay.compiler.ir.graph.roles import (
     Written,
 )
 from assay.compiler.ir.tensors.overlap import is_alias, pairs_of
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
     base_of,
     current_device,
@@ -38,6 +39,7 @@ from assay.compiler.runtime.call import (
     warn_from,
 )
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
+from assay.compiler.runtime.expected_wrappers import ExpectedWrapper
 
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"
@@ -154,10 +156,15 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
 
 def _emit_facts(source: Source, program: Program, positions: tuple[int, ...]) -> None:
     """The guard of inputs against others that the graph was not made for."""
-    values = [program.placeholders[position].meta["val"] for position in positions]
-    known = source.bind("known", ExpectedInputs.of(values))
-    given = ", ".join(f"args[{position}]" for position in positions)
-    source.line(1, f"if not ({known}.check({given}) or {known}.look({given})): return elsewhere(args)")
+    values = {position: program.placeholders[position].meta["val"] for position in positions}
+    wrappers = {position: value for position, value in values.items() if is_wrapper(value)}
+    for position, value in wrappers.items():
+        made = source.bind("made", ExpectedWrapper.of(value))
+        source.line(1, f"if not {made}.is_met_by(args[{position}]): return elsewhere(args)")
+    if plain := [position for position in positions if position not in wrappers]:
+        known = source.bind("known", ExpectedInputs.of(values[position] for position in plain))
+        given = ", ".join(f"args[{position}]" for position in plain)
+        source.line(1, f"if not ({known}.check({given}) or {known}.look({given})): return elsewhere(args)")
 
 
 def _given(role: InputRole) -> str:
@@ -173,11 +180,13 @@ def _given(role: InputRole) -> str:
 def _emit_overlap(source: Source, program: Program) -> None:
     """The guard of written inputs against others; first, where there are few, whether they share a storage at all."""
     tensors = [index for index, node in enumerate(program.placeholders) if is_tensor(node)]
-    pairs = list(pairs_of(written_positions(program.signature), tensors))
-    if not pairs:
+    written = written_positions(program.signature)
+    has_inner = any(is_wrapper(program.placeholders[index].meta["val"]) for index in tensors)
+    pairs = list(pairs_of(written, tensors))
+    if not pairs and not (written and has_inner):
         return
     test = "is_overlapping(args)"
-    if len(pairs) <= PAIRS_INLINE:
+    if len(pairs) <= PAIRS_INLINE and not has_inner:
         alias = source.bind("is_alias", is_alias)
         test = f"({' or '.join(f'{alias}(args[{p}], args[{q}])' for p, q in pairs)}) and {test}"
     source.line(1, f"if {test}: return elsewhere(args)")

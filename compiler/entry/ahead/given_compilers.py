@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from assay.compiler.assembly.compilers import Compilers
+from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, make_boxed_func
 from assay.compiler.entry.ahead.graph_names import compiling, next_compile
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
@@ -51,4 +52,4 @@ def _builder(compiler: GraphCompiler, compile_id: int, half: str) -> Callable[[P
             built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])
         return built if getattr(built, "_boxed_call", False) else make_boxed_func(built)
 
-    return build_graph
+    return bordered(build_graph)

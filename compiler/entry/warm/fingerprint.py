@@ -31,6 +31,7 @@ from assay.compiler import FOLDER, machine
 from assay.compiler.capture.inputs import CallLeaf, held
 from assay.compiler.errors import Unkeyed
 from assay.compiler.ir.graph.target_names import target_text
+from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.options import Options
 from assay.compiler.toolchain.build import FLAGS, NAMES
 from assay.compiler.toolchain.cache import device_features, machine_features
@@ -214,6 +215,8 @@ def _inputs(leaves: Sequence[CallLeaf]) -> Iterator[str]:
         if not isinstance(fake, torch.Tensor):
             yield f"{leaf.role!r} {_size(fake)}"
             continue
+        if is_wrapper(fake):
+            raise Unkeyed("an input is of a class with inner tensors")
         if isinstance(fake, FakeTensor) and fake.item_memo is not None:
             raise Unkeyed("a number is known by what Dynamo guards on")
         shared = storages.setdefault(fake.untyped_storage()._cdata, position)

@@ -2,9 +2,9 @@
 
     Signature  := inputs: (InputRole, ...)  outputs: (OutputRole, ...)
     InputRole  := UserInput(index) | Parameter(index, name) | Buffer(index, name) | Shared(of, extent)
-                | Tangent(of) | Saved(of) | Token(effect) | Seed()
+                | Tangent(of) | Saved(of) | Token(effect) | Seed() | Inner(of, path)
     OutputRole := UserOutput(index) | Mutation(of, kind, writes) | Base(index) | Size(of) | Gradient(of, through)
-                | Saved(of) | Token(effect)
+                | Saved(of) | Token(effect) | Inner(of, path)
 
     Result     := the role that returns it | Same(index) | Input(of) | View(of, how, ...) | Constant(value)
     Effect     := Restride(of, how) | Detach(of) | Bump(of, by, less) | Written(of, by) | GradMode(enabled)
@@ -84,6 +84,15 @@ class Token:
     """Orders effects of one kind."""
 
     effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """An inner tensor of a wrapper, by the names that lead to it: of an input, or of an output. What is built takes and
+    returns no wrappers (`codegen/call/border.py`)."""
+
+    of: InputRole | OutputRole
+    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +283,8 @@ class Begins:
 
 Effect: TypeAlias = Restride | Detach | Bump | Written | GradMode | Inference | Layout | Warned | Begins | Freed
 CallInput: TypeAlias = UserInput | Parameter | Buffer
-InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed
-OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token
+InputRole: TypeAlias = CallInput | Shared | Tangent | Saved | Token | Seed | Inner
+OutputRole: TypeAlias = UserOutput | Mutation | Base | Size | Gradient | Saved | Token | Inner
 Result: TypeAlias = UserOutput | Size | Same | Input | View | Constant
 
 
@@ -315,7 +324,8 @@ class Program:
     @property
     def is_backward(self) -> bool:
         """Whether it takes tangents."""
-        return any(isinstance(role, Tangent) for role in self.signature.inputs)
+        roles = (role.of if isinstance(role, Inner) else role for role in self.signature.inputs)
+        return any(isinstance(role, Tangent) for role in roles)
 
     @property
     def values(self) -> dict[str, object]:

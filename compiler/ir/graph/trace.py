@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
@@ -34,10 +34,20 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.storage_offsets import OffsetsRead
+from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.write_checks import Restrided, Watching
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
+from assay.compiler.ir.tensors.wrappers import (
+    RAGGED,
+    Recipe,
+    inner_tensor,
+    inner_tensors,
+    is_ragged,
+    is_wrapper,
+    with_inner,
+)
 from assay.compiler.ir.typed_nodes import int_argument, node_argument, nodes_argument, schema_of
 from assay.compiler.torch_compat import Decompositions, decomposing, has_registered_effect, proxy_mode
 
@@ -78,6 +88,8 @@ class Trace:
         self._decompositions = decompositions
         self._functional_mode = Watching(self.tracer, pre_dispatch)
         self._inputs: list[fx.Node] = []
+        self._wrappers: dict[int, tuple[torch.Tensor, fx.Node]] = {}
+        self._made: dict[tuple[int, tuple[fx.Node, ...]], tuple[torch.Tensor, fx.Node]] = {}
 
     @property
     def graph(self) -> fx.Graph:
@@ -111,24 +123,47 @@ class Trace:
         proxy = self.tracer.create_proxy("placeholder", name, (), {})
         self._inputs.append(proxy.node)
         with self.paused():
-            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
-        proxy.node.meta["val"] = value
+            self._track(value, proxy)
         return value
+
+    def _track(self, value: Value, proxy: fx.Proxy) -> None:
+        """From here on, `proxy` stands for `value`; of a wrapper, the graph takes its inner tensors."""
+        proxy.node.meta["val"] = value
+        if not is_wrapper(value):
+            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+            return
+        self._wrappers[id(value)] = value, proxy.node
+        for name in Recipe.of(value).names:
+            inner = getattr(value, name)
+            place = f"{proxy.node.name}_{name.strip('_')}"
+            self._track(inner, self.tracer.create_proxy("call_function", inner_tensor, (proxy, name), {}, place))
 
     def wrap(self, value: torch.Tensor, requires_grad: bool) -> torch.Tensor:
         """`value` as a functional leaf of this trace."""
-        wrapped = FunctionalTensor.to_functional(value)
+        wrapped = self._functional(value, FunctionalTensor.to_functional)
         return wrapped.requires_grad_(True) if requires_grad else wrapped
+
+    def _functional(self, value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """What the function makes of a tensor; of a wrapper that stands for an input, one that does so too."""
+        with disable_proxy_modes_tracing():
+            made = with_inner(value, function)
+        pairs = [(value, made)]
+        for old, new in pairs:
+            if id(old) in self._wrappers:
+                self._wrappers[id(new)] = new, self._wrappers[id(old)][1]
+                pairs += [(getattr(old, name), getattr(new, name)) for name in Recipe.of(old).names]
+        return made
 
     def as_non_leaf(self, leaf: torch.Tensor) -> torch.Tensor:
         """A tensor equal to `leaf`, in its layout, that autograd lets the program write in place."""
         with torch.enable_grad():
-            copy: torch.Tensor = _NonLeaf.apply(leaf)
+            copy: torch.Tensor = _NonLeaf.apply(leaf, self._functional)
         return copy
 
     def take(self, argument: torch.Tensor) -> None:
         """From here on, `argument` is known to be what the program is given."""
-        self._functional_mode.take(argument)
+        for inner in inner_tensors(argument):
+            self._functional_mode.take(inner)
 
     def noting_offsets(self) -> OffsetsRead:
         """While it is entered, it is noted where the program itself asks where an input begins."""
@@ -143,8 +178,16 @@ class Trace:
         return PreDispatchTorchFunctionMode(self.tracer) if self.pre_dispatch else nullcontext()
 
     def divisors_of(self, argument: torch.Tensor) -> frozenset[int]:
-        """What the program has relied on so far of where an input begins (`ir/graph/storage_offsets.py`)."""
-        return frozenset(self._functional_mode.divisors[argument.untyped_storage()._cdata])
+        """What the program has relied on so far of where an input begins (`ir/graph/storage_offsets.py`).
+
+        Raises: Unsupported where it has relied on where an inner tensor begins.
+        """
+        found = self._functional_mode.divisors
+        if not is_wrapper(argument):
+            return frozenset(found[argument.untyped_storage()._cdata])
+        if any(found[inner.untyped_storage()._cdata] for inner in inner_tensors(argument)):
+            raise Unsupported("the program relies on where an inner tensor begins in its storage")
+        return frozenset()
 
     def own(self, value: torch.Tensor, owner: object) -> None:
         """From here on, writes through `value` and its views are counted for `owner`."""
@@ -164,6 +207,9 @@ class Trace:
 
     def fake_of(self, value: torch.Tensor) -> torch.Tensor:
         """The fake tensor under a functional one, every pending write applied."""
+        if is_wrapper(value):
+            with self.paused():
+                return with_inner(value, self.fake_of)
         if not isinstance(value, FunctionalTensor):
             return value
         with disable_functional_mode() if self.pre_dispatch else nullcontext():
@@ -178,6 +224,8 @@ class Trace:
         """
         if isinstance(value, SYMBOLIC):
             return get_proxy_slot(value, self.tracer).force().node
+        if is_wrapper(value):
+            return self._input_of(value) or self._wrapped(value)
         fake = self.fake_of(value)
         found = get_proxy_slot(fake, self.tracer, None, lambda slot: slot.proxy.node)
         if found is None:
@@ -188,8 +236,37 @@ class Trace:
             return constant
         return found
 
+    def _input_of(self, value: torch.Tensor) -> fx.Node | None:
+        """The node of an input that a wrapper stands for, if nothing has been written to it."""
+        _, node = self._wrappers.get(id(value), (value, None))
+        inner = self.inner_nodes_of(value) if node is not None else []
+        return node if node is not None and all(wrapper_behind(each) is node for each in inner) else None
+
+    def _wrapped(self, value: torch.Tensor) -> fx.Node:
+        """The call that makes a wrapper of its inner tensors: one for each wrapper, as long as it holds the same."""
+        recipe, inner = Recipe.of(value), tuple(self.inner_nodes_of(value))
+        if (id(value), inner) not in self._made:
+            size, stride = ([self._number(each) for each in sizes] for sizes in (value.shape, value.stride()))
+            node = self.tracer.create_node("call_function", recipe, (size, stride, *inner), {}, "wrapper")
+            node.meta["val"] = self.fake_of(value)
+            self._made[id(value), inner] = value, node
+        return self._made[id(value), inner][1]
+
+    def inner_nodes_of(self, value: torch.Tensor) -> list[fx.Node]:
+        """The nodes that compute the inner tensors of a wrapper, in the order of its recipe."""
+        return [self.node_of(getattr(value, name)) for name in Recipe.of(value).names]
+
+    def _number(self, size: int | torch.SymInt) -> int | fx.Node:
+        if not isinstance(size, torch.SymInt):
+            return size
+        return RAGGED if is_ragged(size) else self.node_of(size)
+
     def known_node_of(self, value: torch.Tensor) -> fx.Node | None:
         """The node that computes `value`; None for a tensor that this trace did not make."""
+        if is_wrapper(value):
+            inner = [self.known_node_of(getattr(value, name)) for name in Recipe.of(value).names]
+            found = {wrapper_behind(_viewed(each)) if each is not None else None for each in inner}
+            return found.pop() if len(found) == 1 else None
         return get_proxy_slot(self.fake_of(value), self.tracer, None, lambda slot: slot.proxy.node)
 
     def mark_refusals(self) -> None:
@@ -269,15 +346,26 @@ class _NonLeaf(torch.autograd.Function):
     """The identity, whose result has memory of its own over the same recorded value."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, leaf: torch.Tensor, made_of: Callable[..., torch.Tensor]) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        inner = torch._from_functional_tensor(functional_elem(leaf))
-        return FunctionalTensor.to_functional(inner)
+        return made_of(leaf, _beside)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:
         """The gradient as it is, undefined too: eager's would be, and is no zero."""
-        return gradient
+        return gradient, None
+
+
+def _beside(leaf: torch.Tensor) -> torch.Tensor:
+    """A functional tensor with memory of its own over the value of another."""
+    return FunctionalTensor.to_functional(torch._from_functional_tensor(functional_elem(leaf)))
+
+
+def _viewed(node: fx.Node) -> fx.Node:
+    """What a chain of views begins with."""
+    while is_view(node):
+        node = node_argument(node, 0)
+    return node
 
 
 def is_random(node: fx.Node) -> bool:
@@ -373,7 +461,7 @@ def is_view(call: fx.Node) -> bool:
 
 def gives_memory_on(call: fx.Node) -> bool:
     """Whether a call's result is its argument's memory: a view, or one that nothing is said of."""
-    return is_view(call) or call.target is torch.ops.aten._unsafe_view.default
+    return is_view(call) or call.target in (torch.ops.aten._unsafe_view.default, inner_tensor)
 
 
 def producer(node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:

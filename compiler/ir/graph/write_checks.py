@@ -38,6 +38,7 @@ from assay.compiler.ir.tensors.strides import (
     overlaps_itself,
     placed,
 )
+from assay.compiler.ir.tensors.wrappers import has_wrapper
 from assay.compiler.torch_compat import has_registered_effect
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -153,6 +154,8 @@ class Watching(FunctionalTensorMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if has_wrapper(types):  # whose own class calls again, with its inner tensors
+            return NotImplemented
         if isinstance(func, torch._ops.HigherOrderOperator):
             raise Unsupported(
                 f"the program calls {func._name}, a higher-order operator, whose functions no graph holds"

@@ -13,6 +13,7 @@ from itertools import combinations
 import torch
 
 from assay.compiler.ir.tensors.shared_bytes import share_a_byte
+from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
 """Whether two tensors have one storage."""
@@ -33,9 +34,14 @@ def overlap_test(written: tuple[int, ...], versions: bool) -> Callable[[Sequence
 
     pairs: list[tuple[int, int]] | None = None
     tensors: list[int] = []
+    wrappers: list[int] | None = None
 
     def test(args: Sequence[object]) -> bool:
-        nonlocal pairs
+        nonlocal pairs, wrappers
+        if wrappers is None:
+            wrappers = [position for position, value in enumerate(args) if is_wrapper(value)]
+        if wrappers:
+            return _overlap_inside(written, args)
         if len(written) * len(args) > PAIRS:
             if not tensors:
                 tensors.extend(_tensors(args))
@@ -87,6 +93,26 @@ def _overlap_by_owner(written: tuple[int, ...], args: Sequence[object], versions
         for q, owner in enumerate(owners)
         if q != p and owner == owners[p]
     )
+
+
+def _overlap_inside(written: tuple[int, ...], args: Sequence[object]) -> bool:
+    """Whether a written leaf shares a storage with another. Of a wrapper its inner tensors count, each as a leaf."""
+    owners = [_storages(value) for value in args]
+    if any(len(set(owners[p])) < len(owners[p]) for p in written):
+        return True
+    return any(set(owners[p]) & set(owners[q]) for p in written for q, _ in enumerate(args) if q != p)
+
+
+def share_inner(values: Sequence[object]) -> bool:
+    """Whether an inner tensor of a wrapper shares its storage with another of some values."""
+    wrappers = tuple(position for position, value in enumerate(values) if is_wrapper(value))
+    return bool(wrappers) and _overlap_inside(wrappers, values)
+
+
+def _storages(value: object) -> list[int]:
+    """The storages of a tensor; of a wrapper those of its inner tensors."""
+    inner = inner_tensors(value) if isinstance(value, torch.Tensor) else ()
+    return [each.untyped_storage()._cdata for each in inner]
 
 
 def overlaps(values: Sequence[object], versions: bool) -> tuple[tuple[int, ...], ...]:
@@ -153,4 +179,8 @@ def is_leaf(value: torch.Tensor) -> bool | None:
 
 def _geometry(value: torch.Tensor) -> Hashable:
     bits = value.is_conj(), value.is_neg(), value.is_inference()
+    if is_wrapper(value):
+        recipe = Recipe.of(value)
+        inner = tuple(_geometry(getattr(value, name)) for name in recipe.names)
+        return recipe.key(), tuple(value.shape), bits, inner
     return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), bits

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 from assay.compiler.entry.aot import aot_function
@@ -219,3 +220,31 @@ def test_aot_function_tells_overlapping_inputs_by_pairs_and_by_storages(count: i
             assert torch.equal(one, other), (count, is_shared)
         got[1].zero_(), want[1].zero_()
         assert all(torch.equal(one, other) for one, other in zip(given, expected, strict=True))
+
+
+def test_a_wrapper_is_known_again_by_what_is_inside() -> None:
+    """The third call like another goes straight; another class, context, size or inner tensor does not."""
+    traced: list[torch.Size] = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        traced.append(x.shape)
+        return x * 2
+
+    def pair(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return TwoTensor(torch.randn(shape).to(dtype), torch.randn(shape).to(dtype))
+
+    compiled = aot_function(f, lambda graph, _: graph)
+    for _ in range(4):
+        x: Any = pair(3)
+        found: Any = compiled(x)
+        assert torch.equal(found.b, x.b * 2)
+    straight = straight_call((pair(3),), {}, lambda given: [given[0]], pytree.tree_structure(0))
+    assert straight is not None
+    x = pair(3)
+    assert straight((x,), {}) is x
+    others = (pair(4), pair(3, dtype=torch.float64), torch.randn(3), TwoTensor(pair(3), pair(3)))
+    for other in (*others, pair(3).requires_grad_()):
+        assert straight((other,), {}) is MISS
+    for other in others:
+        assert compiled(other).shape == other.shape
+    assert len(traced) == 1 + len(others)

@@ -1,0 +1,175 @@
+"""Tensors of a user's own class around inner tensors: as inputs, parameters, buffers, results and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
+
+from assay.harness.case import Made
+from assay.suites.semantics.program import leaf, numbers, program
+
+subclass = "subclass"
+
+
+def two(*shape: int, requires_grad: bool = False) -> Tensor:
+    """A pair of tensors with numbers of their own."""
+    return TwoTensor(torch.randn(shape), torch.randn(shape)).requires_grad_(requires_grad)
+
+
+@program(subclass)
+def pair_in_and_out() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return (x.sin() * y + 1).relu()
+
+    return f, (two(3, 4, requires_grad=True), leaf(3, 4)), {}
+
+
+@program(subclass)
+def pair_of_pairs() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x.exp() * y, (x * x).sum(1)
+
+    return f, (TwoTensor(two(3, 4), two(3, 4)).requires_grad_(), leaf(3, 4)), {}
+
+
+@program(subclass)
+def pair_made_inside() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return TwoTensor(x.detach() * 2, y.detach() + 1).cos()
+
+    return f, (numbers(4), numbers(4)), {}
+
+
+@program(subclass)
+def pair_written() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        x.mul_(2)
+        x.add_(y)
+        return x * y
+
+    return f, (two(3, 4), leaf(3, 4)), {}
+
+
+@program(subclass)
+def pair_written_that_is_no_leaf() -> Made:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        x.mul_(y)
+        return x.sin()
+
+    return f, (two(3, 4, requires_grad=True) * 1, leaf(3, 4)), {}
+
+
+@program(subclass)
+def pair_returned_as_it_is_given() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x * 2
+
+    return f, (two(4, requires_grad=True),), {}
+
+
+@program(subclass)
+def views_of_a_pair() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first, second = x.split(2)
+        return x.view(-1)[1:], first.t(), second
+
+    return f, (two(4, 3, requires_grad=True),), {}
+
+
+@program(subclass)
+def views_of_a_pair_that_is_computed() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        return y.view(-1), y.t()[1:]
+
+    return f, (two(4, 3, requires_grad=True),), {}
+
+
+@program(subclass)
+def view_of_a_pair_written_through() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        row = x[1]
+        row.mul_(3)
+        return row, x + 1
+
+    return f, (two(4, 3),), {}
+
+
+@program(subclass)
+def pair_detached() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        return x.detach(), y.detach() + y
+
+    return f, (two(4, 3, requires_grad=True),), {}
+
+
+@program(subclass)
+def product_with_a_pair() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, w).relu()
+
+    return f, (leaf(5, 4), two(3, 4, requires_grad=True)), {}
+
+
+class Pairs(nn.Module):
+    """A linear layer whose weight is a pair, with a buffer that is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(two(3, 4))
+        self.scale = nn.Buffer(two(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, self.weight) * self.scale
+
+
+@program(subclass)
+def module_with_pairs() -> Made:
+    return Pairs(), (numbers(5, 4),), {}
+
+
+class Quantized(Tensor):
+    """A matrix in eight bits with a scale for each row. What no method of it computes is computed of its numbers."""
+
+    def __new__(cls, whole: Tensor, scale: Tensor) -> Quantized:
+        made: Quantized = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, whole.shape, strides=whole.stride(), dtype=scale.dtype, device=scale.device
+        )
+        return made
+
+    def __init__(self, whole: Tensor, scale: Tensor) -> None:
+        self.whole, self.scale = whole, scale
+
+    @staticmethod
+    def of(matrix: Tensor) -> Quantized:
+        scale = matrix.abs().amax(1, keepdim=True) / 127
+        return Quantized((matrix / scale).round().to(torch.int8), scale)
+
+    def __tensor_flatten__(self) -> tuple[list[str], str]:
+        return ["whole", "scale"], "int8"
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], _context: str, _size: Any, _stride: Any) -> Quantized:
+        return Quantized(inner["whole"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.clone.default):
+            return cls(func(args[0].whole), func(args[0].scale))
+        args, kwargs = pytree.tree_map_only(cls, lambda each: each.whole * each.scale, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+@program(subclass)
+def quantized_weight_as_an_argument() -> Made:
+    def f(x: Tensor, weight: Tensor) -> Tensor:
+        return (x @ weight).sigmoid()
+
+    return f, (leaf(5, 3), Quantized.of(torch.randn(3, 4))), {}
