@@ -98,18 +98,44 @@ def _compiler_of(options: Options, make: MakeCompilers) -> BackwardCompiler:
 
 
 class _Switch:
-    """The engine runs backwards itself while anybody has switched its compiler off."""
+    """The engine runs backwards itself while anybody has switched its compiler off.
+
+    `offered` is the backward that the engine has been given to hand over. Until it has asked for the compiler, nobody
+    may switch that off: the engine would then call a compiler that is gone.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.count = 0
         self.outer: tuple[Any, bool] = (None, False)
+        self.offered: Run | None = None
+
+    def offer(self, run: Run) -> bool:
+        """Whether the engine may hand a backward over: nobody has switched its compiler off."""
+        with self.lock:
+            if self.count:
+                return False
+            run.taken.clear()
+            compiler = engine_hook.set_autograd_compiler(None, False)
+            engine_hook.set_autograd_compiler(*compiler)
+            if compiler[0] is None:  # switched off elsewhere, so that nobody asks for it
+                run.taken.set()
+            self.offered = run
+            return True
 
     def __enter__(self) -> None:
+        while not self._is_off():
+            if (run := self.offered) is not None:
+                run.taken.wait()
+
+    def _is_off(self) -> bool:
         with self.lock:
+            if self.offered is not None and not self.offered.taken.is_set():
+                return False
             if not self.count:
                 self.outer = engine_hook.set_autograd_compiler(None, False)
             self.count += 1
+            return True
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
@@ -133,11 +159,12 @@ def plain_engine() -> Any:
 @dataclass(slots=True)
 class Run:
     """One backward: the tensors that it begins at and is for, whether it has begun to run, and what is to be called
-    when it is done."""
+    when it is done. `taken`: the engine needs its compiler no longer."""
 
     outputs: Sequence[Any]
     inputs: Sequence[Any]
     has_begun: bool = False
+    taken: threading.Event = field(default_factory=threading.Event)
     callbacks: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -156,14 +183,12 @@ class Engine:
         if is_recorded():
             return self.engine.run_backward(*given, **rest)
         tensors, _, _, creates, inputs = given[:5]
-        reason = why_eager(creates)
-        if reason or eager_engine.count or not _running.acquire(blocking=False):
+        reason, run = why_eager(creates), Run(tensors, inputs)
+        if reason or not self._begins(run):
             count_eager_backward(reason or "another backward runs")
             return self._run_eager(given, rest)
-        self.compiler.forget_many()
-        self.compiler.run = run = Run(tensors, inputs)
         try:
-            found = self._run_compiled(given, rest)
+            found = self._run_compiled(run, given, rest)
             for callback in run.callbacks:  # one may add others
                 callback()
             return found
@@ -172,20 +197,33 @@ class Engine:
                 raise
             refusal = str(error)
         finally:
-            self.compiler.run = None
+            run.taken.set()
+            self.compiler.run = eager_engine.offered = None
             removed.clear()
             _running.release()
         found = self._run_eager(given, rest)
         count_eager_backward(f"the engine cannot hand it over: {refusal.splitlines()[0]}")
         return found
 
-    def _run_compiled(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
+    def _begins(self, run: Run) -> bool:
+        """Whether a backward is the one that is handed over now."""
+        if not _running.acquire(blocking=False):
+            return False
+        if not eager_engine.offer(run):
+            _running.release()
+            return False
+        self.compiler.forget_many()
+        self.compiler.run = run
+        return True
+
+    def _run_compiled(self, run: Run, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
         """The backward, recorded anew where what is kept of it was recorded for other numbers."""
         try:
             return self.engine.run_backward(*given, **rest)
         except Outdated:
             engine_hook.clear_cache()
-            return self.engine.run_backward(*given, **rest)
+            is_offered = eager_engine.offer(run)
+            return self.engine.run_backward(*given, **rest) if is_offered else self._run_eager(given, rest)
 
     def _run_eager(self, given: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
         with eager_engine:
@@ -232,6 +270,8 @@ class BackwardCompiler:
             self.kept = 0
 
     def recorder(self) -> Recorder:
+        if self.run is not None:
+            self.run.taken.set()
         self.captures += 1
         self.kept += 1
         return Recorder(self.compile, self.places, self.captures)
@@ -264,6 +304,7 @@ def _run(compiler: BackwardCompiler, call: Call, *given: Any) -> list[torch.Tens
     """Calls a compiled backward, inside which the engine runs others itself."""
     if compiler.run is not None:
         compiler.run.has_begun = True
+        compiler.run.taken.set()
     with eager_engine:
         return call(*given)
 

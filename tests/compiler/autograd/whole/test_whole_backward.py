@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.compiler import journal
-from assay.compiler.assembly.whole_backward import engine_hook
+from assay.compiler.assembly.whole_backward import Run, eager_engine, engine_hook
 from assay.compiler.autograd.whole.eager_order import Roots, pop, push
 from assay.compiler.autograd.whole.recorder import Recorder
 from assay.compiler.entry.compiled_autograd import compiled_autograd
@@ -190,3 +191,29 @@ def test_whole_backward_inlines_backwards_of_our_own() -> None:
         parts[1](parts[0](x).exp()).sum().backward()
     assert {step.kind for step in recorded[0].steps} == {"formula", "accumulate"}
     torch._dynamo.reset()
+
+
+def test_the_compiler_is_switched_off_only_when_the_engine_has_asked_for_it() -> None:
+    """Else the engine, which reads it without a lock, calls a compiler that is gone."""
+    switch, run, order = eager_engine, Run((), ()), list[str]()
+    assert switch.offer(run)
+    run.taken.clear()  # as where a compiler is on
+
+    def other() -> None:
+        with switch:
+            order.append("off")
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(0.2)
+    order.append("asked")
+    run.taken.set()
+    thread.join(60)
+    switch.offered = None
+    assert order == ["asked", "off"] and not switch.count
+
+
+def test_no_backward_is_offered_while_the_compiler_is_switched_off() -> None:
+    with eager_engine:
+        assert not eager_engine.offer(Run((), ()))
+    assert eager_engine.offered is None
