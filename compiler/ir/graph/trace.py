@@ -128,10 +128,11 @@ class Trace:
 
     def _track(self, value: Value, proxy: fx.Proxy) -> None:
         """From here on, `proxy` stands for `value`; of a wrapper, the graph takes its inner tensors."""
-        proxy.node.meta["val"] = value
         if not is_wrapper(value):
             track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+            proxy.node.meta["val"] = value  # and not a copy, which later guards leave as it is
             return
+        proxy.node.meta["val"] = value
         self._wrappers[id(value)] = value, proxy.node
         for name in Recipe.of(value).names:
             inner = getattr(value, name)
@@ -145,6 +146,8 @@ class Trace:
 
     def _functional(self, value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """What the function makes of a tensor; of a wrapper that stands for an input, one that does so too."""
+        if not is_wrapper(value):
+            return function(value)
         with disable_proxy_modes_tracing():
             made = with_inner(value, function)
         pairs = [(value, made)]

@@ -15,7 +15,7 @@ from assay.compiler.runtime import specialize
 
 def unguarded(model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[..., Any], list[Tensor]]:
     """What the backend made of a frozen model, which calls of it do not go through Dynamo to; and its arguments."""
-    monkeypatch.setattr("assay.compiler.entry.dynamo.is_guarded", lambda source: False)
+    monkeypatch.setattr("assay.compiler.entry.graph_as_call.is_guarded", lambda source: False)
     made: list[Any] = []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
