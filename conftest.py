@@ -131,9 +131,19 @@ AMBIENT = (
 )
 
 
+def leave_autocast() -> None:
+    """Makes autocast forget what it has cast. A graph enters and leaves it by two calls. After an error between them it
+    counts as entered, and reads the casts of values that have changed since."""
+    torch.autocast_increment_nesting()
+    while torch.autocast_decrement_nesting() > 0:
+        pass
+    torch.clear_autocast_cache()
+
+
 @pytest.fixture(autouse=True)
 def ambient_state_is_left_alone() -> Iterator[None]:
     torch._dynamo.reset()
+    leave_autocast()
     before = {read.__name__: read() for read in AMBIENT}
     yield
     assert {read.__name__: read() for read in AMBIENT} == before, "the test changed the process for those after it"

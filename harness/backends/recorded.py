@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from assay.compiler.entry.aot import make_boxed_func
 from assay.compiler.entry.dynamo import compile_fx
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import give_back, nodes_of
@@ -40,7 +39,14 @@ def assay_recorded(
 
 
 def _laid_out(graph: fx.GraphModule, _: Sequence[object], **_keywords: object) -> GraphCall:
-    return make_boxed_func(_LaidOut(graph).run)
+    """The graph, run operator by operator. It keeps what it is given until its caller lets go of it: a gradient that
+    nobody else held would be taken over as it lies."""
+
+    def run(args: list[object]) -> Sequence[object]:
+        return _LaidOut(graph).run(*args)  # type: ignore[no-any-return]
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 class _LaidOut(fx.Interpreter):
