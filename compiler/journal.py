@@ -61,7 +61,8 @@ def totals() -> dict[str, object]:
     """The counts so far: `nodes` are compute nodes (no views, contractions, allocations), `seconds` are per stage.
 
     `eager_graphs` are the graphs that ran in eager as a whole, `cuts` the parts that were cut out of others and ran in
-    eager, `eager` the nodes of both by the reason. `pieces` are the compiles of what stands around such parts.
+    eager, `eager` the nodes of both by the reason. `pieces` are the compiles of what stands around such parts, of
+    regions, and of what stands between regions.
 
     `backwards` are the whole backwards that compiled autograd has recorded, `eager_backwards` those that ran in eager,
     or in part, by the reason.

@@ -55,7 +55,7 @@ from assay.compiler.entry.ahead.partition_functions import (
 )
 from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
-from assay.compiler.entry.straight_call import MISS, StraightCall, straight_call
+from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.errors import OptionError, Unsupported
 from assay.compiler.fallback import give_back
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
@@ -89,9 +89,6 @@ __all__ = [
 ]
 
 PreGradPasses = Callable[[fx.GraphModule, Sequence[Any]], fx.GraphModule]
-
-STRAIGHT_CALLS = 4
-"""How many straight calls one function tries before it searches."""
 
 
 def aot_function(

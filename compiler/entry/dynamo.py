@@ -37,6 +37,7 @@ from assay.compiler.entry.inner_keywords import (
 )
 from assay.compiler.entry.module_as_call import ModuleAsCall, is_flat_graph
 from assay.compiler.entry.pieces.refusal import Cuts, Refusal
+from assay.compiler.entry.pieces.regions import partition_asked
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.stop import WRITTEN, stopped
 from assay.compiler.entry.warm import starts as warm
@@ -215,10 +216,15 @@ def compile_graph(
             flat, spread = without_lists(gm, example_inputs)
             run = compile_graph(flat, spread(_copied(example_inputs)), options, load_kernels, cuts)
             return lambda *args: run(*spread(args))
+        if (apart := refusal.regions_apart(example_inputs)) is not None:
+            return apart
         traced = as_call(gm, example_inputs, may_round=options.numerics == "fast")
         call = replace(traced.call, pieces=functools.partial(refusal.for_leaves, traced))
-        keeper = warm.keeper(gm, call, options, load_kernels is load.load_kernels)
+        asked = partition_asked(gm)
+        keeper = warm.keeper(gm, call, options, load_kernels is load.load_kernels and asked is None)
         compilers = _compilers(options, journal, load_kernels, keeper, traced.structure)
+        if asked is not None:
+            compilers = replace(compilers, partition=asked)
         with journal.stage("restore"):
             restored = warm.restore(keeper, call, compilers, journal)
         if restored is not None:

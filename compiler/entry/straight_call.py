@@ -32,6 +32,9 @@ from assay.compiler.torch_stubs import tensor_guards
 MISS = object()
 """What a straight call returns for arguments that are not its own."""
 
+STRAIGHT_CALLS = 4
+"""How many straight calls one function tries before it searches."""
+
 StraightCall = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 

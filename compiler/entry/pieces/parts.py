@@ -119,15 +119,16 @@ def divided(gm: fx.GraphModule, units: Sequence[Unit], in_eager: set[int]) -> li
             runs.append([])
             kinds.append(index in in_eager)
         runs[-1] += unit
-    return [_part(gm, run, is_eager) for run, is_eager in zip(runs, kinds, strict=True)]
+    return [part_of(gm, run, is_eager) for run, is_eager in zip(runs, kinds, strict=True)]
 
 
 def first_units(gm: fx.GraphModule, units: Sequence[Unit]) -> fx.GraphModule:
     """The graph of these units alone, which returns all that is read after them."""
-    return _part(gm, [node for unit in units for node in unit], False).module
+    return part_of(gm, [node for unit in units for node in unit], False).module
 
 
-def _part(gm: fx.GraphModule, nodes: Sequence[fx.Node], is_eager: bool) -> Part:
+def part_of(gm: fx.GraphModule, nodes: Sequence[fx.Node], is_eager: bool) -> Part:
+    """Some nodes as a graph of their own, which gives all that others read."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     own = set(nodes)
     reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in own)

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.inputs import why_not_read
+from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.fallback import GivenBack, nodes_of
 from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving
 from assay.compiler.ir.tensors.overlap import is_leaf
@@ -78,18 +79,31 @@ class Variant:
 
 @dataclass(slots=True)
 class Piece:
-    """A part of a graph, compiled anew for arguments of another kind. `eager` runs it for more kinds than that."""
+    """A part of a graph, compiled anew for arguments of another kind. `eager` runs it for more than `most` kinds.
+
+    `straight` are quick ways to variants, for arguments that are distinct tensors.
+    """
 
     module: fx.GraphModule
     compile: Compile
     eager: Callable[..., Any]
+    most: int = MOST_VARIANTS
     variants: list[Variant] = field(default_factory=list)
+    straight: list[StraightCall] = field(default_factory=list)
     given_back: GivenBack = field(init=False)
 
     def __post_init__(self) -> None:
         self.given_back = GivenBack(nodes_of(self.module))
 
     def __call__(self, *args: object) -> Sequence[Any]:
+        for call in self.straight:
+            results = call(args, {})
+            if results is not MISS:
+                return results
+        return self._searched(args)
+
+    def _searched(self, args: tuple[object, ...]) -> Sequence[Any]:
+        """What the variant for these arguments returns, which is compiled where there is none yet."""
         flat, structure = pytree.tree_flatten(args)
         given = Arguments.of(flat)
         fixed, kind = _fixed(given, structure), Kind.of(given.tensors, tuple(given.integers))
@@ -101,10 +115,22 @@ class Piece:
         if variant.run is None:
             self.given_back.count(variant.reason)
             return self.eager(*args)
-        return variant.run(*given.read_by_kernels())
+        results = variant.run(*given.read_by_kernels())
+        if variant.holds is None and isinstance(results, tuple) and _are_distinct_tensors(args):
+            self._go_straight(args, variant.run, len(results))
+        return results
+
+    def _go_straight(self, args: tuple[object, ...], run: Callable[..., Sequence[Any]], results: int) -> None:
+        """Notes the quick way to what runs these arguments, and gives a tuple of so many results."""
+        if len(self.straight) >= STRAIGHT_CALLS:
+            return
+        structure = pytree.tree_structure((0,) * results)
+        call = straight_call(args, {}, lambda given: run(*given), structure)
+        if call is not None:
+            self.straight.append(call)
 
     def _variant(self, given: Arguments, fixed: object, kind: Kind, structure: pytree.TreeSpec) -> Variant:
-        if len(self.variants) >= MOST_VARIANTS:
+        if len(self.variants) >= self.most:
             return Variant(fixed, kind, None)
         if reason := why_not_read(given.tensors) or _why_not_known(given.tensors):
             return Variant(fixed, kind, None, None, reason)
@@ -143,6 +169,10 @@ def _why_not_known(tensors: Sequence[torch.Tensor]) -> str:
     except RuntimeError as refusal:
         return f"autograd refuses to say where an input comes from: {refusal}"
     return ""
+
+
+def _are_distinct_tensors(args: Sequence[object]) -> bool:
+    return all(isinstance(value, torch.Tensor) for value in args) and len(set(map(id, args))) == len(args)
 
 
 def _or(one: Moving | None, other: Moving | None) -> Moving | None:
@@ -192,4 +222,6 @@ def flattened(gm: fx.GraphModule, given: Arguments, structure: pytree.TreeSpec) 
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), copies.__getitem__)
         copies[node] = made = graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
         made.meta = dict(node.meta)
-    return fx.GraphModule(gm, graph)
+    module = fx.GraphModule(gm, graph)
+    module.meta.update(gm.meta)
+    return module

@@ -13,6 +13,7 @@ from assay.compiler.capture.inputs import Call
 from assay.compiler.entry.graph_as_call import Compiled, GraphAsCall, as_call, held_tensors, with_held
 from assay.compiler.entry.pieces.parts import has_unseen_writes, without_held
 from assay.compiler.entry.pieces.piece import Compile
+from assay.compiler.entry.pieces.regions import has_regions, regions_apart
 from assay.compiler.entry.pieces.run import in_pieces
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
@@ -48,6 +49,20 @@ class Refusal:
 
     def count(self, reason: str) -> None:
         self.count_eager(reason, nodes_of(self.gm))
+
+    def regions_apart(self, example_inputs: Sequence[object]) -> Compiled | None:
+        """The graph with its regions compiled once each; None for a graph that is recorded as a whole.
+
+        A recorded CUDA graph serves one call at a time, so with them regions are recorded as what they compute.
+        """
+        if not has_regions(self.gm) or self.options.cudagraphs or in_forward_mode():
+            return None
+        if has_unseen_writes(self.gm.graph):
+            return None
+        own = held_tensors(self.gm)
+        gm, _ = without_held(self.gm, list(own))
+        made = regions_apart(gm, [*example_inputs, *own.values()], self.compile_piece)
+        return None if made is None else with_held(self.gm, made)
 
     def in_pieces(
         self, traced: GraphAsCall | None, reason: Unsupported, example_inputs: Sequence[object]

@@ -25,6 +25,7 @@ from assay.compiler.entry.pieces.parts import (
 from assay.compiler.entry.pieces.piece import Compile, Piece
 from assay.compiler.fallback import nodes_of
 
+Runner = Callable[..., Sequence[Any]]
 IsRefused = Callable[[fx.GraphModule], bool]
 
 
@@ -33,7 +34,7 @@ class Step:
     """A part as it runs. `frees` are the values that nothing reads after it."""
 
     part: Part
-    run: Callable[..., Sequence[Any]]
+    run: Runner
     frees: tuple[str, ...]
 
 
@@ -84,8 +85,14 @@ def in_pieces(
     for part in parts:
         if part.is_eager and (nodes := _run_in_eager(part.module)):
             count(nodes)
+    return joined(gm, parts, [runner_of(part, compile) for part in parts])
+
+
+def joined(gm: fx.GraphModule, parts: Sequence[Part], runners: Sequence[Runner]) -> InPieces:
+    """The parts of a graph, each with what runs it, as the graph."""
     (output,) = gm.graph.find_nodes(op="output")
-    return InPieces(tuple(node.name for node in placeholders), tuple(_steps(parts, output, compile)), output.args[0])
+    takes = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
+    return InPieces(takes, tuple(_steps(parts, output, runners)), output.args[0])
 
 
 def _run_in_eager(gm: fx.GraphModule) -> int:
@@ -110,17 +117,18 @@ def _first_refused(gm: fx.GraphModule, units: Sequence[Unit], is_refused: IsRefu
     return refused - 1
 
 
-def _steps(parts: Sequence[Part], output: fx.Node, compile: Compile) -> list[Step]:
+def _steps(parts: Sequence[Part], output: fx.Node, runners: Sequence[Runner]) -> list[Step]:
     last: dict[str, int] = {name: index for index, part in enumerate(parts) for name in part.takes}
     kept = {node.name for node in output.all_input_nodes}
     steps = []
-    for index, part in enumerate(parts):
+    for index, (part, run) in enumerate(zip(parts, runners, strict=True)):
         frees = tuple(name for name in part.takes if last[name] == index and name not in kept)
-        steps.append(Step(part, _runner(part, compile), frees))
+        steps.append(Step(part, run, frees))
     return steps
 
 
-def _runner(part: Part, compile: Compile) -> Callable[..., Sequence[Any]]:
+def runner_of(part: Part, compile: Compile) -> Runner:
+    """What runs a part: eager, loops and branches over compiled bodies, or a piece."""
     if part.is_eager and controlled_nodes(part.module):
         return ControlFlow(part.module, compile)
     eager = in_eager(part.module)
