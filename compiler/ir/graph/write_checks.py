@@ -24,6 +24,7 @@ from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
 from assay.compiler.ir.tensors import fake_strides, mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
+from assay.compiler.ir.tensors.lie_apart import lie_apart
 from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
 from assay.compiler.ir.tensors.refusals import check_position, refuse_call
 from assay.compiler.ir.tensors.shared_bytes import share_a_byte
@@ -90,6 +91,14 @@ def _is_bare_zero(value: object) -> bool:
 
 def _has_bare_zero(argument: object) -> bool:
     return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
+
+
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of one storage, read alike."""
+    with torch._C.DisableTorchFunction():
+        storages = {value.untyped_storage()._cdata for value in (one, other)}
+        are_read_alike = (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+        return len(storages) == 1 and are_read_alike and placed(one) == placed(other)
 
 
 def _is_functional(value: object) -> bool:
@@ -163,6 +172,8 @@ class Watching(FunctionalTensorMode):
         if any(map(_has_bare_zero, args)):
             args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
         call = (func, args, kwargs or {})
+        if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
+            return args[0]  # `module.to(device)` sets each parameter to itself
         if "resize_storage" in getattr(func, "__name__", ""):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
         if not isinstance(func, torch._ops.OpOverload):
@@ -506,9 +517,10 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
         other.untyped_storage()._cdata in storages.values() for other in others if id(other) not in storages
     )
     is_tried = is_self_overlapping or is_shared or len(set(storages.values())) < len(storages)
+    pairs = [(target, other) for target in targets for other in others if other is not target]
+    is_tried = is_tried and (is_self_overlapping or not all(_are_apart_for_any_data(*pair) for pair in pairs))
     if is_tried and func.namespace != LAUNCHES:  # a launch refuses nothing, and writes wherever its numbers say
         refuse_as_eager(func, args, kwargs)
-    pairs = [(target, other) for target in targets for other in others if other is not target]
     if is_shared and any(_overlap(*pair) and placed(pair[0]) != placed(pair[1]) for pair in pairs):
         raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
     is_random = torch.Tag.nondeterministic_seeded in func.tags
@@ -519,10 +531,18 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share memory; with symbolic sizes, whether their spans meet."""
+    """Whether two tensors share memory; with symbolic sizes, whether they are not shown to lie apart."""
     if has_symbols(one) or has_symbols(other):
-        return may_overlap(one, other)
+        return not lie_apart(one, other) and may_overlap(one, other)
     return may_overlap(one, other) and share_a_byte(one, other)
+
+
+def _are_apart_for_any_data(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors, of which one has a size that only the data tells, are shown to share no memory."""
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return True
+    numbers = [number for value in (one, other) for number in (*value.shape, *value.stride())]
+    return not all(map(is_known, numbers)) and lie_apart(one, other)
 
 
 def _is_of_another_kind(value: torch.Tensor) -> bool:
