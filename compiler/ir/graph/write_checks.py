@@ -126,6 +126,7 @@ class Watching(FunctionalTensorMode):
         self._followed = Tensors()
         self._detached = Tensors()
         self._expanded = Tensors()
+        self._moved: set[int] = set()
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
         self._random_state = _random_state()
@@ -275,6 +276,7 @@ class Watching(FunctionalTensorMode):
         if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
             self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
             self._followed.add(args[0])
+        self._check_moved(call)
         for value in written_by(*call):
             if id(value) in self._detached:
                 raise Unsupported(
@@ -285,6 +287,24 @@ class Watching(FunctionalTensorMode):
             if is_relaid(value) and id(value) not in self._relaid:
                 self._relaid.add(value)
                 self._as_eager[id(value)] = _meta_of(value)
+
+    def _check_moved(self, call: Call) -> None:
+        """Notes the memory of a view whose shape or strides the call changes in place. Raises: Unsupported for a write
+        to such memory that autograd records: it takes the view again as it was first made.
+
+        Source: suites/upstream_bugs/gradient_of_a_view_transposed_in_place.py
+        """
+        func, args, kwargs = call
+        if torch.Tag.inplace_view in func.tags:
+            if args[0]._base is not None:
+                self._moved.add(args[0].untyped_storage()._cdata)
+            return
+        if not self._moved or not torch.is_grad_enabled():
+            return
+        leaves = pytree.arg_tree_leaves(*args, **kwargs)
+        is_recorded = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+        if is_recorded and any(value.untyped_storage()._cdata in self._moved for value in written_by(*call)):
+            raise Unsupported(f"the program writes, by {func}, memory of a view whose strides it changed in place")
 
     def _follow(self, source: object, result: object, call: Call) -> None:
         """Carries what is known of a tensor over to a view of it. Of views that leave elements out between windows

@@ -1,7 +1,7 @@
 """Whether two tensors of symbolic sizes over one storage are shown to have no element in common.
 
-    v[:, :, 1], v[:, :, 0]      they step by whole rows of `v`, and lie at two places of a row
-    x[:, :3], x[:, 3:]          they step by whole rows of `x`, and are two parts of a row
+v[:, :, 1], v[:, :, 0]      they step by whole rows of `v`, and lie at two places of a row
+x[:, :3], x[:, 3:]          they step by whole rows of `x`, and are two parts of a row
 """
 
 from __future__ import annotations
