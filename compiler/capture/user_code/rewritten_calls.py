@@ -122,7 +122,7 @@ def _varying_base(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[
     if not isinstance(base, SYMBOLIC) or not _records_gradients(exponent):
         return None
     dtype = torch.float64 if exponent.dim() else exponent.dtype
-    return torch.scalar_tensor(base, dtype=dtype, device=exponent.device), exponent
+    return torch.ops.aten.scalar_tensor.default(base, dtype=dtype, device=exponent.device), exponent
 
 
 def _base_and_exponent(input: Any, exponent: Any, **_: Any) -> tuple[Any, Any]:

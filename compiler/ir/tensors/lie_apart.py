@@ -6,6 +6,7 @@ x[:, :3], x[:, 3:]          they step by whole rows of `x`, and are two parts of
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import torch
@@ -41,7 +42,7 @@ def _lie_apart(one: torch.Tensor, other: torch.Tensor, period: Number | None) ->
         return False
     distance = other.storage_offset() - one.storage_offset()
     if period is not None:
-        distance = distance % period
+        distance = operator.mod(distance, period)
     if not holds(_length(one, period, holds) <= distance):
         return False
     if period is not None and not holds(distance + _length(other, period, holds) <= period):
@@ -53,7 +54,7 @@ def _length(value: torch.Tensor, period: Number | None, holds: Callable[[Conditi
     """How many elements of memory a tensor spans, its steps by whole periods left out."""
     steps = list(zip(value.shape, value.stride(), strict=True))
     if period is not None:
-        steps = [(size, step) for size, step in steps if not holds(step % period == 0)]
+        steps = [(size, step) for size, step in steps if not holds(operator.mod(step, period) == 0)]
     return extent([size for size, _ in steps], [step for _, step in steps])
 
 
