@@ -760,6 +760,18 @@ def views_of_a_written_input_with_gaps() -> Made:
     return f, (_with_gaps(),), {}
 
 
+@program(data)
+def parts_of_a_view_incremented() -> Made:
+    """Each increment ends in a copy of a part to where it is. The view begins behind its storage."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x[1:4] += 1
+        x[::2] *= 2
+        return x * w
+
+    return f, (inner(12)[2:9], leaf(7)), {}
+
+
 disjoint = "disjoint"
 
 

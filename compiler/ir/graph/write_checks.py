@@ -234,6 +234,8 @@ class Watching(FunctionalTensorMode):
             raise Unsupported(f"the program asks {func} for a dimension that there is not")
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._check_random_state()
+        if self._relaid and func is torch.ops.aten.copy_.default and self._stays(*args[:2]):
+            return
         if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
             self._check_relaid(call)
         if func._schema.is_mutable:
@@ -328,6 +330,9 @@ class Watching(FunctionalTensorMode):
 
         Raises: Unsupported where eager could take no such view, and so made a copy.
         """
+        if self._relaid and isinstance(source, torch.Tensor) and id(source) not in self._relaid and is_relaid(source):
+            self._relaid.add(source)  # a view of it was written, and it has been made anew of that
+            self._as_eager[id(source)] = _meta_of(source)
         if id(source) not in self._relaid:
             return ()
         func, args, kwargs = call
@@ -353,6 +358,15 @@ class Watching(FunctionalTensorMode):
         storages = [value.untyped_storage()._cdata for value in tensors.values()]
         if func in ASKS_LAYOUT or (func.namespace == "aten" and len(set(storages)) < len(storages)):
             raise Unsupported(f"the program calls {func}, which asks how a tensor lies that was written in place")
+
+    def _stays(self, target: torch.Tensor, source: torch.Tensor) -> bool:
+        """Whether a copy goes to where its source is already, as that does in which `x[:2] += 1` ends."""
+        return self._place(target) == self._place(source) and not overlaps_itself(target)
+
+    def _place(self, value: torch.Tensor) -> tuple[object, ...]:
+        """Which memory a tensor is in eager, read how."""
+        lies = placed(self._as_eager.get(id(value), value))
+        return value.untyped_storage()._cdata, value.is_conj(), value.is_neg(), *lies
 
     def _check_expanded(self, call: Call) -> None:
         """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
