@@ -54,7 +54,7 @@ COMPILER: dict[str, tuple[str, ...]] = {
     "runtime": ("ir",),
     "codegen": ("ir", "schedule", "runtime"),
     "toolchain": ("ir", "schedule", "runtime", "codegen"),
-    "kernels": ("toolchain",),
+    "kernels": ("ir", "toolchain"),
     "ops": ("ir", "runtime", "kernels"),
     "autograd": ("ir", "ops"),
     "passes": ("ir", "ops"),

@@ -18,7 +18,7 @@ from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true
 from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
 from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
 from assay.compiler.capture.user_code.inlined_regions import INLINED
-from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, ScoreFunction, attention_of
+from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.roles import Buffer, CallInput, Parameter, UserInput
@@ -101,12 +101,10 @@ def as_call(
     return GraphAsCall(call, structure, failed)
 
 
-def holds_functions(
-    score: ScoreFunction, mask: ScoreFunction, dtype: torch.dtype, depth: int, out_depth: int
-) -> bool:
+def holds_functions(score: GivenFunction, mask: GivenFunction, dtype: torch.dtype, depth: int, out_depth: int) -> bool:
     """Whether there is a kernel of attention that holds these functions."""
     kinds = (kinds_of(each.tensors, each.numbers) for each in (score, mask))
-    return has_kernel(Functions(score.text, mask.text, *kinds), dtype, depth, out_depth)
+    return has_kernel(Functions(score.text, mask.text, *kinds, score.derivative, score.wanted), dtype, depth, out_depth)
 
 
 def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> tuple[int, ...]:

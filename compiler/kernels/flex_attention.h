@@ -3,23 +3,10 @@
 //
 // Keys are turned once to lie along the vectors, for all heads. Then each tile of rows goes through the blocks of keys
 // that it reads and keeps for each row the greatest score, the sum of e^(score - greatest) and the products with v, all
-// of which are rescaled when a greater score turns up. After tiles.h, and after what `flex_attention.py` writes: `E`,
-// the type of an element, with `WIDEN` and `NARROW`; `DEPTH` and `OUT_DEPTH`, the elements of a head of q and of v; and
-// `change`, which is made of the program's functions.
+// of which are rescaled when a greater score turns up. After flex_blocks.h and `change`, which is made of the program's
+// functions.
 
 constexpr i64 OUT = (OUT_DEPTH + LANES - 1) / LANES * LANES;
-constexpr i64 EVEN = LANES == 8 ? 6 : 12;  // tiles of so many rows are whole
-constexpr f32 LN_2 = 0.693147180559945f;
-
-struct Strides {
-  i64 batch, head, row, column;
-};
-
-// Which blocks of keys each block of rows reads: counts[batch, head, block] of indices[batch, head, block, .].
-struct Blocks {
-  const i32 *counts, *indices;
-  i64 batches, heads, rows, most;
-};
 
 // A row's greatest score, the sum of e^(score - greatest), and whether a score is NaN.
 struct Row {
@@ -39,32 +26,6 @@ struct Attention {
   f32 *turned, *values;
   i64 *is_odd, padded;
 };
-
-INLINE i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
-
-// Keys first..first+count of a head, side by side; what is beyond the last of a panel is zero.
-INLINE void turn(const Attention& a, const E* keys, i64 first, i64 count, f32* turned) {
-  f32 line[PANEL * DEPTH];
-  for (i64 j = 0; j < PANEL; j++)
-    for (i64 d = 0; d < DEPTH; d++)
-      line[j * DEPTH + d] = j < count ? WIDEN(keys[(first + j) * a.of_k.row + d * a.of_k.column]) : 0.0f;
-  m::transpose(turned, PANEL, line, DEPTH, DEPTH, PANEL);
-}
-
-// Values first..first+count of a head in whole vectors; returns whether one of them is NaN or infinite.
-INLINE bool widen(const Attention& a, const E* from, i64 first, i64 count, f32* values) {
-  f32 nothing = 0.0f;
-  for (i64 j = first; j < first + count; j++) {
-    const E* row = from + j * a.of_v.row;
-    for (i64 d = 0; d < OUT_DEPTH; d++) {
-      const f32 x = WIDEN(row[d * a.of_v.column]);
-      values[j * OUT + d] = x;
-      nothing += x * 0.0f;
-    }
-    for (i64 d = OUT_DEPTH; d < OUT; d++) values[j * OUT + d] = 0.0f;
-  }
-  return nothing != 0.0f;
-}
 
 // A row of n scores becomes e^(score - greatest); what the row has so far is rescaled where a greater one turns up.
 INLINE void weigh(f32* x, i64 n, f32* sums, Row* row) {
@@ -132,23 +93,10 @@ INLINE u64 take_block(const Attention& a, Tile& t, i64 block, bool is_full) {
   return failed;
 }
 
-INLINE const i32* blocks_of(const Blocks& blocks, const Tile& t, i64 row_block, i64* count) {
-  if (!blocks.counts || row_block >= blocks.rows) return *count = 0, nullptr;
-  const i64 place = ((blocks.batches > 1 ? t.b : 0) * blocks.heads + (blocks.heads > 1 ? t.h : 0)) * blocks.rows;
-  *count = m::least(blocks.counts[place + row_block], blocks.most);
-  return blocks.indices + (place + row_block) * blocks.most;
-}
-
-INLINE bool is_among(const i32* blocks, i64 count, i64 block) {
-  for (i64 n = 0; n < count; n++)
-    if (blocks[n] == block) return true;
-  return false;
-}
-
 // The rows of a tile over the keys that they do not read: 0 times what is NaN or infinite is NaN, as it is in eager.
 INLINE void take_hidden(const Attention& a, Tile& t, i64 row_block) {
   i64 parts, fulls;
-  const i32 *part = blocks_of(a.part, t, row_block, &parts), *full = blocks_of(a.full, t, row_block, &fulls);
+  const i32 *part = blocks_of(a.part, t.b, t.h, row_block, &parts), *full = blocks_of(a.full, t.b, t.h, row_block, &fulls);
   for (i64 j = 0; j < a.keys; j++) {
     if (is_among(part, parts, j / a.key_block) || is_among(full, fulls, j / a.key_block)) continue;
     const f32* value = a.values + (t.head * a.keys + j) * OUT;
@@ -185,9 +133,9 @@ INLINE u64 attend_tile(const Attention& a, Tile& t, i64 row_block) {
   start(a, t);
   u64 failed = 0;
   i64 count;
-  const i32* blocks = blocks_of(a.part, t, row_block, &count);
+  const i32* blocks = blocks_of(a.part, t.b, t.h, row_block, &count);
   for (i64 n = 0; n < count; n++) failed |= take_block(a, t, blocks[n], false);
-  blocks = blocks_of(a.full, t, row_block, &count);
+  blocks = blocks_of(a.full, t.b, t.h, row_block, &count);
   for (i64 n = 0; n < count; n++) failed |= take_block(a, t, blocks[n], true);
   if (a.is_odd[t.head]) take_hidden(a, t, row_block);
   finish(a, t);
@@ -196,42 +144,35 @@ INLINE u64 attend_tile(const Attention& a, Tile& t, i64 row_block) {
 
 // Turns all keys, and widens all values.
 INLINE void prepare(const Attention& a, i64 threads) {
-  const i64 blocks = (a.keys + a.key_block - 1) / a.key_block, panels = round_up(a.key_block, PANEL) / PANEL;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (i64 head = 0; head < a.key_batch * a.key_heads; head++) {
     const i64 b = head / a.key_heads, h = head % a.key_heads;
     const E* keys = a.k + b * a.of_k.batch + h * a.of_k.head;
-    for (i64 block = 0; block < blocks; block++)
-      for (i64 p = 0; p < panels; p++) {
-        const i64 first = block * a.key_block + p * PANEL, end = m::least(a.keys, (block + 1) * a.key_block);
-        if (first < end)
-          turn(a, keys, first, m::least(PANEL, end - first),
-               a.turned + (head * a.padded + (block * panels + p) * PANEL) * DEPTH);
-      }
-    a.is_odd[head] = widen(a, a.v + b * a.of_v.batch + h * a.of_v.head, 0, a.keys, a.values + head * a.keys * OUT);
+    const E* values = a.v + b * a.of_v.batch + h * a.of_v.head;
+    turn_all<DEPTH>(a.turned + head * a.padded * DEPTH, keys, a.of_k, a.keys, a.key_block);
+    a.is_odd[head] = widen<OUT_DEPTH>(a.values + head * a.keys * OUT, values, a.of_v, 0, a.keys);
   }
 }
 
 // Returns which checks of the program's functions failed. `scratch` has room for what `flex_attention.py` says.
 static u64 attend(Attention a, f32* scratch, i64 threads) {
-  const i64 row_block = m::least(a.row_block, a.rows), blocks = (a.rows + row_block - 1) / row_block;
-  const i64 parts = (row_block + ROWS - 1) / ROWS, height = m::least(ROWS, round_up((row_block + parts - 1) / parts, EVEN));
-  const i64 tiles = blocks * parts, all_keys = a.key_batch * a.key_heads;
+  const Tiling tiling = tiling_of(a.rows, a.row_block);
+  const i64 all_keys = a.key_batch * a.key_heads;
   a.turned = scratch;
   a.values = a.turned + all_keys * a.padded * DEPTH;
   f32* own = a.values + all_keys * a.keys * OUT;
   prepare(a, threads);
   u64 failed = 0;
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(| : failed)
-  for (i64 task = 0; task < a.batch * a.heads * tiles; task++) {
-    const i64 both = task / tiles, tile = tiles - 1 - task % tiles, block = tile / parts;
-    const i64 first = block * row_block + tile % parts * height;
-    const i64 end = m::least(m::least(a.rows, (block + 1) * row_block), first + height);
-    if (first >= end) continue;
+  for (i64 task = 0; task < a.batch * a.heads * tiling.count; task++) {
+    const i64 both = task / tiling.count, tile = tiling.count - 1 - task % tiling.count;
+    i64 count;
+    const i64 first = rows_of(tiling, a.rows, tile, &count);
+    if (count <= 0) continue;
     f32* room = own + thread_number() * ROWS * (DEPTH + KEYS + OUT);
-    Tile t{both / a.heads, both % a.heads, first, end - first, 0, room, room + ROWS * DEPTH, room + ROWS * (DEPTH + KEYS)};
+    Tile t{both / a.heads, both % a.heads, first, count, 0, room, room + ROWS * DEPTH, room + ROWS * (DEPTH + KEYS)};
     t.head = (a.key_batch > 1 ? t.b : 0) * a.key_heads + t.h / (a.heads / a.key_heads);
-    failed |= attend_tile(a, t, block);
+    failed |= attend_tile(a, t, tile / tiling.parts);
   }
   return failed;
 }

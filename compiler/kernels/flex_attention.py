@@ -8,49 +8,28 @@ serves all sizes. Blocks of keys that the block mask leaves out are not read.
 
 from __future__ import annotations
 
-import functools
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from assay.compiler.ir.loops.failures import FAILURES, failures_of
-from assay.compiler.ir.loops.kernel import Kernel, Part, Read, Source
+from assay.compiler.kernels.score_code import (
+    KEYS,
+    WIDEST,
+    BlockMask,
+    ScoreFunction,
+    addresses_of,
+    bits_of,
+    head_of,
+    numbers_of,
+    raise_failure,
+    round_up,
+    shapes_of,
+    text_of,
+)
 from assay.compiler.kernels.tiles import PANEL, ROWS, Tiled
 from assay.compiler.machine import number
-from assay.compiler.toolchain.launch import Function, inner_text, memory_type_of
-
-WIDEST = 16
-"""The most elements that a vector holds."""
-BITS_OF_FULL = 32
-"""Where the failures found in whole blocks begin."""
-_NO_BLOCKS = (1, 1, 0, 0)
-KEYS = 256
-"""Keys whose scores with a tile of rows are made at once. These fit in the second cache."""
-
-ELEMENTS: dict[torch.dtype, tuple[str, str, str]] = {
-    torch.float32: ("f32", "(x)", "(x)"),
-    torch.bfloat16: ("bf16", "m::from_bf16(x)", "m::to_bf16(x)"),
-    torch.float16: ("f16", "m::from_f16(x)", "m::to_f16(x)"),
-}
-"""The type of an element in memory, and how it is widened to float32 and narrowed again."""
-
-_HEAD = """extern "C" int omp_get_thread_num();
-extern "C" PyObject* PyLong_FromUnsignedLongLong(unsigned long long);
-typedef {element} E;
-#define WIDEN(x) {widen}
-#define NARROW(x) {narrow}
-constexpr i64 DEPTH = {depth}, OUT_DEPTH = {out_depth}, KEYS = {keys};
-INLINE i64 thread_number() {{ return omp_get_thread_num(); }}
-"""
-
-_CHANGE = """
-INLINE u64 change(bool is_full, f32* scores, const i64* given, i64 batch, i64 head, i64 first, i64 from, i64 rows,
-                  i64 keys) {
-%s}
-"""
+from assay.compiler.toolchain.launch import Function
 
 _CALL = """const u64 failed = attend(
       Attention{(const E*)v[0], (const E*)v[1], (const E*)v[2], (E*)v[3], (f32*)v[4], (f32*)v[5],
@@ -65,64 +44,14 @@ _COUNT = 47
 _ANSWER = "  return PyLong_FromUnsignedLongLong(failed);\n"
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreKernel:
-    """A kernel over a tile of scores that are `KEYS` apart. Its buffers are the scores, then those at the places
-    `tensors` of what is given. Its symbols are the place and the size of the tile, then the numbers that `sources`
-    tell, each with the place of what it is read of."""
-
-    kernel: Kernel
-    tensors: tuple[int, ...]
-    sources: tuple[tuple[int, Source], ...]
-
-    @property
-    def count(self) -> int:
-        """How many integers it is given."""
-        return len(self.tensors) + len(self.sources)
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What becomes of scores in a block that the mask shows partly, and in one that it shows whole; None: nothing."""
-
-    part: ScoreKernel | None
-    full: ScoreKernel | None
-
-    @property
-    def kernels(self) -> tuple[ScoreKernel, ...]:
-        return tuple(each for each in (self.part, self.full) if each is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockMask:
-    """The blocks of keys that each block of rows reads: `counts` of them, at `indices`. In those of `part` the mask
-    function says what is hidden; in those of `full` nothing is."""
-
-    part: tuple[Tensor, Tensor]
-    full: tuple[Tensor, Tensor] | None
-    rows: int
-    keys: int
-
-    def lists(self) -> tuple[Tensor | None, ...]:
-        """The counts and indices of both, without gaps. Raises: RuntimeError where counts are for other blocks."""
-        found: list[Tensor | None] = []
-        for counts, indices in (self.part, self.full or (None, None)):
-            if counts is not None and indices is not None and counts.shape != indices.shape[:3]:
-                raise RuntimeError("a block mask counts other blocks than it lists")
-            found += [each if each is None else each.contiguous() for each in (counts, indices)]
-        return tuple(found)
-
-
 class AttentionKernel:
-    """The kernel for one pair of functions, one dtype, and the elements of a head of q and of v."""
+    """The kernel for one `change` of scores, one dtype, and the elements of a head of q and of v."""
 
-    def __init__(self, changes: Changes, dtype: torch.dtype, depth: int, out_depth: int) -> None:
-        self._changes = changes
-        element, widen, narrow = ELEMENTS[dtype]
-        head = _HEAD.format(element=element, widen=widen, narrow=narrow, depth=depth, out_depth=out_depth, keys=KEYS)
-        texts = "\n".join(inner_text(each.kernel) for each in changes.kernels)
-        function = Function("attend_changed", _COUNT + sum(each.count for each in changes.kernels), _CALL, _ANSWER)
-        self._compiled = Tiled("flex_attention.h", [function], head + texts + _change(changes))
+    def __init__(self, change: ScoreFunction, dtype: torch.dtype, depth: int, out_depth: int) -> None:
+        self._functions = (change,)
+        function = Function("attend_changed", _COUNT + sum(each.count for each in change.kernels), _CALL, _ANSWER)
+        head = head_of(dtype, depth, out_depth) + text_of(self._functions)
+        self._compiled = Tiled("flex_attention.h", [function], head, ["flex_blocks.h"])
         self.prepare = self._compiled.prepare
 
     def __call__(
@@ -140,78 +69,18 @@ class AttentionKernel:
         (b, h, s, d), (kb, g, t, e) = q.shape, v.shape
         logs, tops = (torch.empty((b, h, s), dtype=torch.float32) for _ in range(2))
         key_block = min(blocks.keys, t)
-        padded = -(-t // key_block) * _round_up(key_block, PANEL)
+        padded = -(-t // key_block) * round_up(key_block, PANEL)
         work = b * h * s * t * (d + e) * 2
         threads = max(1, min(torch.get_num_threads(), work // number("attention_flops_per_thread")))
-        wide = _round_up(e, WIDEST)
+        wide = round_up(e, WIDEST)
         room = kb * g * (padded * d + t * wide) + threads * ROWS * (d + KEYS + wide)
         scratch, odd = torch.empty(room, dtype=torch.float32), torch.empty(kb * g, dtype=torch.int64)
         lists = blocks.lists()
         failed = self._compiled.load()[0](
-            *(tensor.data_ptr() for tensor in (q, k, v, out, logs, tops, scratch, odd)),
-            *(0 if each is None else each.data_ptr() for each in lists), threads,
+            *addresses_of((q, k, v, out, logs, tops, scratch, odd, *lists)), threads,
             *q.stride(), *k.stride(), *v.stride(), *out.stride(),
-            b, h, s, t, kb, g, min(blocks.rows, s), key_block, _bits(scale),
-            *(size for each in lists[1::2] for size in (_NO_BLOCKS if each is None else each.shape)),
-            padded, *self._numbers(given),
+            b, h, s, t, kb, g, min(blocks.rows, s), key_block, bits_of(scale), *shapes_of(lists), padded,
+            *numbers_of(self._functions, given),
         )  # fmt: skip
-        if failed:
-            self._raise(failed)  # type: ignore[arg-type]
+        raise_failure(self._functions, failed)  # type: ignore[arg-type]
         return logs, tops
-
-    def _numbers(self, given: Sequence[Tensor | int]) -> list[int]:
-        """What the functions read, as integers: for each kernel the addresses of its buffers and the values of its
-        symbols."""
-        found: list[int] = []
-        for each in self._changes.kernels:
-            found += [given[place].data_ptr() for place in each.tensors]  # type: ignore[union-attr]
-            found += [_read(given[place], source) for place, source in each.sources]
-        return found
-
-    def _raise(self, failed: int) -> None:
-        """Raises: the first of the failures that the functions' checks have found."""
-        for each, bits in ((self._changes.part, failed), (self._changes.full, failed >> BITS_OF_FULL)):
-            for bit, name in enumerate(() if each is None else failures_of(each.kernel)):
-                if bits >> bit & 1:
-                    error, message = FAILURES[name]
-                    raise error(message)
-
-
-def _round_up(count: int, to: int) -> int:
-    return -(-count // to) * to
-
-
-def _read(value: Tensor | int, source: Source) -> int:
-    """A number of what a function is given."""
-    if isinstance(value, Tensor):
-        return value.size(source.dim) if source.read is Read.size else value.stride(source.dim)
-    return {Part.whole: value, Part.complement: ~value, Part.above: max(value, 0), Part.below: max(-value, 0)}[
-        source.part
-    ]
-
-
-def _change(changes: Changes) -> str:
-    """The C++ function that changes a tile of scores by one kernel or the other."""
-    start, calls = 0, list[str]()
-    for each in (changes.part, changes.full):
-        calls.append("0" if each is None else _call_of(each, start))
-        start += 0 if each is None else each.count
-    part, full = calls
-    return _CHANGE % f"  if (is_full) return (u64)({full}) << {BITS_OF_FULL};\n  return {part};\n"
-
-
-def _call_of(each: ScoreKernel, start: int) -> str:
-    """The call of a kernel whose integers begin at `start` of what is given. One that checks nothing returns nothing."""
-    first = start + len(each.tensors)
-    types = (memory_type_of(buffer.dtype) for buffer in each.kernel.buffers[1:])
-    buffers = [f"(const {kind}*)given[{start + n}]" for n, kind in enumerate(types)]
-    numbers = [f"given[{first + n}]" for n in range(len(each.sources))]
-    place = ["batch", "head", "first", "from", "rows", "keys"]
-    call = f"{each.kernel.name}({', '.join(['scores', *buffers, *place, *numbers])})"
-    return call if failures_of(each.kernel) else f"({call}, 0)"
-
-
-@functools.lru_cache(maxsize=64)
-def _bits(x: float) -> int:
-    """A float32 as an integer."""
-    return int(struct.unpack("<i", struct.pack("<f", x))[0])

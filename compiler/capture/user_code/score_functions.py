@@ -15,22 +15,25 @@ from typing import Any
 import torch
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.scalar_functions import Given, recorded, text_of
+from assay.compiler.ir.graph.scalar_functions import Form, Given, derivative_of, recorded, text_of
 
 FLEX_ATTENTION: object = getattr(torch.ops.higher_order, "flex_attention", None)
 Number = int | torch.SymInt
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreFunction:
-    """A function of the program's as text, with the tensors and then the integers that it is given."""
+class GivenFunction:
+    """A function of the program's as text, with the tensors and then the integers that it is given. `derivative` is
+    empty where nobody asks for gradients, and else also gives those of the tensors at `wanted`."""
 
     text: str
     tensors: tuple[torch.Tensor, ...]
     numbers: tuple[Number, ...]
+    derivative: str = ""
+    wanted: tuple[int, ...] = ()
 
     @staticmethod
-    def of(function: Callable[..., Any], given: Sequence[Any], has_score: bool) -> ScoreFunction:
+    def of(function: Callable[..., Any], given: Sequence[Any], form: Form, derives: bool = False) -> GivenFunction:
         """Raises: Unsupported for a function that has no text, or is given something else."""
         tensors = tuple(each for each in given if isinstance(each, torch.Tensor))
         numbers = tuple(each for each in given if isinstance(each, Number) and not isinstance(each, bool))
@@ -43,10 +46,15 @@ class ScoreFunction:
             return function(*arguments[:cut], *(arguments[cut + order.index(place)] for place in range(len(given))))
 
         kinds = [_kind(given[place]) for place in order]
-        return ScoreFunction(text_of(recorded(reordered, kinds, has_score)), tensors, numbers)
+        text = text_of(recorded(reordered, kinds, form))
+        if not derives:
+            return GivenFunction(text, tensors, numbers)
+        wanted = tuple(place for place, each in enumerate(tensors) if each.requires_grad)
+        derivative = text_of(recorded(derivative_of(reordered, wanted), kinds, Form.derivative))
+        return GivenFunction(text, tensors, numbers, derivative, wanted)
 
 
-Decide = Callable[[ScoreFunction, ScoreFunction, torch.dtype, int, int], bool]
+Decide = Callable[[GivenFunction, GivenFunction, torch.dtype, int, int], bool]
 """Whether a kernel holds a score and a mask function, for heads of this dtype with so many elements in q and in v."""
 
 
@@ -57,20 +65,24 @@ def attention_of(
     """The attention as one operator; None where no kernel holds it."""
     lists = [each for each in block_mask[2:6] if each is not None]
     *_, row_block, key_block, mask = block_mask
-    if not _is_taken(q, k, v) or not _are_lists(lists) or _records_gradients((q, k, v, *of_score)):
+    derives = _records_gradients((q, k, v, *of_score))
+    if not _is_taken(q, k, v) or not _are_lists(lists) or _records_gradients(of_mask):
+        return None
+    if derives and (k.shape[0] != q.shape[0] or block_mask[7] is None):
         return None
     try:
-        changes, hides = ScoreFunction.of(score, of_score, True), ScoreFunction.of(mask, of_mask, False)
+        changes = GivenFunction.of(score, of_score, Form.score, derives)
+        hides = GivenFunction.of(mask, of_mask, Form.mask)
     except Unsupported:
         return None
     q, k, v = _as_autocast_casts(q, k, v)
     if not has_kernel(changes, hides, q.dtype, int(q.shape[3]), int(v.shape[3])):
         return None
-    found: tuple[torch.Tensor, ...] = torch.ops.assay.flex_attention.default(
+    out, logs, tops = torch.ops.assay.flex_attention.default(
         q, k, v, changes.tensors, changes.numbers, hides.tensors, hides.numbers, lists, [row_block, key_block],
-        changes.text, hides.text, scale,
+        changes.text, hides.text, changes.derivative, changes.wanted, scale,
     )  # fmt: skip
-    return found
+    return out, logs, tops.detach()
 
 
 def _as_autocast_casts(*heads: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -13,22 +13,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
-from torch._dynamo.source import ConstantSource
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.trace import is_effectful
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes, is_effectful
 
 NAME = "function"
-SCORE, GIVEN = "score", "given_"
+SCORE, GIVEN, GRADIENT = "score", "given_", "gradient"
 POSITIONS = ("b", "h", "q", "k")
 """The parameters of the functions before what they are given: the score, and where it is."""
 HINT = 7
@@ -40,29 +41,63 @@ LIFTED = torch.ops.aten.lift_fresh_copy.default
 """What a recording makes of a tensor that the function itself makes of a number."""
 
 
-def parameters(count: int, has_score: bool = True) -> list[str]:
-    """The names of the parameters of a score function that is given so much; a mask function has no score."""
-    return [*([SCORE] if has_score else []), *POSITIONS, *(f"{GIVEN}{place}" for place in range(count))]
+class Form(Enum):
+    """What a function takes, beside a position and what it is given: a score, nothing, or a score and the gradient of
+    what the function makes of it."""
+
+    score = ((SCORE,), ())
+    mask = ((), ())
+    derivative = ((SCORE,), (GRADIENT,))
+
+    def parameters(self, count: int) -> list[str]:
+        """The names of its parameters where it is given so much."""
+        before, after = self.value
+        return [*before, *POSITIONS, *(f"{GIVEN}{place}" for place in range(count)), *after]
 
 
-def recorded(function: Callable[..., Any], given: Sequence[Given], has_score: bool = True) -> fx.GraphModule:
-    """The ATen calls of a function of a score, its position and what it is given, for all sizes and strides of these.
-    A tensor that is indexed by scalar tensors gives a tensor, as in eager's attention.
+def recorded(function: Callable[..., Any], given: Sequence[Given], form: Form = Form.score) -> fx.GraphModule:
+    """The ATen calls of a function of scalars and what it is given, for all sizes and strides of this. A tensor that is
+    indexed by scalar tensors gives a tensor, as in eager's attention.
 
     Raises: Unsupported for a function that computes something else for some sizes; what the function itself raises.
     """
     environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
     mode, numbers = FakeTensorMode(shape_env=environment), _Numbers(environment)
     with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast(), mode, TransformGetItemToIndex():
-        score = [torch.empty((), dtype=torch.float32)] if has_score else []
+        before, after = ([torch.empty((), dtype=torch.float32) for _ in names] for names in form.value)
         positions = [torch.empty((), dtype=torch.int64) for _ in POSITIONS]
-        module = make_fx(function, tracing_mode="real")(*score, *positions, *map(numbers.example, given))
+        module = make_fx(function, tracing_mode="real")(*before, *positions, *map(numbers.example, given), *after)
     if environment.replacements:  # other guards are about what lies without gaps, on which no value depends
         raise Unsupported("a score function computes something else for some sizes")
-    names = parameters(len(given), has_score)
-    for node, name in zip(module.graph.find_nodes(op="placeholder"), names, strict=True):
+    inputs = module.graph.find_nodes(op="placeholder")
+    for node, name in zip(inputs, form.parameters(len(given)), strict=True):
         node.name = name
+    eliminate_dead_nodes(module.graph)
     return module
+
+
+def derivative_of(function: Callable[..., torch.Tensor], wanted: Sequence[int]) -> Callable[..., list[torch.Tensor]]:
+    """A function of a score, its position, what `function` is given and the gradient of its result: the gradients of
+    the score, and of what is `wanted` among what is given.
+
+    Raises: Unsupported where the result depends on none of something that is wanted.
+    """
+
+    def run(*arguments: Any) -> list[torch.Tensor]:
+        *inputs, gradient = arguments
+        first = 1 + len(POSITIONS)
+        with torch.enable_grad():
+            taken = {place: inputs[place].detach().requires_grad_() for place in (0, *(first + at for at in wanted))}
+            result = function(*(taken.get(place, value) for place, value in enumerate(inputs)))
+            found: Sequence[Any] = [None] * len(taken)
+            if result.requires_grad:
+                given = gradient.to(result.dtype)
+                found = torch.autograd.grad(result, list(taken.values()), given, allow_unused=True)
+        if any(each is None for each in found[1:]):
+            raise Unsupported("a score function does not read a tensor that its caller wants a gradient of")
+        return [torch.zeros_like(inputs[0]) if found[0] is None else found[0], *found[1:]]
+
+    return run
 
 
 class _Numbers:
@@ -99,8 +134,7 @@ def text_of(module: fx.GraphModule) -> str:
         if node.op == "placeholder":
             renamed[node] = node.name
         elif node.op == "output":
-            (result,) = node.args[0] if isinstance(node.args[0], list | tuple) else (node.args[0],)
-            lines.append(f"    return {_text(result, renamed)}")
+            lines.append(f"    return {_text(node.args[0], renamed)}")
         elif node.op != "get_attr":
             renamed[node] = f"{node.name}_" if node.name in names else node.name
             lines.append(f"    {renamed[node]} = {_call(module, node, renamed)}")
@@ -144,9 +178,9 @@ def _text(argument: object, names: dict[fx.Node, str]) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def function_of(text: str) -> Callable[..., torch.Tensor]:
+def function_of(text: str) -> Callable[..., Any]:
     """The function that a text is of."""
     scope: dict[str, Any] = {"torch": torch}
     exec(text, scope)
-    made: Callable[..., torch.Tensor] = scope[NAME]
+    made: Callable[..., Any] = scope[NAME]
     return made
