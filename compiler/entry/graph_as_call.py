@@ -103,8 +103,9 @@ def as_call(
 
 def holds_functions(score: GivenFunction, mask: GivenFunction, dtype: torch.dtype, depth: int, out_depth: int) -> bool:
     """Whether there is a kernel of attention that holds these functions."""
-    kinds = (kinds_of(each.tensors, each.numbers) for each in (score, mask))
-    return has_kernel(Functions(score.text, mask.text, *kinds, score.derivative, score.wanted), dtype, depth, out_depth)
+    of_score, of_mask = (kinds_of(each.tensors, each.numbers) for each in (score, mask))
+    functions = Functions(score.text, mask.text, of_score, of_mask, score.derivative, score.wanted)
+    return has_kernel(functions, dtype, depth, out_depth)
 
 
 def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ def collection_of(functions: Functions) -> ScoreFunction:
     if not functions.wanted:
         return ScoreFunction("collect", tile, None, None)
     module = _recorded(lambda *arguments: functions.derive(arguments)[1:], functions.given, Form.derivative)
-    leaves = [(place, each) for place, each in enumerate(_results(module)) for each in _added(each)]
+    leaves = [(place, leaf) for place, gradient in enumerate(_results(module)) for leaf in _added(gradient)]
     flat = [value for _, leaf in leaves for value in (leaf.value, *leaf.positions)]
     held = _Held(_lowered(module, flat, functions.given, Form.derivative))
     values, stores = iter(held.results()), list[Store]()
@@ -163,12 +163,11 @@ def _addition(
     if len(positions) != len(tensor.shape):
         raise Declined("a gradient of whole rows")
     loops = [Loop(f"at_{number}_{dim}", extent) for dim, extent in enumerate(tensor.shape)]
-    index, step, body = start, ONE, convert(value, torch.float64)
-    for loop, extent in zip(reversed(loops), reversed(tensor.shape), strict=True):
-        index, step = index + Symbol(loop.var) * step, step * extent
+    terms = [Symbol(loop.var) * product(tensor.shape[dim + 1 :]) for dim, loop in enumerate(loops)]
+    body: Expr = convert(value, torch.float64)
     for loop, position in zip(reversed(loops), reversed(positions), strict=True):
         body = Bind(loop, checked(convert(position, torch.int64), loop.extent, "index", wraps=True), body, body.dtype)
-    return Store("collected", index, body, "accumulate")
+    return Store("collected", total([start, *terms]), body, "accumulate")
 
 
 def _kernel(name: str, functions: Functions, function: Callable[..., Any], form: Form) -> ScoreKernel | None:
