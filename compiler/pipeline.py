@@ -29,7 +29,6 @@ from assay.compiler.ops import lower
 from assay.compiler.options import Options
 from assay.compiler.passes.runner import optimize, written
 from assay.compiler.schedule.fuse import fuse
-from assay.compiler.schedule.memory import after_call
 from assay.compiler.schedule.order import plan
 from assay.compiler.schedule.products import Choose
 from assay.compiler.toolchain.load import LoadKernels, load_kernels, measured_choice
@@ -83,7 +82,7 @@ def build(
     with journal.stage("fuse"):
         fused = fuse(lowered, options.numerics != "fast", options.fusions)
     with journal.stage("plan"):
-        schedule = plan(fused, after_call(program), choose)
+        schedule = plan(fused, program.after_call, choose)
     journal.planned(program.is_backward, lambda given: live_bytes(schedule.steps, program.values, given))
     journal.state("schedule", lambda: "\n\n".join(show(kernel) for kernel in schedule.kernels))
     with journal.stage("emit"):

@@ -135,7 +135,11 @@ class Tape:
         memory = {value.untyped_storage()._cdata for value in inputs if isinstance(value, Tensor)}
         largest = max(value.untyped_storage().nbytes() for value in inputs if isinstance(value, Tensor))
         self.early = [self.arena.take(int(share * largest) + ALIGNED) for share in EARLY]
+        before = [value.clone() if isinstance(value, Tensor) else value for value in self.inputs]
         values = list(run(inputs))
+        for value, was in zip(self.inputs, before, strict=True):
+            if isinstance(value, Tensor) and value.numel():  # what is recorded has not been run
+                value.copy_(was)
         for place in self.early:
             self.arena.give(place)
         self.late = [self.arena.take(int(share * largest) + ALIGNED) for share in LATE]

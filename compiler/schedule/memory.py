@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from torch.fx import Node
-
-from assay.compiler.ir.graph.roles import Mutation, Program
 from assay.compiler.ir.loops.failures import failures_of
 from assay.compiler.ir.loops.kernel import Allocate, CallAten, Free, Launch, Reuse, Step
 from assay.compiler.ir.loops.live_memory import given_by, reads_of
@@ -131,21 +127,3 @@ def release(
         if number in dying:
             result.append(Free(tuple(dying[number])))
     return tuple(result)
-
-
-def after_call(program: Program) -> dict[str, str]:
-    """The values that inputs hold after the call and nobody else gets, by name, each with its input.
-
-    There are none where autograd records the call, which then returns them. An input that shares its memory with
-    others has none.
-    """
-    if program.signature.differentiable:
-        return {}
-    names = {role: node.name for role, node in zip(program.signature.inputs, program.placeholders, strict=True)}
-    returned = Counter(node for node in program.returned if isinstance(node, Node))
-    pairs = zip(program.signature.outputs, program.returned, strict=True)
-    return {
-        node.name: names[role.of]
-        for role, node in pairs
-        if isinstance(role, Mutation) and role.of in names and isinstance(node, Node) and returned[node] == 1
-    }

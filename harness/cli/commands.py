@@ -50,7 +50,15 @@ from assay.harness.backends.registry import (
     resolve,
     with_own_backward,
 )
-from assay.harness.bench import memory_dial, memory_report, operators, partitioning, scaling, warm  # fmt: skip
+from assay.harness.bench import (
+    language,
+    memory_dial,
+    memory_report,
+    operators,
+    partitioning,
+    scaling,
+    warm,
+)
 from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
 from assay.harness.bench.live_memory import Memory
@@ -463,7 +471,7 @@ def bench(chosen: Chosen, timing: Timing, json_path: Path | None) -> None:
 
     SUITE is a suite (default: zoo and overhead), a dotted name, or the path of a
     Python file of cases. `overhead` is also timed as `aot_function`, against torch's
-    own. Five more measure one subject each:
+    own. Six more measure one subject each:
 
     \b
     scaling          how compile time grows with the number of nodes
@@ -471,6 +479,7 @@ def bench(chosen: Chosen, timing: Timing, json_path: Path | None) -> None:
     memory [MODEL]   a model, trained at each memory budget
     partition        our default cut of joint graphs of growing size
     operators        every operator and fused pairs beside eager, on one thread
+    language         a changed float, an item, regions, attention, a subclass
 
     `operators` passes where nothing takes above 1.2 times eager's time.
     """
@@ -516,6 +525,9 @@ def bench_subject(chosen: Chosen, timing: Timing, rivals: tuple[str, ...], json_
     if names == ("operators",):
         timed = operators.Plan(timing.backend, rivals, text, timing.rounds, chosen.seed, timing.timeout_s)
         return bench_operators(timed, json_path)
+    if names == ("language",):
+        parts = language.Plan(timing.backend, rivals[0], text, chosen.device, timing.rounds, timing.timeout_s)
+        return bench_language(parts, json_path)
     return None
 
 
@@ -594,6 +606,16 @@ def bench_operators(wanted: operators.Plan, json_path: Path | None) -> int:
     if json_path is not None:
         report.write_json(json_path, operators.document(done, environment("cpu")))
     operators.show(console, done)
+    return INTERRUPTED if done.interrupted else 0 if done.passes else 1
+
+
+def bench_language(wanted: language.Plan, json_path: Path | None) -> int:
+    """`assay bench language`; its exit code."""
+    console = progress.terminal_beside(json_path)
+    done = language.run_language(console, wanted)
+    if json_path is not None:
+        report.write_json(json_path, language.document(done, environment(wanted.device)))
+    language.show(console, done)
     return INTERRUPTED if done.interrupted else 0 if done.passes else 1
 
 

@@ -215,7 +215,7 @@ def anchor(wide: Run | str, eager: Run) -> Run | str:
     if isinstance(wide, str):
         return wide
     for got, reference in zip(wide, eager, strict=True):
-        if got.error is not None and reference.error is None:
+        if got.error is not None and reference.error is None and not reference.is_spent:
             return f"the float64 run raised {name_of(got.error.error)}: {got.error.error}"
     return wide if is_alike(wide, eager) else "the float64 run took another path"
 
@@ -227,11 +227,15 @@ def takes_path_of(run: Part, eager: Run) -> bool:
 
 
 def is_alike(run: Run, eager: Run) -> bool:
-    """Whether a run draws the same numbers, and gives the same kinds of things, whatever their values."""
+    """Whether a run draws the same numbers, and gives the same kinds of things, whatever their values. A graph that was
+    freed says nothing: a run within modes keeps its graphs, and eager may have raised."""
     return all(
-        (got.error is None) == (reference.error is None)
-        and got.random == reference.random
-        and got.kinds.keys() == reference.kinds.keys()
+        reference.is_spent
+        or (
+            (got.error is None) == (reference.error is None)
+            and got.random == reference.random
+            and got.kinds.keys() == reference.kinds.keys()
+        )
         for got, reference in zip(run, eager, strict=True)
     )
 

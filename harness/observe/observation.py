@@ -43,6 +43,7 @@ from assay.harness.calls.errors import let_go
 from assay.harness.calls.memory import Alias, aliases, bits, is_allocated, number_bits, poke
 from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
 from assay.harness.observe import ambient, leaks
+from assay.harness.observe.plain_loops import plain_loops
 from assay.harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
 from assay.harness.protocol.fresh_numbers import state_of
 from assay.harness.protocol.other_dtypes import Dtypes
@@ -657,7 +658,8 @@ class _Run:
             during = "backward"
             if act.back and not self._made[-act.back].is_poor:
                 with _recorded_arrivals({} if self._is_brief else leaves, step), timed():
-                    backward(self._made[-act.back].output, self._seed, self._moved, act.ends, act.retains)
+                    retains = act.retains or bool(self._modes)  # for an act that goes back through what is freed here
+                    backward(self._made[-act.back].output, self._seed, self._moved, act.ends, retains)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit too: whatever the program does, it does not end the run
@@ -720,8 +722,10 @@ def _in_thread(run: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _within(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
-    """Within dispatch modes, the outermost first."""
+    """Within dispatch modes, the outermost first, which then see what is inside of loops and branches too."""
     with contextlib.ExitStack() as stack:
+        if modes:
+            stack.enter_context(plain_loops())
         for mode in modes:
             stack.enter_context(mode)
         yield

@@ -17,6 +17,7 @@ are all read off the signature; nothing counts offsets. The index of a call inpu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -337,3 +338,25 @@ class Program:
         """What the graph returns, in the order of `signature.outputs`."""
         output = next(iter(reversed(self.module.graph.nodes)))
         return list(output.args[0])
+
+    @property
+    def after_call(self) -> dict[str, str]:
+        """The values that inputs hold after the call and nobody else gets, by name, each with its input. A kernel may
+        write such a value over the input.
+
+        There are none where autograd records the call, which then returns them. An input that shares its memory with
+        others has none.
+        """
+        if self.signature.differentiable:
+            return {}
+        names = {role: node.name for role, node in zip(self.signature.inputs, self.placeholders, strict=True)}
+        returned = Counter(self.returned)
+        pairs = zip(self.signature.outputs, self.returned, strict=True)
+        return {
+            node.name: names[role.of]
+            for role, node in pairs
+            if isinstance(role, Mutation)
+            and role.of in names
+            and isinstance(node, torch.fx.Node)
+            and returned[node] == 1
+        }

@@ -3,9 +3,9 @@
     plain calls -> (timed calls) -> a recording -> replays, and plain calls wherever a replay would not be the same
 
 A graph whose parameters have storages that are freed, and filled again elsewhere, as FSDP's have, is not recorded.
-Parameters, buffers and what forward saved have to lie where they lay. What the user passes, and tangents, are copied
-to where they lay, unless another recording gave them and they lie there. A graph that is called with several sets of
-parameters, as by layers that are compiled one by one, is recorded for each.
+Parameters, buffers, what forward saved and what the graph itself writes have to lie where they lay. What else the user
+passes, and tangents, are copied to where they lay, unless another recording gave them and they lie there. A graph that
+is called with several sets of parameters, as by layers that are compiled one by one, is recorded for each.
 
 While anything still holds a result that a replay would overwrite (a gradient that is accumulated into, the last call's
 loss), nothing is replayed. That call runs plainly, and from then on this result is copied out. On another stream than
@@ -23,9 +23,9 @@ Some graphs cannot stay in that pool, and are recorded again in another one, whi
 
 Backwards go to a pool for such backwards. What cannot stay there either, and all else, gets a pool of its own.
 
-What a replay would not do (ask for a value, run the user's code, write what the user passed) is found before
-(`reason_against`), and such a graph is never recorded. Nor is one that CUDA refuses to record. The reasons are
-counted, and said where the user has asked for recordings.
+What a replay would not do (ask for a value, run the user's code) is found before (`reason_against`), and such a graph
+is never recorded. Nor is one that CUDA refuses to record, or that writes an input which moves from call to call. The
+reasons are counted, and said where the user has asked for recordings.
 
 By default a graph is recorded where it waits for its host, as timed in two calls: where the device is the slower one, a
 recording would only hold memory.
@@ -51,7 +51,6 @@ from assay.compiler.ir.graph.roles import (
     Gradient,
     GraphCall,
     InputRole,
-    Mutation,
     OutputRole,
     Parameter,
     Program,
@@ -98,6 +97,7 @@ MOST_PLACES = 64
 """Sets of parameters that a graph is recorded for with inputs of the same sizes."""
 MOST_HOMES = 4096
 """Storages that a graph remembers the places of, before it forgets those that are gone."""
+MOVING = "it writes an input that moves"
 REFILLED = "the memory of its parameters is freed, and filled again elsewhere"
 MOST_OF_MEMORY = 1 / 8
 """The share of a device's memory that recordings may hold together when nobody has asked for them."""
@@ -241,7 +241,9 @@ class Replayed:
         self.plain, self.roles, self.device, self.wanted = plain, inputs, device, wanted
         self.keeps = frozenset(index for index, role in enumerate(outputs) if type(role) is Saved)
         self.saved = [position for position, role in enumerate(inputs) if type(role) is Saved]
-        self.held = [position for position, role in enumerate(inputs) if type(role) in (Parameter, Buffer)]
+        self.written = what.written
+        kept = (position for position, role in enumerate(inputs) if type(role) in (Parameter, Buffer))
+        self.held = sorted(what.written.union(kept))
         self.gradients = frozenset(index for index, role in enumerate(outputs) if type(role) is Gradient)
         self.is_backward = bool(self.gradients)
         self.is_symbolic, self.is_set, self.unread, self.tape = what.is_symbolic, what.is_set, what.unread, tape
@@ -313,6 +315,10 @@ class Replayed:
         moved |= {one.position for one in recording.astray(args) if one.held.is_alive()}
         if not moved and recording.is_blocked:
             self._keep_apart(place)
+        elif not moved.isdisjoint(self.written):
+            self._drop(place, recording)
+            place.is_plain = True
+            self._count_once(MOVING)
         elif moved or recording.copies() != place.copies or recording.is_stale():
             place.moved |= moved.difference(self.saved)
             if not moved.isdisjoint(self.saved):  # forward has been recorded anew: what it saves will lie still again
@@ -521,6 +527,8 @@ class Recordable:
     """How its large blocks come and go, and what forward saved goes; none where sizes are symbols."""
     multiplies: bool = False
     """Whether it calls cuBLAS."""
+    written: frozenset[int] = frozenset()
+    """The positions of inputs that the graph itself writes."""
 
     @staticmethod
     def of(program: Program, steps: Sequence[Step] = ()) -> Recordable | None:
@@ -535,7 +543,8 @@ class Recordable:
         is_symbolic, calls, reason = _is_symbolic(program), _calls(program), reason_against(program)
         is_set, multiplies = bool(calls & LIBRARIES), bool(calls & PRODUCTS)
         of_memory = () if is_symbolic else _changes(program, steps)
-        return Recordable(*roles, device, is_symbolic, reason, is_set, unread, of_memory, multiplies)
+        written = _written(program)
+        return Recordable(*roles, device, is_symbolic, reason, is_set, unread, of_memory, multiplies, written)
 
 
 def replayed(plain: GraphCall, what: Recordable | None, wanted: bool | None) -> GraphCall:
@@ -568,6 +577,15 @@ def _is_symbolic(program: Program) -> bool:
     return not all(isinstance(value, Tensor) for value in given) or any(isinstance(s, torch.SymInt) for s in sizes)
 
 
+def _written(program: Program) -> frozenset[int]:
+    """The positions of the inputs that the graph writes, and not what is called around it: by a call in place, or by a
+    kernel whose result the input holds afterwards."""
+    in_place = {effect.of for effect in program.signature.effects if isinstance(effect, Written)}
+    by_kernels = set(program.after_call.values())
+    pairs = zip(program.signature.inputs, program.placeholders, strict=True)
+    return frozenset(at for at, (role, node) in enumerate(pairs) if role in in_place or node.name in by_kernels)
+
+
 def _changes(program: Program, steps: Sequence[Step]) -> tuple[Change, ...]:
     values = {node.name: node.meta.get("val") for node in program.module.graph.nodes}
     inputs = enumerate(zip(program.signature.inputs, program.placeholders, strict=True))
@@ -588,10 +606,6 @@ def reason_against(program: Program) -> str:
     """Why a replay would not do what a call does; empty where it does."""
     if apart := _apart(program):
         return apart
-    written = [role.of for role in program.signature.outputs if isinstance(role, Mutation)]
-    written += [effect.of for effect in program.signature.effects if isinstance(effect, Written)]
-    if any(not isinstance(of, Parameter | Buffer) for of in written):
-        return "it writes an input"
     for node in program.module.graph.nodes:
         if node.op == "call_function" and (why := _against(node.target)):
             return why

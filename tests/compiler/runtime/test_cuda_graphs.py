@@ -465,12 +465,6 @@ def write(x: Tensor) -> Tensor:
     return x * 2
 
 
-REASONS: dict[str, tuple[Callable[..., Any], str]] = {
-    "plain": (lambda x: x * 2, ""),
-    "write": (write, "it writes an input"),
-}
-
-
 def test_a_graph_that_waits_for_a_value_is_refused() -> None:
     program = program_of(lambda x: x * 2, torch.randn(3))
     (node,) = program.module.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
@@ -488,10 +482,9 @@ def test_attention_with_dropout_is_not_recorded(share: float, reason: str) -> No
     assert reason in reason_against(program) and bool(reason) == bool(reason_against(program))
 
 
-@pytest.mark.parametrize("name", REASONS)
-def test_reasons(name: str) -> None:
-    function, reason = REASONS[name]
-    assert reason_against(program_of(function, torch.randn(3))) == reason
+def test_a_written_input_is_no_reason() -> None:
+    program = program_of(write, torch.randn(3))
+    assert reason_against(program) == "" and cuda_graphs._written(program) == {0}
 
 
 def test_modes() -> None:
@@ -509,6 +502,44 @@ def test_buffers_lie_still() -> None:
         b.add_(1)
         assert graph([b, torch.ones(2)])[0][0].item() == k + 2
     assert replays() == 3 and len(Tape.made) == 1
+
+
+def count(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A state that the graph writes, and a result that is a view of it."""
+    state.add_(x)
+    return state * 2, state[1:]
+
+
+def test_a_written_input_that_lies_still_is_replayed() -> None:
+    graph = made(count, [UserInput(0), UserInput(1)], 2, written=frozenset({0}))
+    state, expected = torch.zeros(3), torch.zeros(3)
+    for k in range(6):
+        x = torch.full((3,), float(k))
+        expected += x
+        twice, part = graph([state, x])
+        assert torch.equal(state, expected) and torch.equal(twice, expected * 2)
+        assert part.data_ptr() == state[1:].data_ptr()
+        del twice, part
+    assert replays() == 5 and len(Tape.made) == 1
+
+
+def test_written_inputs_that_take_turns_have_a_recording_each() -> None:
+    graph = made(count, [UserInput(0), UserInput(1)], 2, written=frozenset({0}))
+    states = [torch.zeros(3), torch.full((3,), 10.0)]
+    for k in range(12):
+        graph([states[k % 2], torch.ones(3)])
+    assert states[0][0].item() == 6 and states[1][0].item() == 16
+    assert len(Tape.made) == 2 and replays() >= 8
+
+
+def test_a_written_input_that_moves_is_written_where_it_is() -> None:
+    graph = made(count, [UserInput(0), Parameter(1, "w")], 2, written=frozenset({0}))
+    w, kept = torch.ones(3), []
+    for k in range(12):
+        kept.append(torch.full((3,), float(k)))
+        graph([kept[-1], w])  # what is written is another tensor at each call, and all are held
+    assert [state[0].item() for state in kept] == [k + 1 for k in range(12)]
+    assert totals()["unrecorded"] == {cuda_graphs.MOVING: 1}
 
 
 # ---- forward and backward in one memory ------------------------------------------------------------------------------
