@@ -26,7 +26,7 @@ from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.joint_graph import numbered
-from assay.compiler.entry.graph_as_call import Compiled, GraphAsCall, as_call, in_eager, with_held
+from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, in_eager, with_held
 from assay.compiler.entry.inner_keywords import (
     InnerCompile,
     InnerKeywords,
@@ -122,7 +122,7 @@ def compile_fx(
         module = ModuleAsCall.of(model_, example_inputs_, is_fixed=ignore_shape_env)
         return module.function(compiled(module.call))
     assert isinstance(model_, fx.GraphModule)
-    traced = as_call(model_, example_inputs_, may_round=options.numerics == "fast", is_fixed=ignore_shape_env)
+    traced = as_call(model_, example_inputs_, Freedom.of(options), is_fixed=ignore_shape_env)
     return with_held(model_, _unboxed(compiled(traced.call), traced.structure))
 
 
@@ -218,7 +218,7 @@ def compile_graph(
             return lambda *args: run(*spread(args))
         if (apart := refusal.regions_apart(example_inputs)) is not None:
             return apart
-        traced = as_call(gm, example_inputs, may_round=options.numerics == "fast")
+        traced = as_call(gm, example_inputs, Freedom.of(options))
         call = replace(traced.call, pieces=functools.partial(refusal.for_leaves, traced))
         asked = partition_asked(gm)
         keeper = warm.keeper(gm, call, options, load_kernels is load.load_kernels and asked is None)

@@ -14,15 +14,20 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from assay.compiler.assembly.targets import target_of
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of, held
 from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true_mask, laid_out, with_mask
 from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
 from assay.compiler.capture.user_code.custom_backwards import in_its_callers_mode, mark_reads
 from assay.compiler.capture.user_code.inlined_regions import INLINED
+from assay.compiler.capture.user_code.score_functions import FLEX_ATTENTION, Decide, GivenFunction, attention_of
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.roles import Buffer, CallInput, Parameter, UserInput
 from assay.compiler.ir.tensors.devices import current_if_asked
+from assay.compiler.ops.calls.flex_attention import has_kernel, kinds_of
+from assay.compiler.ops.calls.score_kernels import Functions
+from assay.compiler.options import Options
 from assay.compiler.torch_compat import is_guarded
 
 Compiled = Callable[..., Any]
@@ -41,11 +46,25 @@ class GraphAsCall:
     failed: list[fx.Node] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Freedom:
+    """What may be recorded in the place of the user's calls: `may_round` tells whether calls are written as faster ones
+    that round otherwise than eager, `attends` which attention has a kernel that holds its score function."""
+
+    may_round: bool = False
+    attends: Decide | None = None
+
+    @staticmethod
+    def of(options: Options) -> Freedom:
+        """What the options allow."""
+        is_fast = options.numerics == "fast"
+        return Freedom(is_fast, holds_functions if is_fast and target_of(options) != "aten" else None)
+
+
 def as_call(
-    gm: fx.GraphModule, example_inputs: Sequence[object], may_round: bool = False, is_fixed: bool = False
+    gm: fx.GraphModule, example_inputs: Sequence[object], freedom: Freedom | None = None, is_fixed: bool = False
 ) -> GraphAsCall:
-    """A graph as a call to record. Where it `may_round` otherwise than eager, calls of the user's are written as faster
-    ones. Where it `is_fixed`, the sizes of real tensors are numbers.
+    """A graph as a call to record. Where it `is_fixed`, the sizes of real tensors are numbers.
 
     Raises: Unsupported for an input that the compiler does not take.
     """
@@ -59,7 +78,8 @@ def as_call(
     for node, leaf in zip(placeholders, leaves, strict=False):
         _remember_number(node.meta.get("example_value"), leaf.fake)
 
-    unmasked = frozenset(filter(has_true_mask, gm.graph.nodes)) if may_round else None
+    freedom = freedom or Freedom()
+    unmasked = frozenset(filter(has_true_mask, gm.graph.nodes)) if freedom.may_round else None
     structure: list[pytree.TreeSpec] = []
     failed: list[fx.Node] = []
 
@@ -67,7 +87,7 @@ def as_call(
         state = {str(node.target): value for node, value in zip(own, args[len(placeholders) :], strict=True)}
         with fx.traceback.preserve_node_meta():
             failed.clear()
-            recorded = _Recorded(gm, state, unmasked, failed)
+            recorded = _Recorded(gm, state, unmasked, failed, freedom.attends)
             results, found = pytree.tree_flatten(recorded.run(*args[: len(placeholders)]))
         structure[:] = [found]
         return results
@@ -81,6 +101,13 @@ def as_call(
         nodes=nodes_of(gm),
     )
     return GraphAsCall(call, structure, failed)
+
+
+def holds_functions(score: GivenFunction, mask: GivenFunction, dtype: torch.dtype, depth: int, out_depth: int) -> bool:
+    """Whether there is a kernel of attention that holds these functions."""
+    of_score, of_mask = (kinds_of(each.tensors, each.numbers) for each in (score, mask))
+    functions = Functions(score.text, mask.text, of_score, of_mask, score.derivative, score.wanted)
+    return has_kernel(functions, dtype, depth, out_depth)
 
 
 def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> tuple[int, ...]:
@@ -97,7 +124,8 @@ class _Recorded(fx.Interpreter):
     """Runs a graph on what is recorded, its own tensors too.
 
     Attention has no mask where it is `unmasked`, and elsewhere one that lies as its kernels want it; where that is
-    None, all is called as it is written. The node at which a run fails is noted in `failed`.
+    None, all is called as it is written. The node at which a run fails is noted in `failed`. Attention with a score
+    function is one call where `attends` says that a kernel holds the function.
     """
 
     def __init__(
@@ -106,9 +134,10 @@ class _Recorded(fx.Interpreter):
         state: Mapping[str, object],
         unmasked: frozenset[fx.Node] | None = None,
         failed: list[fx.Node] | None = None,
+        attends: Decide | None = None,
     ) -> None:
         super().__init__(gm)
-        self._state, self._unmasked, self._failed = state, unmasked, failed
+        self._state, self._unmasked, self._failed, self._attends = state, unmasked, failed, attends
         self._named: set[Any] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -155,6 +184,10 @@ class _Recorded(fx.Interpreter):
         if target is torch.ops.higher_order.invoke_subgraph:
             region, _, *given = args
             return _inside(region, *given)
+        if target is FLEX_ATTENTION and self._attends is not None:
+            found = attention_of(self._attends, *args, **kwargs)
+            if found is not None:
+                return found
         if target in INLINED:
             return INLINED[target](_inside, *args, **kwargs)
         return super().call_function(target, args, kwargs)

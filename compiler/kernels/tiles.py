@@ -31,10 +31,10 @@ def _read(name: str) -> str:
 
 
 class Tiled:
-    """The Python functions of one file beside `tiles.h`, after definitions of its own."""
+    """The Python functions of a file beside `tiles.h`, after definitions of its own and after other files."""
 
-    def __init__(self, file: str, functions: Sequence[Function], head: str = "") -> None:
-        self._file, self._functions, self._head = file, functions, head
+    def __init__(self, file: str, functions: Sequence[Function], head: str = "", after: Sequence[str] = ()) -> None:
+        self._file, self._functions, self._head, self._after = file, functions, head, after
         self._lock = threading.Lock()
         self._loaded: list[Callable[..., object]] = []
 
@@ -43,7 +43,8 @@ class Tiled:
         if not self._loaded:
             with self._lock:
                 if not self._loaded:
-                    text = _SIZES + self._head + _read("tiles.h") + _read(self._file)
+                    files = ("tiles.h", *self._after, self._file)
+                    text = _SIZES + self._head + "".join(map(_read, files))
                     self._loaded = load_text(text, self._functions, Options.of(None, None))
         return self._loaded
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from assay.compiler.codegen.cpp.expressions import memory_type
 from assay.compiler.codegen.cpp.kernel import emit_kernel, origin_lines
 from assay.compiler.codegen.cpp.prelude import prelude_of
@@ -210,6 +212,16 @@ def load_text(
 def text_of(kernel: Kernel) -> str:
     """A kernel and its Python function in C++."""
     return emit_kernel(kernel) + entry(kernel)
+
+
+def inner_text(kernel: Kernel) -> str:
+    """A kernel as a C++ function for other C++ of its unit, which has shared its work among threads."""
+    return emit_kernel(kernel, is_inner=True)
+
+
+def memory_type_of(dtype: torch.dtype) -> str:
+    """The C type of an element in memory."""
+    return memory_type(dtype)
 
 
 def named(kernel: Kernel, text: str) -> str:

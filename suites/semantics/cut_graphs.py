@@ -1,31 +1,14 @@
-"""Programs whose graph is cut into pieces, and attention with a score function."""
+"""Programs whose graph is cut into pieces."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import flex_attention
 
 from assay.harness.case import Made
 from assay.suites.semantics.program import inner, leaf, numbers, program
 
 cut = "cut"
-
-
-@program("attention", modes=("infer",))
-def attention_with_a_score_of_positions() -> Made:
-    def f(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1)  # type: ignore[return-value]
-
-    return f, (numbers(1, 2, 8, 4), numbers(1, 2, 8, 4), numbers(1, 2, 8, 4)), {}
-
-
-@program("attention", modes=("infer",))
-def attention_with_a_captured_bias() -> Made:
-    def f(q: Tensor, bias: Tensor) -> Tensor:
-        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s * bias[h] + bias[h] * (i >= j))  # type: ignore[return-value]
-
-    return f, (numbers(2, 2, 8, 4), numbers(2)), {}
 
 
 @program(cut)

@@ -120,8 +120,9 @@ def identifier(name: str) -> str:
     return f"{plain}_" if plain in _KEYWORDS or _OURS.fullmatch(plain) or plain[:1].isdigit() else plain
 
 
-def emit_kernel(kernel: Kernel) -> str:
-    """The C++ function of one kernel; it needs `prelude_of` it before it.
+def emit_kernel(kernel: Kernel, is_inner: bool = False) -> str:
+    """The C++ function of one kernel; it needs `prelude_of` it before it. One that `is_inner` is called by other C++ of
+    the unit, which has shared its work among threads.
 
     Raises: Unsupported for an operator that C++ has no text for.
     """
@@ -137,12 +138,14 @@ def emit_kernel(kernel: Kernel) -> str:
     past = streamed_buffers(kernel)
     streamed = {b.name: memory_type(b.dtype) for b in kernel.buffers if b.name in past}
     result = f"{'WIDE_VECTORS ' if is_wide(nests) else ''}{'u64' if failures else 'void'}"
-    with writer.block(f'extern "C" {result} {kernel.name}({", ".join(arguments)})'):
+    linkage = "static" if is_inner else 'extern "C"'
+    with writer.block(f"{linkage} {result} {kernel.name}({', '.join(arguments)})"):
         if failures:
             writer.line("u64 failed = 0;")
         emitters = [_Emitter(writer, variables, nest, failures, streamed) for nest in nests]
         for emitter in emitters:
             emitter.is_beyond_cache = is_beyond_cache(kernel)
+            emitter.parallel = is_inner
         for first, beside in _in_turn(emitters):
             with writer.block("") if len(nests) > 1 else _nothing():
                 first.run() if beside is None else first.run_beside(*beside)

@@ -10,7 +10,7 @@ from torch import fx
 
 from assay.compiler.capture.ambient import in_forward_mode
 from assay.compiler.capture.inputs import Call
-from assay.compiler.entry.graph_as_call import Compiled, GraphAsCall, as_call, held_tensors, with_held
+from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, held_tensors, with_held
 from assay.compiler.entry.pieces.parts import has_unseen_writes, without_held
 from assay.compiler.entry.pieces.piece import Compile
 from assay.compiler.entry.pieces.regions import has_regions, regions_apart
@@ -101,7 +101,7 @@ class Refusal:
         """Whether the compiler refuses a graph that takes some of what is given, by name, as it may `overlap`."""
         taken = [given[node.name] for node in first.graph.find_nodes(op="placeholder")]
         try:
-            call = as_call(first, taken, may_round=self.options.numerics == "fast").call
+            call = as_call(first, taken, Freedom.of(self.options)).call
         except Unsupported:
             return True
         return self.is_refused(call.specialized(taken, True) if overlap else call)
