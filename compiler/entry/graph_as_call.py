@@ -214,8 +214,8 @@ def _inside(region: fx.GraphModule, *args: object) -> Any:
 
 
 def in_eager(gm: fx.GraphModule) -> Compiled:
-    """The graph as eager runs it, where no compiler has a part: its regions as they stand, which torch would trace to
-    find their gradients, and its powers as the nodes say them."""
+    """The graph as eager runs it, where no compiler has a part. Its regions run as they stand, which torch would trace
+    to find their gradients, and its powers as the nodes say them."""
     graphs = [one.graph for one in gm.modules() if isinstance(one, fx.GraphModule)]
     region = torch.ops.higher_order.invoke_subgraph
     is_by_nodes = any(

@@ -39,6 +39,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "banks_in_words": selftests.banks_in_words,
     "night_in_words": night.night_in_words,
     "causes_of_a_night": night.causes_of_a_night,
+    "language": measured.language,
     "zoo_on_gpu": measured.zoo_on_gpu,
     "zoo_recorded_on_gpu": measured.zoo_recorded_on_gpu,
     "distributed_on_gpu": measured.distributed_on_gpu,
