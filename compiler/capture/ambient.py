@@ -63,7 +63,7 @@ def preserved() -> Iterator[None]:
 
     Raises: Unsupported if it set the random state, as no call that is recorded draws from it: the graph would not.
     """
-    grad = torch.is_grad_enabled()
+    grad, depth = torch.is_grad_enabled(), autocast_depth()
     autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     state = torch.get_rng_state()
     try:
@@ -75,6 +75,38 @@ def preserved() -> Iterator[None]:
         torch.set_rng_state(state)
         for device, enabled in autocast.items():
             torch.set_autocast_enabled(device, enabled)
+        leave_autocast(depth)
+
+
+def autocast_depth() -> int:
+    """How many times autocast counts as entered."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth
+
+
+def leave_autocast(depth: int) -> None:
+    """Leaves autocast until it counts as entered so many times. Torch forgets what it has cast with the outermost one,
+    and would go on with old casts of weights otherwise."""
+    while autocast_depth() > depth:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+
+
+@contextmanager
+def autocast_unwound() -> Iterator[None]:
+    """After an error autocast is as it was. A graph enters and leaves it by two calls, and an error between them would
+    leave it entered, as it does in Dynamo's backend `eager`."""
+    depth = autocast_depth()
+    before = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
+    try:
+        yield
+    except BaseException:
+        for device, enabled, dtype in before:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        leave_autocast(depth)
+        raise
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from assay.compiler.assembly.targets import target_of
+from assay.compiler.capture.ambient import autocast_unwound
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of, held
 from assay.compiler.capture.user_code.attention_masks import ATTENTION, has_true_mask, laid_out, with_mask
 from assay.compiler.capture.user_code.checkpoints import is_plain, run_region
@@ -225,7 +226,12 @@ def in_eager(gm: fx.GraphModule) -> Compiled:
     def run(*args: object) -> Any:
         return (_Recorded(gm, {}).run if is_by_nodes or torch.is_anomaly_enabled() else gm.forward)(*args)
 
-    return run
+    return autocast_unwound()(run) if any(map(enters_autocast, graphs)) else run
+
+
+def enters_autocast(graph: fx.Graph) -> bool:
+    """Whether a graph has a call that enters autocast."""
+    return bool(graph.find_nodes(op="call_function", target=torch.amp.autocast_mode._enter_autocast))
 
 
 def _has_misprinted_power(graph: fx.Graph) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import fx
 
+from assay.compiler.capture.ambient import autocast_unwound
 from assay.compiler.capture.inputs import held
-from assay.compiler.entry.graph_as_call import in_eager
+from assay.compiler.entry.graph_as_call import enters_autocast, in_eager
 from assay.compiler.entry.pieces.control_flow import ControlFlow, controlled_nodes
 from assay.compiler.entry.pieces.parts import (
     Part,
@@ -45,8 +46,15 @@ class InPieces:
     takes: tuple[str, ...]
     steps: tuple[Step, ...]
     returns: Any
+    has_autocast: bool = False
 
     def __call__(self, *args: object) -> Any:
+        if not self.has_autocast:
+            return self._run(args)
+        with autocast_unwound():
+            return self._run(args)
+
+    def _run(self, args: Sequence[object]) -> Any:
         values: dict[str, Any] = dict(zip(self.takes, args, strict=True))
         for step in self.steps:
             given = [values[name] for name in step.part.takes]
@@ -92,7 +100,7 @@ def joined(gm: fx.GraphModule, parts: Sequence[Part], runners: Sequence[Runner])
     """The parts of a graph, each with what runs it, as the graph."""
     (output,) = gm.graph.find_nodes(op="output")
     takes = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
-    return InPieces(takes, tuple(_steps(parts, output, runners)), output.args[0])
+    return InPieces(takes, tuple(_steps(parts, output, runners)), output.args[0], enters_autocast(gm.graph))
 
 
 def _run_in_eager(gm: fx.GraphModule) -> int:
