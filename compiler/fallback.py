@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import fx
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unexpected, Unsupported, VerifyError
@@ -72,8 +74,9 @@ def _of_backward(eager: Run, reason: Unexpected) -> Run:
 
     def run(*args: object, **kwargs: object) -> Any:
         nonlocal is_the_programs
+        wanted = [] if is_the_programs else _edges((args, kwargs))  # before the call writes any of them
         results = eager(*args, **kwargs)
-        is_the_programs = is_the_programs or _fails_in_backward(results, (args, kwargs))
+        is_the_programs = is_the_programs or _fails_in_backward((results, args, kwargs), wanted)
         if not is_the_programs:
             raise _raised(reason)
         return results
@@ -90,9 +93,18 @@ def _raised(reason: Unexpected) -> BaseException:
     return cause or VerifyError(str(reason)).with_traceback(reason.__traceback__)
 
 
-def _fails_in_backward(results: Any, given: object) -> bool:
-    """Whether eager's backward of the results raises. The results can be differentiated afterwards."""
-    wanted, made = _differentiable(given), _differentiable(results)
+def _edges(given: object) -> list[GradientEdge]:
+    """Where the gradients of tensors go. Of views whose history autograd refuses to tell there is none."""
+    found = []
+    for value in _differentiable(given):
+        with suppress(RuntimeError):
+            found.append(get_gradient_edge(value))
+    return found
+
+
+def _fails_in_backward(made: object, wanted: Sequence[GradientEdge]) -> bool:
+    """Whether eager's backward of what a call gave and wrote raises. It can be differentiated afterwards."""
+    made = [value for value in _differentiable(made) if not value.is_leaf]
     if not wanted or not made:
         return False
     with torch.random.fork_rng(devices=[]):

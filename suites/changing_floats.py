@@ -56,6 +56,7 @@ FORMS: dict[str, Function] = {
     "quotient": lambda x, n: x / n,
     "inverse": lambda x, n: n / x,
     "power": lambda x, n: x**n,
+    "power of a number": lambda x, n: n**x,
     "add_": lambda x, n: x.clone().add_(n),
     "alpha": lambda x, n: torch.add(x, x, alpha=n),
     "clamp": lambda x, n: x.clamp(n),

@@ -144,11 +144,11 @@ def higher_order(
         with ambient.restored(), transforms_left(), journal.stage("differentiate"):
             captured = capture(call.at(sizes) if sizes else call, compilers.decompositions)
             kept = kept_by(forward())
-            if sizes:
-                kept = as_recorded(kept, capture(call, compilers.decompositions), captured)
             is_drawn = not any(has_symbols(node.meta.get("val")) for node in forward().placeholders)
             steps = [*merged, *(drawn if is_drawn else ())]
             prepare = functools.partial(optimize, passes=steps, journal=journal, name="recorded again")
+            if sizes:
+                kept = as_recorded(kept, capture(call, compilers.decompositions), captured, prepare)
             again = gradients_again(captured, path, kept, sizes, is_open=is_open, prepare=prepare)
         program = optimize(again.program, compilers.passes, journal, f"order_{len(path)}")
         recorded = by_operators(copied(program))

@@ -81,19 +81,37 @@ def gradients_again(
     return Again(program, names, tuple(captured.leaves), gradients, frozenset(differentiable))
 
 
-def as_recorded(kept: Mapping[str, fx.Node], symbolic: Captured, numeric: Captured) -> dict[str, fx.Node]:
+def as_recorded(
+    kept: Mapping[str, fx.Node],
+    symbolic: Captured,
+    numeric: Captured,
+    prepare: Callable[[Program], object] = lambda program: None,
+) -> dict[str, fx.Node]:
     """Those of the values that forward kept which have the same name in a recording with numbers for the sizes.
 
     Both recordings are of the call alone. They name their calls alike as long as they make the same ones, but for
-    slices of all there is, which are only made where sizes are symbols.
+    slices of all there is, which are only made where sizes are symbols. `prepare` brings a recording into the form in
+    which random numbers were kept, which renames the calls that draw them.
     """
+    graphs = [_prepared(captured, prepare) for captured in (symbolic, numeric)]
     same: set[str] = set()
-    for one, other in zip(_tensor_calls(symbolic.trace.graph), _tensor_calls(numeric.trace.graph), strict=False):
+    for one, other in zip(*map(_tensor_calls, graphs), strict=False):
         if one.target != other.target or (one.op == "placeholder" and one.name != other.name):
             break
         same |= {one.name} & {other.name}
-    same |= {state_name(node) for node in numeric.trace.graph.nodes if node.name in same}
+    same |= {state_name(node) for node in graphs[1].nodes if node.name in same}
     return {name: node for name, node in kept.items() if name in same}
+
+
+def _prepared(captured: Captured, prepare: Callable[[Program], object]) -> fx.Graph:
+    """A copy of what has been recorded so far, prepared. It returns every tensor, so that nothing of it is dead."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in sorted(captured.trace.graph.nodes, key=lambda node: node.op != "placeholder"):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output([copy for copy in copies.values() if isinstance(copy.meta.get("val"), torch.Tensor)])
+    module = module_of(captured.trace.tracer.root, graph)
+    prepare(Program(module, Signature((), ())))
+    return module.graph
 
 
 def _tensor_calls(graph: fx.Graph) -> Iterator[fx.Node]:

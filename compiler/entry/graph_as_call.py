@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -212,18 +214,27 @@ def _inside(region: fx.GraphModule, *args: object) -> Any:
 
 
 def in_eager(gm: fx.GraphModule) -> Compiled:
-    """The graph as eager runs it, where no compiler has a part: its regions as they stand, which torch would trace to
-    find their gradients."""
-    has_regions = any(
-        graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph)
-        for graph in gm.modules()
-        if isinstance(graph, fx.GraphModule)
+    """The graph as eager runs it, where no compiler has a part. Its regions run as they stand, which torch would trace
+    to find their gradients, and its powers as the nodes say them."""
+    graphs = [one.graph for one in gm.modules() if isinstance(one, fx.GraphModule)]
+    region = torch.ops.higher_order.invoke_subgraph
+    is_by_nodes = any(
+        graph.find_nodes(op="call_function", target=region) or _has_misprinted_power(graph) for graph in graphs
     )
 
     def run(*args: object) -> Any:
-        return (_Recorded(gm, {}).run if has_regions or torch.is_anomaly_enabled() else gm.forward)(*args)
+        return (_Recorded(gm, {}).run if is_by_nodes or torch.is_anomaly_enabled() else gm.forward)(*args)
 
     return run
+
+
+def _has_misprinted_power(graph: fx.Graph) -> bool:
+    """Whether the code that torch writes for a graph says `-2.0 ** x`, which is the negative of a power.
+
+    Source: suites/upstream_bugs/power_of_a_negative_number.py
+    """
+    bases = [node.args[0] for node in graph.find_nodes(op="call_function", target=operator.pow)]
+    return any(isinstance(base, int | float) and math.copysign(1, base) < 0 for base in bases)
 
 
 def held_tensors(gm: fx.GraphModule) -> dict[fx.Node, torch.Tensor]:

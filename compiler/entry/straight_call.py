@@ -26,6 +26,7 @@ import torch
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch.utils import _pytree as pytree
 
+from assay.compiler.capture.aliasing import is_refused
 from assay.compiler.ir.tensors.wrappers import Recipe, is_wrapper
 from assay.compiler.torch_stubs import tensor_guards
 
@@ -115,10 +116,11 @@ class _Writer:
         self.namespace["in_inference"] = torch.is_inference_mode_enabled
 
     def _tensor(self, name: str, value: torch.Tensor) -> bool:
-        """Of a subclass or another layout than strides the guards do not see everything."""
+        """Of a subclass or another layout than strides the guards do not see everything. Of a view whose history
+        autograd refuses to tell there is nothing to guard."""
         if is_wrapper(value):
             return self._wrapper(name, value)
-        if not _is_seen_whole(value):
+        if not _is_seen_whole(value) or is_refused(value):
             return False
         if id(value) in self.distinct:
             self.miss_if(f"{name} is not {self.distinct[id(value)]}")

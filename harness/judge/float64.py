@@ -14,12 +14,10 @@ what operators round inside, but nothing overflows or vanishes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKey
-from torch.nn.attention import flex_attention as attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
@@ -38,22 +36,7 @@ WIDER = {
 aten = torch.ops.aten
 
 
-class Replaying(TorchDispatchMode):
-    """A mode that runs attention with a score function as the calls that eager makes for it. Torch compiles it even in
-    eager, which it cannot in a dispatch mode."""
-
-    def __enter__(self) -> Self:
-        self._before = [*getattr(self, "_before", []), attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG]
-        attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-        super().__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
-        attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = self._before.pop()
-
-
-class Recast(Replaying):
+class Recast(TorchDispatchMode):
     """Every dtype in `others` gives way to its entry; random numbers are drawn in `own` and then cast to `other`."""
 
     def __init__(self, own: torch.dtype, other: torch.dtype, others: Mapping[torch.dtype, torch.dtype]) -> None:
@@ -132,7 +115,7 @@ def _grouped_shape(one: Tensor, other: Tensor, groups: int) -> tuple[int, ...]:
     return (groups, *shape) if one.dim() == other.dim() == 2 else shape
 
 
-class Drawn(Replaying):
+class Drawn(TorchDispatchMode):
     """Numbers that are drawn are moved, as those that a call is given are."""
 
     def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
@@ -146,7 +129,7 @@ class Drawn(Replaying):
         return result
 
 
-class Coarse(Replaying):
+class Coarse(TorchDispatchMode):
     """Every result in float64 has the precision of float32, in the range of float64."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -168,18 +151,3 @@ def _coarsen(tensor: Tensor) -> None:
         bits = tensor.view(torch.int64)
         rounded = (bits + (1 << LOST_BITS - 1) >> LOST_BITS) << LOST_BITS
         bits.copy_(torch.where(torch.isfinite(tensor), rounded, bits))
-
-
-def _by_formula(operator: Any, kind: type[TorchDispatchMode]) -> None:
-    """Has a mode of this kind run an operator that takes functions as the calls that eager makes for it."""
-    formula = operator.py_kernels[DispatchKey.CompositeExplicitAutograd]
-
-    @operator.py_impl(kind)  # type: ignore[untyped-decorator]
-    def run(mode: TorchDispatchMode, *args: Any, **kwargs: Any) -> Any:
-        with mode:
-            return formula(*args, **kwargs)
-
-
-for _name in ("flex_attention", "flex_attention_backward"):
-    for _kind in (Recast, Drawn, Coarse):
-        _by_formula(getattr(torch.ops.higher_order, _name), _kind)

@@ -463,6 +463,25 @@ def leaf_mutated_through_data() -> Made:
     return f, (leaf(3),), {}
 
 
+class Experts(nn.Module):
+    """Moves each of its parts to the input's device before it is used, where each is already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for expert in self.experts:
+            expert.to(x.device, x.dtype)
+            x = expert(x).relu()
+        return x
+
+
+@program(hidden)
+def parameters_set_to_themselves() -> Made:
+    return Experts(), (leaf(3, 4),), {}
+
+
 @program(hidden)
 def leaf_saved_then_mutated_through_data() -> Made:
     """Eager's backward reads the new value: nothing tells it that the saved one is gone."""
@@ -741,6 +760,18 @@ def views_of_a_written_input_with_gaps() -> Made:
     return f, (_with_gaps(),), {}
 
 
+@program(data)
+def parts_of_a_view_incremented() -> Made:
+    """Each increment ends in a copy of a part to where it is. The view begins behind its storage."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        x[1:4] += 1
+        x[::2] *= 2
+        return x * w
+
+    return f, (inner(12)[2:9], leaf(7)), {}
+
+
 disjoint = "disjoint"
 
 
@@ -782,6 +813,18 @@ def column_mutated_by_two_others() -> Made:
 
 
 @program(disjoint)
+def rows_mutated_by_their_neighbours() -> Made:
+    """The sizes are symbols where shapes are dynamic, and so are the strides and the distance of the parts."""
+
+    def f(v: Tensor) -> Tensor:
+        v[0].mul_(v[1])
+        v[1, :, 1].add_(v[0, :, 1])
+        return v * 2
+
+    return f, (numbers(2, 3, 4),), {}
+
+
+@program(disjoint)
 def rows_mutated_by_rows_that_they_overlap() -> Made:
     """Element by element, in an order that is the kernel's own."""
 
@@ -816,3 +859,13 @@ def elements_found_by_argwhere_added_to() -> Made:
         return y
 
     return f, (numbers(3, 4), leaf(4)), {}
+
+
+@program("sizes-of-the-data", scenario=_with_sizes_of_the_data)
+def column_found_by_argwhere_mutated_by_the_other() -> Made:
+    def f(x: Tensor) -> Tensor:
+        found = torch.argwhere(x > 0)
+        found[:, 0].mul_(4).add_(found[:, 1])
+        return found
+
+    return f, (numbers(3, 4),), {}

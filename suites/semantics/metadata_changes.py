@@ -92,6 +92,32 @@ def metadata_then_data() -> Made:
 
 
 @program(metadata)
+def part_of_a_view_transposed_in_place_mutated() -> Made:
+    """The gradient is that of the part as it lies then, not of what has its index in the view as it was taken."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * w
+        part = y[1:]
+        part.t_()
+        part[0].mul_(2)
+        return y, part
+
+    return f, (leaf(3, 4), leaf(4)), {}
+
+
+@program(metadata)
+def base_of_a_view_unsqueezed_in_place_mutated() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * w
+        part = y.diagonal()
+        part.unsqueeze_(0)
+        y[1].mul_(2)
+        return part * 3, y
+
+    return f, (leaf(3, 4), leaf(4)), {}
+
+
+@program(metadata)
 def data_and_metadata_of_an_inner_input() -> Made:
     def f(x: Tensor) -> Tensor:
         x.mul_(2)

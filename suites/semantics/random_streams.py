@@ -223,6 +223,16 @@ def generator_made_inside() -> Made:
     return f, (leaf(3),), {}
 
 
+@program(random)
+def dropout_of_nothing() -> Made:
+    """Whatever its share, it is the very tensor that it is given, and nothing is drawn."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return *(functional.dropout(x, share) for share in (0.0, 0.5, 1.0)), w * torch.rand_like(w)
+
+    return f, (numbers(2, 0), leaf(3)), {}
+
+
 @program(random, modes=("train",))
 def dropout_of_elements_used_twice() -> Made:
     def f(x: Tensor) -> Tensor:

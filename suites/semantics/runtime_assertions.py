@@ -49,6 +49,18 @@ def number_is_one_that_is_known() -> Made:
     return f, (), {}
 
 
+@program(assertion, scenario=_called_with(3, 3, -1))
+def count_of_places_is_one_that_is_known() -> Made:
+    """So is, from there on, how what is computed of the places lies."""
+
+    def f(x: Tensor) -> Tensor:
+        places = (x > 0).nonzero()
+        torch._check(places.shape[0] == 3)
+        return places + 1
+
+    return f, (), {}
+
+
 @program(assertion, scenario=_called_with(3, 3, 2))
 def size_is_one_that_is_known() -> Made:
     def f(x: Tensor) -> Tensor:

@@ -13,6 +13,13 @@ from assay.suites.tables.markdown import table
 Row = Mapping[str, Any]
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 ON_CPU, ON_GPU = "zoo_small_against_inductor_2cores.json", "zoo_full_h200.json"
+LANGUAGE_ON_CPU, LANGUAGE_ON_GPU = "language_2cores.json", "language_h200.json"
+COMPARISONS = {
+    "beside": "Inductor's time over ours",
+    "over": "time over the simpler program's",
+    "first_call": "first call over the simpler program's",
+    "an_input": "us that an input adds",
+}
 OF_OPERATORS = "ops_2cores_at_967b1a3.json"
 OF_CALLS = "overhead_against_inductor_2cores.json"
 
@@ -211,3 +218,25 @@ def planted() -> str:
     ]
     columns = ("planted", "commits", "noise", "found at its commit", "series with another alarm")
     return table(columns, [tuple(map(str, row)) for row in rows])
+
+
+def language() -> str:
+    """What each part of the language costs, on a CPU and on a GPU where there is such a figure."""
+    rows = []
+    for name in (LANGUAGE_ON_CPU, LANGUAGE_ON_GPU):
+        document = measured(name)
+        where = document["environment"]
+        device = where["gpu"] or where["cpu"]
+        for row in document["rows"]:
+            rows.append((device, *_figure(row)))
+    head = ("on", "figure", "compares", "value", "bar", "ms", "other ms", "Inductor's", "generated")
+    return table(head, rows)
+
+
+def _figure(row: Row) -> tuple[str, ...]:
+    ours, other, rival = (f"{row[name]:.3g}" if row[name] else "" for name in ("ms", "other_ms", "rival"))
+    value = f"{row['value']:.2f}" if row["value"] else row["error"]
+    limit = "at least" if row["comparison"] == "beside" else "at most"
+    compares = COMPARISONS[row["comparison"]]
+    made = f"{row['generated']} of {row['nodes']}" if row["nodes"] else ""
+    return row["figure"], compares, value, f"{limit} {row['bar']:g}", ours, other, rival, made

@@ -1,6 +1,6 @@
 """Calls of the user's that are written otherwise before torch takes them apart, or that eager refuses and no recording.
 
-dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself
+dropout(x, p, train=False), dropout(x, 0.0)     ->     x itself, as for an x without elements
 dropout(x, 1.0)                                 ->     x * 0, and no random number is drawn
 batch_norm(x, ..., cudnn), instance_norm        ->     without cuDNN on a GPU
 max_pool3d of one volume by channels            ->     left to eager, which raises
@@ -11,6 +11,7 @@ matmul, max_pool1d in dtypes that eager refuses ->     eager's error: what they 
 interpolate of what is by channels, on a GPU    ->     by channels, however few these are
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 lstm on a CPU, with gradients                   ->     without oneDNN
+pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
 
@@ -36,7 +37,7 @@ from torch.utils import _pytree as pytree
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.refusals import refuse_call
-from assay.compiler.ir.tensors.strides import rows_of
+from assay.compiler.ir.tensors.strides import SYMBOLIC, is_known, rows_of
 
 NORMS = (torch.batch_norm, torch.instance_norm)
 OF_NORMS = (F.batch_norm, F.instance_norm)
@@ -46,6 +47,7 @@ MATMULS = (
     torch.matmul, torch.linalg.matmul, torch.Tensor.matmul,
     torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,
 )  # fmt: skip
+POWERS = (torch.pow, torch.Tensor.__rpow__)
 ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
@@ -62,10 +64,12 @@ class UserCalls(TorchFunctionMode):
     ) -> Any:  # fmt: skip
         if func in (F.dropout, torch.dropout):
             value, share, train, in_place = _arguments(*args, **kwargs or {})
-            if 0 <= share <= 1 and (share == 0 or not train):
+            if 0 <= share <= 1 and (share == 0 or not train or _is_empty(value)):
                 return value
             if share == 1 and not in_place:
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
+        if func in POWERS and (base := _varying_base(func, *args, **kwargs or {})) is not None:
+            return torch.pow(*base)
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
             with without_cudnn(bool(args[CUDNN])):
                 return func(*args[:CUDNN], False, **kwargs or {})
@@ -101,6 +105,28 @@ class UserCalls(TorchFunctionMode):
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     return args[0] if args else (kwargs or {})["input"]
+
+
+def _is_empty(value: torch.Tensor) -> bool:
+    return is_known(value.numel()) and value.numel() == 0
+
+
+def _varying_base(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The base, as a tensor, and the exponent of a power of a symbolic number whose gradient is recorded; else None.
+
+    The tensor of more than one element decides the dtype, so that the base keeps all digits beside it.
+    """
+    base, exponent = _base_and_exponent(*args, **kwargs)
+    if func is torch.Tensor.__rpow__:
+        base, exponent = exponent, base
+    if not isinstance(base, SYMBOLIC) or not _records_gradients(exponent):
+        return None
+    dtype = torch.float64 if exponent.dim() else exponent.dtype
+    return torch.ops.aten.scalar_tensor.default(base, dtype=dtype, device=exponent.device), exponent
+
+
+def _base_and_exponent(input: Any, exponent: Any, **_: Any) -> tuple[Any, Any]:
+    return input, exponent
 
 
 def _is_by_area(

@@ -24,6 +24,7 @@ from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
 from assay.compiler.ir.tensors import fake_strides, mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
+from assay.compiler.ir.tensors.lie_apart import lie_apart
 from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
 from assay.compiler.ir.tensors.refusals import check_position, refuse_call
 from assay.compiler.ir.tensors.shared_bytes import share_a_byte
@@ -92,6 +93,14 @@ def _has_bare_zero(argument: object) -> bool:
     return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
 
 
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of one storage, read alike."""
+    with torch._C.DisableTorchFunction():
+        storages = {value.untyped_storage()._cdata for value in (one, other)}
+        are_read_alike = (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+        return len(storages) == 1 and are_read_alike and placed(one) == placed(other)
+
+
 def _is_functional(value: object) -> bool:
     return isinstance(value, FunctionalTensor)
 
@@ -117,6 +126,7 @@ class Watching(FunctionalTensorMode):
         self._followed = Tensors()
         self._detached = Tensors()
         self._expanded = Tensors()
+        self._moved: set[int] = set()
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
         self._random_state = _random_state()
@@ -163,6 +173,8 @@ class Watching(FunctionalTensorMode):
         if any(map(_has_bare_zero, args)):
             args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
         call = (func, args, kwargs or {})
+        if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
+            return args[0]  # `module.to(device)` sets each parameter to itself
         if "resize_storage" in getattr(func, "__name__", ""):
             raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
         if not isinstance(func, torch._ops.OpOverload):
@@ -222,6 +234,8 @@ class Watching(FunctionalTensorMode):
             raise Unsupported(f"the program asks {func} for a dimension that there is not")
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._check_random_state()
+        if self._relaid and func is torch.ops.aten.copy_.default and self._stays(*args[:2]):
+            return
         if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
             self._check_relaid(call)
         if func._schema.is_mutable:
@@ -264,6 +278,7 @@ class Watching(FunctionalTensorMode):
         if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
             self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
             self._followed.add(args[0])
+        self._check_moved(call)
         for value in written_by(*call):
             if id(value) in self._detached:
                 raise Unsupported(
@@ -274,6 +289,24 @@ class Watching(FunctionalTensorMode):
             if is_relaid(value) and id(value) not in self._relaid:
                 self._relaid.add(value)
                 self._as_eager[id(value)] = _meta_of(value)
+
+    def _check_moved(self, call: Call) -> None:
+        """Notes the memory of a view whose shape or strides the call changes in place. Raises: Unsupported for a write
+        to such memory that autograd records: it takes the view again as it was first made.
+
+        Source: suites/upstream_bugs/gradient_of_a_view_transposed_in_place.py
+        """
+        func, args, kwargs = call
+        if torch.Tag.inplace_view in func.tags:
+            if args[0]._base is not None:
+                self._moved.add(args[0].untyped_storage()._cdata)
+            return
+        if not self._moved or not torch.is_grad_enabled():
+            return
+        leaves = pytree.arg_tree_leaves(*args, **kwargs)
+        is_recorded = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+        if is_recorded and any(value.untyped_storage()._cdata in self._moved for value in written_by(*call)):
+            raise Unsupported(f"the program writes, by {func}, memory of a view whose strides it changed in place")
 
     def _follow(self, source: object, result: object, call: Call) -> None:
         """Carries what is known of a tensor over to a view of it. Of views that leave elements out between windows
@@ -297,6 +330,9 @@ class Watching(FunctionalTensorMode):
 
         Raises: Unsupported where eager could take no such view, and so made a copy.
         """
+        if self._relaid and isinstance(source, torch.Tensor) and id(source) not in self._relaid and is_relaid(source):
+            self._relaid.add(source)  # a view of it was written, and it has been made anew of that
+            self._as_eager[id(source)] = _meta_of(source)
         if id(source) not in self._relaid:
             return ()
         func, args, kwargs = call
@@ -322,6 +358,15 @@ class Watching(FunctionalTensorMode):
         storages = [value.untyped_storage()._cdata for value in tensors.values()]
         if func in ASKS_LAYOUT or (func.namespace == "aten" and len(set(storages)) < len(storages)):
             raise Unsupported(f"the program calls {func}, which asks how a tensor lies that was written in place")
+
+    def _stays(self, target: torch.Tensor, source: torch.Tensor) -> bool:
+        """Whether a copy goes to where its source is already, as that does in which `x[:2] += 1` ends."""
+        return self._place(target) == self._place(source) and not overlaps_itself(target)
+
+    def _place(self, value: torch.Tensor) -> tuple[object, ...]:
+        """Which memory a tensor is in eager, read how."""
+        lies = placed(self._as_eager.get(id(value), value))
+        return value.untyped_storage()._cdata, value.is_conj(), value.is_neg(), *lies
 
     def _check_expanded(self, call: Call) -> None:
         """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
@@ -506,9 +551,10 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
         other.untyped_storage()._cdata in storages.values() for other in others if id(other) not in storages
     )
     is_tried = is_self_overlapping or is_shared or len(set(storages.values())) < len(storages)
+    pairs = [(target, other) for target in targets for other in others if other is not target]
+    is_tried = is_tried and (is_self_overlapping or not all(_are_apart_for_any_data(*pair) for pair in pairs))
     if is_tried and func.namespace != LAUNCHES:  # a launch refuses nothing, and writes wherever its numbers say
         refuse_as_eager(func, args, kwargs)
-    pairs = [(target, other) for target in targets for other in others if other is not target]
     if is_shared and any(_overlap(*pair) and placed(pair[0]) != placed(pair[1]) for pair in pairs):
         raise Unsupported(f"the program reads what it writes in one call of {func}, element by element")
     is_random = torch.Tag.nondeterministic_seeded in func.tags
@@ -519,10 +565,18 @@ def check_memory(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share memory; with symbolic sizes, whether their spans meet."""
+    """Whether two tensors share memory; with symbolic sizes, whether they are not shown to lie apart."""
     if has_symbols(one) or has_symbols(other):
-        return may_overlap(one, other)
+        return not lie_apart(one, other) and may_overlap(one, other)
     return may_overlap(one, other) and share_a_byte(one, other)
+
+
+def _are_apart_for_any_data(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors, of which one has a size that only the data tells, are shown to share no memory."""
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return True
+    numbers = [number for value in (one, other) for number in (*value.shape, *value.stride())]
+    return not all(map(is_known, numbers)) and lie_apart(one, other)
 
 
 def _is_of_another_kind(value: torch.Tensor) -> bool:

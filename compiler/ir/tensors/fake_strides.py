@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.mutating_operators import inner_of
-from assay.compiler.ir.tensors.strides import SYMBOLIC, hints, iterated, rows_of
+from assay.compiler.ir.tensors.strides import SYMBOLIC, hints, is_known, iterated, rows_of
 from assay.compiler.ir.typed_nodes import int_argument, node_argument
 
 aten = torch.ops.aten
@@ -387,7 +387,7 @@ def _may_run(
     numbers = [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC)]
     results = [value for value in made if isinstance(value, torch.Tensor)]
     sizes = [size for tensor in (*tensors, *results) for size in (*tensor.shape, *tensor.stride())]
-    if not all(number.node.has_hint() for number in (*numbers, *sizes) if isinstance(number, SYMBOLIC)):
+    if not all(map(is_known, sizes)) or not all(number.node.has_hint() for number in numbers):
         return False
     if all(map(_lies_in_rows, tensors)) and (_is_elementwise(func) or all(value.dim() < 4 for value in results)):
         return False  # but images of one channel may be laid out by channels again

@@ -25,12 +25,14 @@ def hint(size: Number) -> int:
     """A size as it was when the program was recorded. Raises: Unsupported for one that depends on data."""
     if not is_known(size):
         raise Unsupported(f"the memory of a tensor depends on a size that only the data tells: {size}")
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else size
+    if not isinstance(size, torch.SymInt):
+        return size
+    return int(size.node.hint if size.node.has_hint() else size.node.expr)
 
 
 def is_known(size: Number) -> bool:
-    """Whether a size has a hint: one that depends on data has none."""
-    return not isinstance(size, torch.SymInt) or size.node.has_hint()
+    """Whether a size has a hint: one that depends on data has none, unless the program has checked which it is."""
+    return not isinstance(size, torch.SymInt) or size.node.has_hint() or size.node.expr.is_number
 
 
 def hints(sizes: Sequence[Number]) -> list[int]:

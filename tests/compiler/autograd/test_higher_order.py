@@ -291,3 +291,20 @@ def test_batch_norm_of_changing_sizes_has_gradients_of_gradients() -> None:
             (first,) = torch.autograd.grad(f(x).square().sum(), [x], create_graph=True)
             found.append(torch.autograd.grad(first.square().sum(), [x])[0])
     torch.testing.assert_close(found[2:], found[:2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["automatic", "dynamic"])
+def test_dropout_beside_an_integer_that_changes_has_gradients_of_gradients(dynamic: bool | None) -> None:
+    """The recording for known numbers draws under the names under which forward kept its draws."""
+
+    def dropped(x: Tensor, n: int) -> Tensor:
+        return F.dropout(F.dropout(x.square(), 0.5).sin(), 0.25) * n
+
+    compiled, found = torch.compile(dropped, backend=assay, dynamic=dynamic), []
+    for f in (dropped, compiled):
+        torch.manual_seed(0)
+        for n in (2, 1, 5):
+            x = torch.arange(12.0).div(5).requires_grad_()
+            (first,) = torch.autograd.grad(f(x, n).sum(), [x], create_graph=True)
+            found.append(torch.autograd.grad(first.square().sum(), [x])[0])
+    torch.testing.assert_close(found[3:], found[:3], rtol=1e-4, atol=1e-5)

@@ -248,3 +248,11 @@ def test_a_wrapper_is_known_again_by_what_is_inside() -> None:
     for other in others:
         assert compiled(other).shape == other.shape
     assert len(traced) == 1 + len(others)
+
+
+def test_no_straight_call_is_made_for_a_view_whose_history_autograd_refuses_to_tell() -> None:
+    memory = torch.randn(4, requires_grad=True).clone()
+    with torch.no_grad():
+        view = memory[:2]
+    memory.mul_(2)
+    assert straight_call((view,), {}, list, pytree.tree_structure([0])) is None

@@ -8,6 +8,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.harness.judge.float64 import WIDER, Coarse, Drawn, Recast
+from assay.harness.observe.plain_loops import plain_loops
 
 WIDE = torch.float64
 
@@ -20,7 +21,7 @@ WIDE = torch.float64
 def test_attention_runs_in_float64(mode: TorchDispatchMode) -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 5, 4, dtype=WIDE) for _ in range(3))
-    with mode:
+    with plain_loops(), mode:
         found = flex_attention(q, k, v, lambda s, b, h, i, j: torch.tanh(s) * (i >= j))
     scores = torch.tanh(q @ k.mT / 2) * torch.ones(5, 5, dtype=WIDE).tril()
     torch.testing.assert_close(found, torch.softmax(scores, -1) @ v, rtol=1e-7, atol=1e-7)

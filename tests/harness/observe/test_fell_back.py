@@ -225,3 +225,19 @@ def test_timing_tells_its_quartiles() -> None:
     found = run_case(layered, "infer", "eager-none")
     assert found.ms_spread and found.eager_ms_spread and found.speed_spread and found.ms is not None
     assert found.ms_spread[0] <= found.ms <= found.ms_spread[1]
+
+
+@case(modes=("train",))
+def written_without_elements() -> Any:
+    """Eager's backward fails if it is asked for, which nobody does of what has no elements and is not returned."""
+
+    def f(x: Tensor) -> tuple[()]:
+        x.mul_(x)
+        return ()
+
+    return f, (torch.zeros(0, requires_grad=True).clone(),), {}
+
+
+def test_a_backward_that_would_fail_for_what_a_call_writes_is_no_error_of_ours() -> None:
+    result = run(written_without_elements, "assay", "train")
+    assert result.verdict in ("same", "fell-back"), result.differences
