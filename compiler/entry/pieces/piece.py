@@ -136,7 +136,7 @@ class Piece:
             return Variant(fixed, kind, None, None, reason)
         alike = [variant.kind for variant in self.variants if variant.fixed == fixed]
         moving = _or(self._symbolic(kind), Moving.between(kind, alike))
-        examples = Examples.of(moving)
+        examples = Examples.of(moving, reads_numbers=True)
         made = _examples(given, examples)
         run = self.compile(flattened(self.module, given, structure), made)
         variant = Variant(fixed, kind, run, None if examples.assumed is None else examples.assumed.test())

@@ -150,9 +150,15 @@ class Examples:
     assumed: Assumed | None
 
     @staticmethod
-    def of(moving: Moving | None) -> Examples:
-        env = None if moving is None else ShapeEnv()
-        return Examples(moving, env, FakeTensorMode(shape_env=env), None if env is None else Assumed(env))
+    def of(moving: Moving | None, reads_numbers: bool = False) -> Examples:
+        """Where nothing moves the mode has an environment only if numbers may be read out of tensors."""
+        env = None if moving is None and not reads_numbers else ShapeEnv()
+        mode = FakeTensorMode(shape_env=env)
+        return (
+            Examples(moving, env, mode, Assumed(env))
+            if moving is not None and env is not None
+            else Examples(None, None, mode, None)
+        )
 
     def tensor(self, place: int, value: torch.Tensor) -> torch.Tensor:
         """A fake tensor like a real one, which is the tensor at this place."""

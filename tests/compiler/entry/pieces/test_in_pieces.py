@@ -95,7 +95,8 @@ def test_a_float_of_the_users_is_read_by_kernels() -> None:
         return x.sin() * rate + z.sum()
 
     counted = check(f, *[(torch.randn(3), 0.1 * n) for n in range(1, 2 * MOST_VARIANTS)])
-    assert "too many kinds" not in str(counted["eager"])
+    reasons = [reason for reason in counted["eager"] if "overlaps itself" not in reason]
+    assert counted["eager_graphs"] == 0 and reasons == []
 
 
 def test_autocast_around_a_refused_node() -> None:
