@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.scalar_functions import Form, Given, derivative_of, recorded, text_of
+from assay.compiler.ir.graph.scalar_functions import Form, Given, NoText, derivative_of, recorded, text_of
 
 FLEX_ATTENTION: object = getattr(torch.ops.higher_order, "flex_attention", None)
 Number = int | torch.SymInt
@@ -34,11 +33,11 @@ class GivenFunction:
 
     @staticmethod
     def of(function: Callable[..., Any], given: Sequence[Any], form: Form, derives: bool = False) -> GivenFunction:
-        """Raises: Unsupported for a function that has no text, or is given something else."""
+        """Raises: NoText for a function that has no text, or is given something else."""
         tensors = tuple(each for each in given if isinstance(each, torch.Tensor))
         numbers = tuple(each for each in given if isinstance(each, Number) and not isinstance(each, bool))
         if len(tensors) + len(numbers) < len(given) or any(map(_is_refused, tensors)):
-            raise Unsupported("a score function is given what no kernel reads")
+            raise NoText("a score function is given what no kernel reads")
         order = sorted(range(len(given)), key=lambda place: not isinstance(given[place], torch.Tensor))
 
         def reordered(*arguments: Any) -> Any:
@@ -73,7 +72,7 @@ def attention_of(
     try:
         changes = GivenFunction.of(score, of_score, Form.score, derives)
         hides = GivenFunction.of(mask, of_mask, Form.mask)
-    except Unsupported:
+    except NoText:
         return None
     q, k, v = _as_autocast_casts(q, k, v)
     if not has_kernel(changes, hides, q.dtype, int(q.shape[3]), int(v.shape[3])):

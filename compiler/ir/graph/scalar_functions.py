@@ -25,7 +25,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, is_effectful
 
 NAME = "function"
@@ -39,6 +38,10 @@ Given: TypeAlias = tuple[torch.dtype, int] | None
 """The dtype and the number of dimensions of a tensor that a function is given, or None for an integer."""
 LIFTED = torch.ops.aten.lift_fresh_copy.default
 """What a recording makes of a tensor that the function itself makes of a number."""
+
+
+class NoText(Exception):
+    """This function is none that a kernel can hold."""
 
 
 class Form(Enum):
@@ -59,7 +62,7 @@ def recorded(function: Callable[..., Any], given: Sequence[Given], form: Form = 
     """The ATen calls of a function of scalars and what it is given, for all sizes and strides of this. A tensor that is
     indexed by scalar tensors gives a tensor, as in eager's attention.
 
-    Raises: Unsupported for a function that computes something else for some sizes; what the function itself raises.
+    Raises: NoText for a function that computes something else for some sizes; what the function itself raises.
     """
     environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
     mode, numbers = FakeTensorMode(shape_env=environment), _Numbers(environment)
@@ -68,7 +71,7 @@ def recorded(function: Callable[..., Any], given: Sequence[Given], form: Form = 
         positions = [torch.empty((), dtype=torch.int64) for _ in POSITIONS]
         module = make_fx(function, tracing_mode="real")(*before, *positions, *map(numbers.example, given), *after)
     if environment.replacements:  # other guards are about what lies without gaps, on which no value depends
-        raise Unsupported("a score function computes something else for some sizes")
+        raise NoText("a score function computes something else for some sizes")
     inputs = module.graph.find_nodes(op="placeholder")
     for node, name in zip(inputs, form.parameters(len(given)), strict=True):
         node.name = name
@@ -80,7 +83,7 @@ def derivative_of(function: Callable[..., torch.Tensor], wanted: Sequence[int]) 
     """A function of a score, its position, what `function` is given and the gradient of its result: the gradients of
     the score, and of what is `wanted` among what is given.
 
-    Raises: Unsupported where the result depends on none of something that is wanted.
+    Raises: NoText where the result depends on none of something that is wanted.
     """
 
     def run(*arguments: Any) -> list[torch.Tensor]:
@@ -94,7 +97,7 @@ def derivative_of(function: Callable[..., torch.Tensor], wanted: Sequence[int]) 
                 given = gradient.to(result.dtype)
                 found = torch.autograd.grad(result, list(taken.values()), given, allow_unused=True)
         if any(each is None for each in found[1:]):
-            raise Unsupported("a score function does not read a tensor that its caller wants a gradient of")
+            raise NoText("a score function does not read a tensor that its caller wants a gradient of")
         return [torch.zeros_like(inputs[0]) if found[0] is None else found[0], *found[1:]]
 
     return run
@@ -126,7 +129,7 @@ class _Numbers:
 def text_of(module: fx.GraphModule) -> str:
     """A recorded function as text.
 
-    Raises: Unsupported for a graph that does more than to compute one tensor by ATen operators.
+    Raises: NoText for a graph that does more than to compute one tensor by ATen operators.
     """
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
     lines, renamed = [f"def {NAME}({', '.join(names)}):"], dict[fx.Node, str]()
@@ -145,26 +148,26 @@ def _call(module: fx.GraphModule, node: fx.Node, names: dict[fx.Node, str]) -> s
     if node.target is LIFTED:
         return _number(module, node.args[0])
     if not isinstance(node.target, torch._ops.OpOverload) or is_effectful(node.target):
-        raise Unsupported(f"a score function calls {node.target}")
+        raise NoText(f"a score function calls {node.target}")
     given = [_text(argument, names) for argument in node.args]
     given += [f"{name}={_text(argument, names)}" for name, argument in node.kwargs.items()]
     return f"torch.ops.{node.target}({', '.join(given)})"
 
 
 def _number(module: fx.GraphModule, node: Any) -> str:
-    """The call that makes a tensor which the graph holds. Raises: Unsupported for one that is no scalar."""
+    """The call that makes a tensor which the graph holds. Raises: NoText for one that is no scalar."""
     value = getattr(module, node.target)
     if isinstance(value, FakeTensor):
         value = value.constant
     if value is None or value.dim():
-        raise Unsupported("a score function makes a tensor of several numbers")
+        raise NoText("a score function makes a tensor of several numbers")
     return f"torch.ops.aten.scalar_tensor.default({_text(value.item(), {})}, dtype={value.dtype})"
 
 
 def _text(argument: object, names: dict[fx.Node, str]) -> str:
     if isinstance(argument, fx.Node):
         if argument not in names:
-            raise Unsupported("a score function reads a tensor that it holds itself")
+            raise NoText("a score function reads a tensor that it holds itself")
         return names[argument]
     if isinstance(argument, list | tuple):
         return f"[{', '.join(_text(each, names) for each in argument)}]"
@@ -174,7 +177,7 @@ def _text(argument: object, names: dict[fx.Node, str]) -> str:
         return f'torch.device("{argument}")'
     if argument is None or isinstance(argument, bool | int | float | torch.dtype | torch.layout):
         return repr(argument)
-    raise Unsupported(f"a score function gives an operator a {type(argument).__name__}")
+    raise NoText(f"a score function gives an operator a {type(argument).__name__}")
 
 
 @functools.lru_cache(maxsize=256)

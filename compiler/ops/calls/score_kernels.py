@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from assay.compiler.ir.graph.scalar_functions import (
     GIVEN,
@@ -29,6 +28,7 @@ from assay.compiler.ir.graph.scalar_functions import (
     SCORE,
     Form,
     Given,
+    NoText,
     function_of,
     recorded,
 )
@@ -190,7 +190,7 @@ def _recorded(function: Callable[..., Any], given: Sequence[Given], form: Form) 
     """Raises: Declined where the function is another for other sizes."""
     try:
         return recorded(function, given, form)
-    except Unsupported as error:
+    except NoText as error:
         raise Declined(str(error)) from error
 
 
