@@ -13,9 +13,9 @@ import torch
 layer = torch.nn.Linear(2, 2, bias=False)
 
 
-@torch.autocast("cpu", dtype=torch.bfloat16)
 def rows_of_layer(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    return layer(x)[rows].relu()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return layer(x)[rows].relu()
 
 
 def after_an_error(function: Callable[..., torch.Tensor]) -> float:
