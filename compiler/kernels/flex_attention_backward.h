@@ -193,7 +193,8 @@ INLINE void join(const Gradients& a, i64 head) {
   }
 }
 
-// Returns which checks of the program's functions failed. `scratch` has room for what `flex_attention.py` says.
+// Returns which checks of the program's functions failed. `scratch` has room for what
+// `flex_attention_backward.py` says.
 static u64 derive_attention(Gradients a, f32* scratch, i64 threads) {
   const i64 heads = a.key_batch * a.key_heads;
   a.turned_keys = scratch;

@@ -152,13 +152,11 @@ class Examples:
     @staticmethod
     def of(moving: Moving | None, reads_numbers: bool = False) -> Examples:
         """Where nothing moves the mode has an environment only if numbers may be read out of tensors."""
-        env = None if moving is None and not reads_numbers else ShapeEnv()
+        env = ShapeEnv() if moving is not None or reads_numbers else None
         mode = FakeTensorMode(shape_env=env)
-        return (
-            Examples(moving, env, mode, Assumed(env))
-            if moving is not None and env is not None
-            else Examples(None, None, mode, None)
-        )
+        if moving is None or env is None:
+            return Examples(None, None, mode, None)
+        return Examples(moving, env, mode, Assumed(env))
 
     def tensor(self, place: int, value: torch.Tensor) -> torch.Tensor:
         """A fake tensor like a real one, which is the tensor at this place."""
