@@ -83,16 +83,6 @@ INLINE u64 take(const Attention& a, Tile& t, i64 from, i64 place, i64 count, boo
   return failed;
 }
 
-// A block of keys that a tile reads; none where there is no such block.
-INLINE u64 take_block(const Attention& a, Tile& t, i64 block, bool is_full) {
-  const i64 first = block * a.key_block, count = m::least(a.key_block, a.keys - first);
-  if (block < 0 || count <= 0) return 0;
-  u64 failed = 0;
-  for (i64 at = 0; at < count; at += KEYS)
-    failed |= take(a, t, first + at, block * round_up(a.key_block, PANEL) + at, m::least(KEYS, count - at), is_full);
-  return failed;
-}
-
 // The rows of a tile over the keys that they do not read: 0 times what is NaN or infinite is NaN, as it is in eager.
 INLINE void take_hidden(const Attention& a, Tile& t, i64 row_block) {
   i64 parts, fulls;
@@ -131,12 +121,7 @@ INLINE void finish(const Attention& a, const Tile& t) {
 
 INLINE u64 attend_tile(const Attention& a, Tile& t, i64 row_block) {
   start(a, t);
-  u64 failed = 0;
-  i64 count;
-  const i32* blocks = blocks_of(a.part, t.b, t.h, row_block, &count);
-  for (i64 n = 0; n < count; n++) failed |= take_block(a, t, blocks[n], false);
-  blocks = blocks_of(a.full, t.b, t.h, row_block, &count);
-  for (i64 n = 0; n < count; n++) failed |= take_block(a, t, blocks[n], true);
+  const u64 failed = take_blocks(a, t, row_block);
   if (a.is_odd[t.head]) take_hidden(a, t, row_block);
   finish(a, t);
   return failed;

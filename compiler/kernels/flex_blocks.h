@@ -85,3 +85,26 @@ INLINE i64 rows_of(const Tiling& tiling, i64 rows, i64 tile, i64* count) {
   *count = m::least(m::least(rows, (block + 1) * tiling.block), first + tiling.height) - first;
   return first;
 }
+
+// A block of keys that a tile reads, forward or backward, by the `take` of either; none where there is no such block.
+template <class Kernel, class Tile>
+INLINE u64 take_block(const Kernel& a, Tile& t, i64 block, bool is_full) {
+  const i64 first = block * a.key_block, count = m::least(a.key_block, a.keys - first);
+  if (block < 0 || count <= 0) return 0;
+  u64 failed = 0;
+  for (i64 at = 0; at < count; at += KEYS)
+    failed |= take(a, t, first + at, block * round_up(a.key_block, PANEL) + at, m::least(KEYS, count - at), is_full);
+  return failed;
+}
+
+// All blocks of keys that a tile reads. Returns which checks of the program's functions failed.
+template <class Kernel, class Tile>
+INLINE u64 take_blocks(const Kernel& a, Tile& t, i64 row_block) {
+  u64 failed = 0;
+  i64 count;
+  const i32* blocks = blocks_of(a.part, t.b, t.h, row_block, &count);
+  for (i64 n = 0; n < count; n++) failed |= take_block(a, t, blocks[n], false);
+  blocks = blocks_of(a.full, t.b, t.h, row_block, &count);
+  for (i64 n = 0; n < count; n++) failed |= take_block(a, t, blocks[n], true);
+  return failed;
+}
