@@ -53,6 +53,10 @@ def _set_until(y: Tensor, n: int) -> None:
     y[:n] *= 3
 
 
+def _set_part(y: Tensor, n: int) -> None:
+    y[: max(n, 0)] *= 3
+
+
 def _set_window(y: Tensor, n: int) -> None:
     y[n : n + 2, 1:n] += 5
 
@@ -169,6 +173,27 @@ POSITIONS: dict[str, Function] = {
     "fill with a sum": lambda x, n: x.masked_fill(x > 0, n + 1) * 2,
     "range beside a product": lambda x, n: x * (torch.arange(4) + n * 2),
     "position by arithmetic": lambda x, n: x[n % 5] + x[(n // 2) % 5],
+    "part": lambda x, n: x[: max(n, 0)] * x[: max(n, 0)],
+    "part of columns": lambda x, n: x[:, : max(n, 0)].exp(),
+    "part and what it is of": lambda x, n: (x[: max(n, 0)] * 2).sum() + x * 2,
+    "rows of a part": lambda x, n: x[:, : max(n, 0)].sum(1) * 2,
+    "softmax of a part": lambda x, n: x[:, : max(n, 0)].softmax(1) * 2,
+    "running sums of a part": lambda x, n: x[:, : max(n, 0)].cumsum(1) * 2,
+    "order of a part": lambda x, n: x[:, : max(n, 0)].sort(1).values * 2,
+    "roll of a part": lambda x, n: x[: max(n, 0)].roll(1, 0) * 2,
+    "flip of a part": lambda x, n: x[: max(n, 0)].flip(0) * 2,
+    "padded part": lambda x, n: F.pad(x[:, : max(n, 0)] * 2, (1, 2), value=3.0) * 2,
+    "part before a tensor": lambda x, n: torch.cat([x[: max(n, 0)] * 2, x]) * 2,
+    "part behind a tensor": lambda x, n: torch.cat([x, x[:, : max(n, 0)] * 2], 1) * 2,
+    "two parts": lambda x, n: torch.cat([x[: max(n, 0)] * 2, x[max(n, 0) :] * 3]) * 2,
+    "part on a diagonal": lambda x, n: (x[0, : max(n, 0)] * 2).diag_embed(1) * 2,
+    "diagonal of a part": lambda x, n: x[:, : max(n, 0)].diagonal() * 2,
+    "part put into a tensor": lambda x, n: x.slice_scatter(x[: max(n, 0)] * 2, 0, 0, max(n, 0)) * 2,
+    "part put on a diagonal": lambda x, n: x.diagonal_scatter(x.diagonal(max(n, 0)) * 2, max(n, 0)) * 2,
+    "write a part": _written(_set_part),
+    "product with a part": lambda x, n: x[:, : max(n, 0)] @ x[:, : max(n, 0)].t() * 2,
+    "windows of a part": lambda x, n: F.pad(x[: max(n, 0)] * 2, (0, 0, 2, 0)).unfold(0, 2, 1) * 2,
+    "lookup in a part": lambda x, n: x[: max(n, 0)][_at(0, 2)] * 2,
 }
 """Forms with a number that is a position or a value: those that are far out of range are refused, or clamped."""
 
@@ -264,12 +289,12 @@ def _called(backend: str, function: Function, numbers: tuple[int, ...], dynamic:
 
 
 def _observed(function: Function, n: int) -> Observed:
-    """The result with the gradient of its sum, or the class of the error."""
+    """The result with its gradient for ones, which have memory of their own, or the class of the error."""
     x = torch.linspace(-3, 4, 20).reshape(5, 4).requires_grad_()
     try:
         y = function(x, n)
         if y.requires_grad:
-            y.sum().backward()
+            y.backward(torch.ones_like(y))
         return y.detach(), x.grad
     except Exception as error:
         return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")

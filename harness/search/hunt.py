@@ -273,6 +273,8 @@ class _Shard(threading.Thread):
                 self._running = {"index": event["index"], "source": "# it was being drawn"}
             case "drawn":
                 self._running = {"index": event["index"], "source": event["source"]}
+            case "alive" if self._running is not None:
+                self._running = self._running | {"source": event["source"]}
             case "end":
                 self._left.remove(event["index"])
                 self._running = None

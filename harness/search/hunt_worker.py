@@ -5,7 +5,7 @@ ended it:
 
     {"event": "begin", "index": 7}                            before the program is drawn
     {"event": "drawn", "index": 7, "source": "..."}           before it runs
-    {"event": "alive"}                                        a smaller program is tried
+    {"event": "alive", "source"}                              a smaller program is tried
     {"event": "failure", "index": 7, "result": {...}, ...}    it fails; its smallest form, if there was one to make
     {"event": "end", "index": 7, "verdicts": [...], ...}      all of its runs have ended
 """
@@ -65,7 +65,7 @@ class _Worker:
 
     def run(self) -> None:
         generator: Generator = importlib.import_module(self.request.generator)
-        self.say({"event": "alive"})
+        self.say({"event": "alive", "source": ""})
         for index in self.request.indices:
             self.say({"event": "begin", "index": index})
             program = generator.draw(f"{self.request.seed}:{index}")
@@ -73,12 +73,14 @@ class _Worker:
             self._run_program(index, program)
 
     def _run_program(self, index: int, program: Program) -> None:
-        before, verdicts = journal.totals()["eager_graphs"], []
+        verdicts, given_back = [], False
         raises = program.raises()
         forms = (program, *(program.variants() if self.request.with_variants else ()))
         for form in filter(self._may_run, forms):
             for backend, mode in itertools.product(self.request.backends, self.request.modes):
+                before = journal.totals()["eager_graphs"]
                 result = tried(form, mode, backend, self.request.device)
+                given_back = given_back or journal.totals()["eager_graphs"] != before
                 verdicts.append(result.verdict)
                 if result.verdict != "same":
                     self._fail(index, form, result, raises)
@@ -88,7 +90,7 @@ class _Worker:
                 "index": index,
                 "verdicts": verdicts,
                 "raises": raises,
-                "given_back": journal.totals()["eager_graphs"] != before,
+                "given_back": given_back,
                 "coverage": program.coverage,
             }
         )
@@ -119,7 +121,7 @@ class _Worker:
         return self.request.device == "cpu" or not program.raises()
 
     def _fails_so(self, result: Result, kind: Kind, program: Program) -> bool:
-        self.say({"event": "alive"})
+        self.say({"event": "alive", "source": program.source()})
         if not self._may_run(program):
             return False
         again = tried(program, result.mode, result.backend, self.request.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class CompilerMutants:
 
     def __init__(self) -> None:
         self._mutants = {mutant.name: mutant for mutant in read()}
-        self._passes: dict[Row, bool] = {}
+        self._passes: dict[Row, Future[bool]] = {}
         self._lock = threading.Lock()
 
     def members(self) -> Sequence[Member]:
@@ -87,11 +88,17 @@ class CompilerMutants:
         return None, len(rows)
 
     def _passes_unchanged(self, row: Row, timeout_s: float) -> bool:
+        """Whether a row passes without a bug: run by the first who asks, while others try other rows."""
         with self._lock:
-            if row not in self._passes:
+            is_first = row not in self._passes
+            passes = self._passes.setdefault(row, Future())
+        if is_first:
+            try:
                 with changed_tree(None) as tree:
-                    self._passes[row] = first_failed(tree, [row], timeout_s) is None
-            return self._passes[row]
+                    passes.set_result(first_failed(tree, [row], timeout_s) is None)
+            except BaseException as error:
+                passes.set_exception(error)
+        return passes.result()
 
 
 def can_run(mutant: Mutant) -> bool:

@@ -144,3 +144,25 @@ def values_rounded_to_halves_on_the_way() -> Made:
         return x.to(torch.bfloat16).float() * 3, x.half().float() - x, (x * 2).bfloat16().float().sum(1)
 
     return f, (torch.randn(3, 5, requires_grad=True),), {}
+
+
+@program(special)
+def norms_of_one_element() -> Made:
+    """Their squares and powers leave the range of the dtype, and they do not."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        alone = [torch.linalg.vector_norm(x, order, 0) for order in (2.0, 3.0, 0.1, -1.0, 0.0, INFINITY, 1e30)]
+        return (*alone, x.norm(2, 0, keepdim=True), torch.dist(x[0, :1], x[0, 1:2]), x[:, 0].norm())
+
+    return f, (torch.tensor([[1e30, 1e-30, -1e-40, -0.0, INFINITY, -3.0]]),), {}
+
+
+@program(special)
+def numbers_scaled_by_powers_of_two() -> Made:
+    """The power alone is no number of the dtype, or its exponent has more than 32 bits."""
+
+    def f(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        return torch.ldexp(x, n), torch.ldexp(x.double(), n), torch.ldexp(x, n.float().clamp(-9, 9)), x.ldexp(n % 7)
+
+    x = torch.tensor([1e-30, 1e30, 0.0, -0.0, INFINITY, 1.5, -2.0])
+    return f, (x, torch.tensor([130, -200, 2000, 1 << 31, -(1 << 40), (1 << 32) + 3, -1])), {}

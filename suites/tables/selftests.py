@@ -1,6 +1,8 @@
 """What `assay selftest` found of its banks: a table by kind, and what was run where.
 
-python -m assay.suites.tables.selftests BACKENDS.json COMPILER.json    keeps what the table needs of the reports
+python -m assay.suites.tables.selftests REPORT.json...    keeps what the table needs of the reports
+
+A bank may come in several reports, each of some of its kinds. Of a fault in two of them the later one counts.
 """
 
 from __future__ import annotations
@@ -47,16 +49,21 @@ def _counts(faults: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     return str(len(faults)), str(len(faults) - len(survivors)), "; ".join(survivors)
 
 
-def keep(backends: Path, compiler: Path) -> None:
-    """Keeps both reports, as far as the table needs them."""
-    from_backends, from_compiler = (json.loads(path.read_text()) for path in (backends, compiler))
-    results = [{name: fault[name] for name in KEPT} for fault in (*from_backends["results"], *from_compiler["results"])]
+def keep(*reports: Path) -> None:
+    """Keeps what the table needs of the reports; when and where comes from the first."""
+    documents = [json.loads(path.read_text()) for path in reports]
+    found = {(fault["bank"], fault["name"]): fault for document in documents for fault in document["results"]}
+    results = [{name: fault[name] for name in KEPT} for fault in sorted(found.values(), key=_place)]
     mutants = (Path(__file__).resolve().parents[2] / "tests" / "mutants").glob("*.toml")
     bugs = sum(path.read_text().count("[[mutant]]") for path in mutants)
-    facts = {name: from_backends["environment"][name] for name in FACTS}
+    facts = {name: documents[0]["environment"][name] for name in FACTS}
     tried = sum(fault["bank"] == "compiler" and not fault["is_right"] for fault in results)
     kept = {"schema": 1, "environment": facts, "bugs": bugs, "bugs_tried": tried, "results": results}
     (RESULTS / FILE).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _place(fault: Mapping[str, Any]) -> tuple[int, str]:
+    return list(BANKS).index(fault["bank"]), fault["kind"]
 
 
 if __name__ == "__main__":

@@ -182,7 +182,8 @@ def _refuse_pool(
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> None:  # fmt: skip
     """Raises: what eager raises for such a pooling, which one kernel computes where no gradients are recorded."""
-    asked = [[one] if isinstance(one, int) else list(one) for one in (kernel_size, stride or (), padding, dilation)]
+    given = (kernel_size, () if stride is None else stride, padding, dilation)
+    asked = [[one] if isinstance(one, int | torch.SymInt) else list(one) for one in given]
     if not return_indices:
         refuse_call(torch.ops.aten.max_pool1d.default, (input, *asked, ceil_mode), {})
 

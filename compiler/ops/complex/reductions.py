@@ -86,7 +86,7 @@ def norm(name: str, otherwise: float | None, *targets: str) -> None:
         if order is None or output.dtype.is_complex:
             raise Declined(f"norm of order {order}")
         body = reduced_parts(loops, output.dtype).abs().expr
-        return (norm_of(body, order, loops.reduce),)
+        return (norm_of(body, order, loops.reduce, loops.count),)
 
     reduction(*targets)(lower)
 

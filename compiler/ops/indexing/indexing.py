@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils import _pytree as pytree
 
 from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, as_index, maximum, minimum
 from assay.compiler.ir.loops.kernel import AsValue, Expr
@@ -29,9 +32,20 @@ def is_empty(tensor: Tensor) -> bool:
     return any(extent is ZERO for extent in tensor.shape)
 
 
+def needs_elements(traced: Any) -> None:
+    """Where an element is not chosen, the nearest place in range is read. A tensor without elements has none.
+
+    Raises: Declined for a tensor of changing sizes that may have no elements.
+    """
+    sizes = [size for fake in pytree.tree_leaves(traced) if isinstance(fake, torch.Tensor) for size in fake.shape]
+    if any(isinstance(size, torch.SymInt) and not statically_known_true(size > 0) for size in sizes):
+        raise Declined("a part that may be empty")
+
+
 @rule(Kind.indexing, "cat")
 def cat(operation: Operation) -> Result:
     output = operation.output
+    needs_elements(operation.fakes[0])
     pieces = [piece for piece in operation["tensors"] if not is_empty(piece)]
     if not 0 < len(pieces) <= MOST_PIECES or any(len(piece.shape) != len(output.shape) for piece in pieces):
         raise Declined(f"{len(pieces)} pieces")
@@ -74,6 +88,7 @@ def constant_pad(operation: Operation) -> Result:
     filling = convert(constant(operation.number("value"), output.dtype), output.dtype)
     if is_empty(source):
         return (filling,)
+    needs_elements(operation.fakes[0])
     own = coordinates(len(output.shape))
     at, inside = list(own), list[Expr]()
     for pair in range(len(pad) // 2):
@@ -106,11 +121,13 @@ def where_all(conditions: list[Expr], value: Expr, otherwise: Expr) -> Expr:
 
 @rule(Kind.indexing, "slice_scatter")
 def slice_scatter(operation: Operation) -> Result:
+    needs_elements(operation.fakes[1])
     return _into_slice(operation, operation.tensor("src"), operation.value("self", operation.output.dtype))
 
 
 @rule(Kind.indexing, "slice_backward")
 def slice_backward(operation: Operation) -> Result:
+    needs_elements(operation.fakes[0])
     return _into_slice(operation, operation.tensor("grad_output"), _zero(operation))
 
 

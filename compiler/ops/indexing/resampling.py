@@ -12,7 +12,7 @@ from assay.compiler.ir.loops.index import ZERO, Index, Int, Symbol, as_index, ma
 from assay.compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop
 from assay.compiler.ir.loops.lowered import Tensor, coordinates
 from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
-from assay.compiler.ops.indexing.indexing import clamped_place, compared, is_empty, where_all
+from assay.compiler.ops.indexing.indexing import clamped_place, compared, is_empty, needs_elements, where_all
 from assay.compiler.ops.indexing.windows import Side, spread, taps
 from assay.compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, record, rule
 
@@ -296,17 +296,20 @@ def channel_shuffle(operation: Operation) -> Result:
 
 @rule(Kind.indexing, "diagonal_scatter")
 def diagonal_scatter(operation: Operation) -> Result:
+    needs_elements(operation.fakes[1])
     return into_diagonal(operation, operation.tensor("src"), operation.value("self", operation.output.dtype))
 
 
 @rule(Kind.indexing, "diagonal_backward")
 def diagonal_backward(operation: Operation) -> Result:
+    needs_elements(operation.fakes[0])
     zero = convert(constant(0, operation.output.dtype), operation.output.dtype)
     return into_diagonal(operation, operation.tensor("grad_output"), zero)
 
 
 @rule(Kind.indexing, "diag_embed")
 def diag_embed(operation: Operation) -> Result:
+    needs_elements(operation.fakes[0])
     zero = convert(constant(0, operation.output.dtype), operation.output.dtype)
     return into_diagonal(operation, operation.tensor("self"), zero)
 

@@ -202,5 +202,5 @@ def dist(operation: Operation) -> Result:
     a, b = (
         element(operation.tensor(name), broadcast_at(operation.tensor(name), at), dtype) for name in ("self", "other")
     )
-    size = norm_of(call("sub", a, b), _number(operation, "p"), lambda op, body: Reduce(op, loops, body, dtype))
-    return finish(operation, size)
+    difference, order = call("sub", a, b), _number(operation, "p")
+    return finish(operation, norm_of(difference, order, lambda op, x: Reduce(op, loops, x, dtype), product(shape)))

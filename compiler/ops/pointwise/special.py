@@ -183,6 +183,10 @@ def xlog1py(operation: Operation, x: Formula, y: Formula) -> Formula:
 
 @formula("self", "other", targets=("ldexp.Tensor",))
 def ldexp(operation: Operation, x: Formula, exponent: Formula) -> Formula:
+    """Raises: Declined for floats and integers, where eager scales by the lowest 32 bits of the exponent, and neither
+    the power alone is rounded nor infinite."""
+    if operation.tensor("self").dtype.is_floating_point and not operation.tensor("other").dtype.is_floating_point:
+        raise Declined("an exponent that is an integer")
     return x * exponent.of("exp2")
 
 

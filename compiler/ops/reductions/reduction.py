@@ -193,10 +193,11 @@ spread("std", True, "std_mean.correction")
 # ---- norms -----------------------------------------------------------------------------------------------------------
 
 
-def norm_of(body: Expr, order: float, reduce: Callable[[ReduceOp, Expr], Expr]) -> Expr:
-    """`(sum |x|^p)^(1/p)`; for 0 the number of those that are not 0, for infinities the extremes."""
+def norm_of(body: Expr, order: float, reduce: Callable[[ReduceOp, Expr], Expr], count: Index) -> Expr:
+    """`(sum |x|^p)^(1/p)`; for 0 the number of those that are not 0, for infinities the extremes. Of one element every
+    norm but that of order 0 is its absolute value: no power of it overflows, and a NaN as the order is not read."""
     size = call("abs", body)
-    if order in (math.inf, -math.inf):
+    if order in (math.inf, -math.inf) or (count == Int(1) and order != 0):
         return reduce("max" if order > 0 else "min", size)
     if order == 0:
         return reduce("sum", convert(call("ne", body, constant(0, body.dtype)), body.dtype))
@@ -216,7 +217,7 @@ def norm(name: str, otherwise: float | None, *targets: str) -> None:
         loops, output = axes(operation), operation.output
         if order is None or not output.dtype.is_floating_point:
             raise Declined(f"norm of order {order}")
-        value = norm_of(loops.element(widened(output.dtype)), order, loops.reduce)
+        value = norm_of(loops.element(widened(output.dtype)), order, loops.reduce, loops.count)
         return (convert(value, output.dtype),)
 
     record(Kind.reduction, lower, *targets)
@@ -233,7 +234,7 @@ def renorm(operation: Operation) -> Result:
     kept = operation["dim"] % len(tensor.shape)
     others = tuple(dim for dim in range(len(tensor.shape)) if dim != kept)
     loops = Axes(tensor, others, True, f"{operation.name}_r")
-    size = norm_of(loops.element(dtype), float(operation.number("p")), loops.reduce)
+    size = norm_of(loops.element(dtype), float(operation.number("p")), loops.reduce, loops.count)
     limit, one = constant(operation.number("maxnorm"), dtype), constant(1, dtype)
     shrink = call("div", limit, call("add", size, constant(1e-7, dtype)))
     factor = call("where", call("gt", size, limit), shrink, one, dtype=dtype)
