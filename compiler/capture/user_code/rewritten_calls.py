@@ -12,6 +12,7 @@ interpolate of what is by channels, on a GPU    ->     by channels, however few 
 rms_norm over sizes that are symbols, there     ->     over these numbers, which the graph then holds for
 lstm on a CPU, with gradients                   ->     without oneDNN
 pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
+pow(x, n) of an integer n that varies           ->     with a tensor of that integer: torch cannot compare it with 0
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
 
@@ -30,6 +31,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
+from torch.fx.experimental.symbolic_shapes import guard_or_true
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -48,7 +50,10 @@ MATMULS = (
     torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,
 )  # fmt: skip
 POWERS = (torch.pow, torch.Tensor.__rpow__)
+POWERS_OF_TENSORS = (torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.Tensor.pow_, torch.Tensor.__ipow__)
 ONE_HOTS = (F.one_hot, torch.ops.aten.one_hot, torch.ops.aten.one_hot.default)
+MOST_HELD = 1 << 24
+"""Below this float32 holds every integer."""
 CUDNN = 8
 """Where among their arguments it says whether cuDNN may run."""
 OUT_DTYPE = 6
@@ -70,6 +75,8 @@ class UserCalls(TorchFunctionMode):
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
         if func in POWERS and (base := _varying_base(func, *args, **kwargs or {})) is not None:
             return torch.pow(*base)
+        if func in POWERS_OF_TENSORS and (exponent := _varying_exponent(*args, **kwargs or {})) is not None:
+            return func(_first(args, kwargs), exponent)
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
             with without_cudnn(bool(args[CUDNN])):
                 return func(*args[:CUDNN], False, **kwargs or {})
@@ -123,6 +130,15 @@ def _varying_base(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[
         return None
     dtype = torch.float64 if exponent.dim() else exponent.dtype
     return torch.ops.aten.scalar_tensor.default(base, dtype=dtype, device=exponent.device), exponent
+
+
+def _varying_exponent(input: Any, exponent: Any, *, out: Any = None) -> torch.Tensor | None:
+    """The exponent as a tensor, if it is a symbolic integer that float32 holds, and the gradient is recorded."""
+    is_number = isinstance(exponent, torch.SymInt) and isinstance(input, torch.Tensor) and out is None
+    if not is_number or not _records_gradients(input):
+        return None
+    is_held = guard_or_true(exponent < MOST_HELD) and guard_or_true(exponent > -MOST_HELD)
+    return torch.ops.aten.scalar_tensor.default(exponent, dtype=torch.int64, device=input.device) if is_held else None
 
 
 def _base_and_exponent(input: Any, exponent: Any, **_: Any) -> tuple[Any, Any]:
