@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
+from assay.compiler.ir.tensors.changing_sizes import without_real_base
 from assay.compiler.ir.tensors.overlap import is_leaf, overlaps, share_inner
 from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
@@ -142,10 +143,11 @@ def fake_leaf(
         raise Unsupported(f"autograd refuses to say where input {role} comes from: {refusal}") from refusal
     context = TracingContext.try_get()
     known = context.tensor_to_context.get(value) if context is not None else None
+    shown = without_real_base(value)
     if is_fixed:
-        fake = fake_mode.from_tensor(value, static_shapes=True)
+        fake = fake_mode.from_tensor(shown, static_shapes=True)
     else:
-        fake = fake_mode.from_tensor(value, symbolic_context=known, source=source)
+        fake = fake_mode.from_tensor(shown, symbolic_context=known, source=source)
     if is_wrapper(value) and type(fake) is not type(value):
         raise Unsupported(f"a {type(value).__qualname__} is put together as a {type(fake).__qualname__}")
     return CallLeaf(role, fake, value.requires_grad, has_no_history, value.is_inference())

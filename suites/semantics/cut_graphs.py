@@ -94,3 +94,16 @@ def two_cuts() -> Made:
         return y * u.sum()
 
     return f, (leaf(3),), {}
+
+
+@program(cut)
+def complex_view_of_reals_that_goes_on_behind_a_cut() -> Made:
+    """Torch makes no fake tensor of such a view, so that Dynamo itself takes none as an input."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        z = torch.view_as_complex(x.mT)
+        w = x.new_zeros(1).expand(3)
+        w.zero_()
+        return w.sum() + x, torch.view_as_real(z) * 2, z.real.sin()
+
+    return f, (torch.randn(4, 2).t(),), {}

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._sympy.printers import PythonPrinter
 
@@ -139,6 +139,16 @@ class Assumed:
             yield f"{name} <= {known.upper}"
 
 
+def without_real_base(value: torch.Tensor) -> torch.Tensor:
+    """The tensor, or where it is complex and a view of real numbers, one over the same memory that is no view: torch
+    cannot make a fake tensor of such a view."""
+    if isinstance(value, FakeTensor) or value._base is None or value.is_complex() == value._base.is_complex():
+        return value
+    alone = torch.empty(0, dtype=value.dtype, device=value.device)
+    alone.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
+    return alone.requires_grad_(value.requires_grad)
+
+
 @dataclass(slots=True)
 class Examples:
     """Fake tensors and symbols like the arguments of a call. What is `moving` is symbolic, and noted in `assumed`; all
@@ -160,6 +170,7 @@ class Examples:
 
     def tensor(self, place: int, value: torch.Tensor) -> torch.Tensor:
         """A fake tensor like a real one, which is the tensor at this place."""
+        value = without_real_base(value)
         if self.moving is None or self.assumed is None:
             return self.mode.from_tensor(value, static_shapes=True)
         sizes = [DimDynamic.DUCK if dim in self.moving.dims[place] else DimDynamic.STATIC for dim in range(value.dim())]
