@@ -115,3 +115,16 @@ def test_user_calls_write_their_results_as_eager_does(
     compiled = torch.compile(program, backend="assay", options={"fallback": "error"})
     eager, ours = (f(given, torch.ones(shape, dtype=dtype)) for f in (program, compiled))
     assert ours.dtype is dtype and torch.equal(ours, eager) and ours._version == eager._version
+
+
+@pytest.mark.parametrize("power", [lambda x, n: x**n, lambda x, n: torch.pow(x * 2, n), lambda x, n: x.clone().pow_(n)])
+def test_power_of_an_integer_that_changes_is_compiled(power: Callable[[Tensor, int], Tensor]) -> None:
+    compiled = torch.compile(power, backend="assay", options={"fallback": "error"})
+    for n in (2, 3, 0, -1, 5, 1):
+        slopes = []
+        for function in (power, compiled):
+            x = (torch.arange(8.0) - 3).requires_grad_()
+            result = function(x, n)
+            result.backward(torch.ones_like(result))
+            slopes.append((result.detach(), x.grad))
+        torch.testing.assert_close(*slopes, equal_nan=True)

@@ -125,3 +125,24 @@ def test_binary_cross_entropy_of_what_is_no_probability_raises_as_eager() -> Non
         with pytest.raises(RuntimeError, match="between 0 and 1"):
             compiled(torch.tensor([0.5, wrong, 0.2]), right)
     torch.testing.assert_close(compiled(right, right), functional.binary_cross_entropy(right, right))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: x[: max(n, 0)] * x[: max(n, 0)],
+        lambda x, n: torch.cat([x[: max(n, 0)] * 2, x]) * 3,
+        lambda x, n: functional.pad(x[: max(n, 0)] * 2, (1, 2)).exp(),
+        lambda x, n: (x[: max(n, 0)] * 2).diag_embed(1) * 3,
+    ],
+)
+def test_part_that_turns_out_to_be_empty_as_eager(program: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    compiled = torch.compile(program, backend=assay, dynamic=True)
+    for n in (3, 2, 0, -1, 4):
+        slopes = []
+        for function in (program, compiled):
+            x = torch.arange(5.0).requires_grad_()
+            result = function(x, n)
+            result.backward(torch.ones_like(result))
+            slopes.append((result.detach(), x.grad))
+        torch.testing.assert_close(*slopes)

@@ -110,6 +110,25 @@ def test_hunt_tells_a_crash_that_needs_others_before_it(tmp_path: Path) -> None:
     assert any("dies_on_a_second_program" in line for line in detail), "where it was is told"
 
 
+def test_worker_tells_of_smaller_programs_and_counts_the_drawn_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smaller program that ends the process is known, and one that goes back to eager says nothing of the drawn."""
+    drawn = draw("0:1").source()
+    smaller: list[str] = []
+
+    def fails(program: Any, mode: str, backend: str, device: str = "cpu") -> Outcome:
+        smaller.extend([] if program.source() == drawn else [program.source()])
+        return Outcome("program", mode, backend, "diverged")
+
+    monkeypatch.setattr(hunt_worker, "tried", fails)
+    monkeypatch.setattr(hunt_worker.journal, "totals", lambda: {"eager_graphs": len(smaller)})
+    settings = Settings("assay.suites.programs", 1, 0, ("eager-none",), ("infer",), shrink_s=120.0, shrinks=1)
+    events: list[dict[str, Any]] = []
+    _Worker(settings.request((1,)), events.append).run()
+    assert smaller and not next(event for event in events if event["event"] == "end")["given_back"]
+    told = [event["source"] for event in events if event["event"] == "alive"]
+    assert told[0] == "" and set(smaller) <= set(told)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_worker_runs_nothing_on_a_gpu_that_raises(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index out of range, as smaller inputs make one, would end the process there."""

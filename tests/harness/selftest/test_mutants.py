@@ -5,7 +5,9 @@ The whole bank is `assay selftest --compiler`, a nightly run.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,23 @@ def test_mutant_is_killed_by_a_row_that_passes_without_it(monkeypatch: pytest.Mo
 def test_mutant_is_not_killed_by_a_row_that_fails_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(["a"], ["a"], monkeypatch)
     assert CompilerMutants()._killed(Path("x"), ROWS, 1.0) == (None, 3)
+
+
+def test_rows_are_tried_without_the_bug_beside_each_other_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many mutants at a time would else wait for one another."""
+    both, asked = threading.Barrier(2, timeout=60), list[str]()
+
+    def first_failed(tree: Path, rows: list[Row], timeout_s: float) -> Failed | None:
+        asked.append(rows[0].name)
+        both.wait()
+        return None
+
+    monkeypatch.setattr(compiler_bank, "first_failed", first_failed)
+    bank = CompilerMutants()
+    with ThreadPoolExecutor(2) as pool:
+        passes = list(pool.map(lambda row: bank._passes_unchanged(row, 1.0), ROWS[:2]))
+    assert passes == [True, True] and sorted(asked) == ["a", "b"]
+    assert bank._passes_unchanged(ROWS[0], 1.0) and len(asked) == 2
 
 
 def test_mutants_are_tried_on_what_is_near_first() -> None:
