@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.suites.programs.operations.record import Operation, each, fixed
-from assay.suites.programs.pen import Drawn, NoOperand, Pen, has_dims, has_elements
+from assay.suites.programs.pen import Drawn, NoOperand, Pen, has_dims, has_elements, is_integer
 
 SAME_SIZE = {1: ("int8", "uint8", "bool"), 2: ("int16", "float16", "bfloat16"), 4: ("int32", "float32"), 8: ("int64",)}
 
@@ -142,7 +142,13 @@ def _pieces(name: str, template: str) -> Operation:
 
 
 def _view_dtype(pen: Pen) -> Drawn:
-    source = pen.tensor(lambda tensor: tensor.element_size() in SAME_SIZE and tensor.dtype != torch.bool)
+    """Of what has the same bits whoever computes it: integers, and the inputs."""
+
+    def has_sure_bits(tensor: Tensor) -> bool:
+        is_sure = is_integer(tensor) or any(tensor is pen[name] for name in pen.inputs)
+        return is_sure and tensor.element_size() in SAME_SIZE and tensor.dtype != torch.bool
+
+    source = pen.tensor(has_sure_bits)
     dtype = pen.choices.pick(SAME_SIZE[pen[source].element_size()])
     return Drawn(f"{{0}}.view(torch.{dtype})", (source,))
 
