@@ -94,11 +94,13 @@ def _raised(reason: Unexpected) -> BaseException:
 
 
 def _edges(given: object) -> list[GradientEdge]:
-    """Where the gradients of tensors go. Of views whose history autograd refuses to tell there is none."""
+    """Where the gradients of tensors go, and those of what they are views of: a write gives a view another history.
+    Of views whose history autograd refuses to tell there is none."""
     found = []
     for value in _differentiable(given):
+        bases = [base for base in [value._base] if base is not None and base.requires_grad]
         with suppress(RuntimeError):
-            found.append(get_gradient_edge(value))
+            found += [get_gradient_edge(tensor) for tensor in (*bases, value)]
     return found
 
 

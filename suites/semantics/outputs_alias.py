@@ -705,3 +705,25 @@ def detached_leaf_written_with_its_gradient() -> Made:
         return alias.view_as(alias)
 
     return f, (leaf(3),), {}
+
+
+@program(alias)
+def conjugate_written_and_read_as_real() -> Made:
+    """What a write makes of a lazily conjugated tensor is lazily conjugated too; so with what is lazily negated."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        conjugate, negative = x.conj(), torch._neg_view(y)
+        conjugate[2:].add_(1j)
+        negative.add_(2)
+        return conjugate.imag, conjugate.conj().real, x[1:].imag, negative.imag, y.imag, negative.conj().real
+
+    return f, (torch.randn(4, dtype=torch.complex64), torch.randn(4, dtype=torch.complex64)), {}
+
+
+@program(alias)
+def conjugated_input_written_and_read_as_real() -> Made:
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x.mul_(y)
+        return x.imag, x.conj().imag, x + 1, x[1:].real
+
+    return f, (torch.randn(4, dtype=torch.complex64).conj(), torch.randn(4, dtype=torch.complex64)), {}

@@ -166,3 +166,14 @@ def numbers_scaled_by_powers_of_two() -> Made:
 
     x = torch.tensor([1e-30, 1e30, 0.0, -0.0, INFINITY, 1.5, -2.0])
     return f, (x, torch.tensor([130, -200, 2000, 1 << 31, -(1 << 40), (1 << 32) + 3, -1])), {}
+
+
+@program(special)
+def spread_of_no_elements() -> Made:
+    """It is no number with every correction, a negative one too."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        none = (x.var(0, correction=-1), x.std(0, correction=-3), x.var(0), *torch.var_mean(x, 0, correction=-2))
+        return (*none, y.var(1, correction=-1), y.std(1, correction=2))
+
+    return f, (torch.zeros(0, 3), torch.randn(3, 4)), {}

@@ -132,13 +132,18 @@ def _varying_base(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[
     return torch.ops.aten.scalar_tensor.default(base, dtype=dtype, device=exponent.device), exponent
 
 
-def _varying_exponent(input: Any, exponent: Any, *, out: Any = None) -> torch.Tensor | None:
-    """The exponent as a tensor, if it is a symbolic integer that float32 holds, and the gradient is recorded."""
+def _varying_exponent(input: Any, exponent: Any, *, out: Any = None) -> torch.Tensor | int | None:
+    """What stands for a symbolic integer as the exponent where the gradient is recorded, which takes none; else None.
+
+    It is a tensor where float32 holds the integer, and the very number beyond.
+    """
     is_number = isinstance(exponent, torch.SymInt) and isinstance(input, torch.Tensor) and out is None
     if not is_number or not _records_gradients(input):
         return None
     is_held = guard_or_true(exponent < MOST_HELD) and guard_or_true(exponent > -MOST_HELD)
-    return torch.ops.aten.scalar_tensor.default(exponent, dtype=torch.int64, device=input.device) if is_held else None
+    if not is_held:
+        return int(exponent)
+    return torch.ops.aten.scalar_tensor.default(exponent, dtype=torch.int64, device=input.device)
 
 
 def _base_and_exponent(input: Any, exponent: Any, **_: Any) -> tuple[Any, Any]:

@@ -432,11 +432,14 @@ RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Copies what was written to where the tensor lies, if it is recorded in another order of dimensions than it has.
 
-    What follows from it would otherwise lie elsewhere than in eager.
+    What follows from it would otherwise lie elsewhere than in eager. So it is, too, where a tensor is lazily conjugated
+    or negated and what is recorded for it is not, or the other way round.
 
     Raises: Unsupported where that takes no copy, as for a view.
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
+    for value in (*(base for value in written if isinstance(base := value._base, FunctionalTensor)), *written):
+        _mark_lazily(value)
     for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
         if _lies(inner_of(value)) != _lies(value) and func not in RESIZES:
             _relay(value)
@@ -444,11 +447,31 @@ def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
             raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
 
 
+def _mark_lazily(value: FunctionalTensor) -> None:
+    """Puts a value that is lazily conjugated and negated as the tensor is in the place of what was recorded for it.
+
+    Where the tensor is lazy it is the lazy view of its opposite, and otherwise the recorded value made physical.
+    """
+    recorded = marked = inner_of(value)
+    if recorded.is_conj() != value.is_conj():
+        opposite = torch.ops.aten.conj_physical.default
+        marked = torch.ops.aten._conj.default(opposite(marked)) if value.is_conj() else marked.resolve_conj()
+    if recorded.is_neg() != value.is_neg():
+        opposite = torch.ops.aten.neg.default
+        marked = torch.ops.aten._neg_view.default(opposite(marked)) if value.is_neg() else marked.resolve_neg()
+    if marked is not recorded:
+        _replace(value, marked)
+
+
 def _relay(value: FunctionalTensor) -> None:
     """Puts a copy that lies as the tensor does in the place of what was recorded for it."""
     recorded = inner_of(value)
     place = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    torch._functionalize_replace(value.elem, torch.ops.aten.copy.default(place, recorded))
+    _replace(value, torch.ops.aten.copy.default(place, recorded))
+
+
+def _replace(value: FunctionalTensor, recorded: torch.Tensor) -> None:
+    torch._functionalize_replace(value.elem, recorded)
     torch._functionalize_commit_update(value.elem)
     torch._functionalize_sync(value.elem)
 

@@ -159,17 +159,23 @@ def moments(operation: Operation) -> tuple[Expr, Expr]:
 
 
 def degrees_of_freedom(operation: Operation, count: Index, dtype: torch.dtype) -> Expr:
-    """`max(count - correction, 0)`."""
+    """`max(count - correction, 0)`, and 0 of no elements, whose variance is NaN with every correction."""
     correction = operation.arguments.get("correction")
     correction = 1 if correction is None else correction
     if isinstance(count, Int) and isinstance(correction, int | float):
-        return constant(max(count.value - correction, 0), dtype)
+        return constant(max(count.value - correction, 0) if count.value else 0, dtype)
     if isinstance(correction, Index):  # a number that changes: beyond 64 bits the difference would turn around
         left = call("sub", number_of(count, dtype), number_of(correction, dtype))
-        return call("maximum", left, constant(0.0, dtype))
+        return call("mul", call("maximum", left, constant(0.0, dtype)), _is_any(count, dtype))
     if not isinstance(correction, int):
         raise Declined("correction")
-    return number_of(maximum(count - correction, Int(0)), dtype)
+    left = number_of(maximum(count - correction, Int(0)), dtype)
+    return left if correction >= 0 else call("mul", left, _is_any(count, dtype))
+
+
+def _is_any(count: Index, dtype: torch.dtype) -> Expr:
+    """1, or 0 of no elements."""
+    return call("minimum", number_of(count, dtype), constant(1.0, dtype))
 
 
 def spread(op: str, with_mean: bool, *targets: str) -> None:
