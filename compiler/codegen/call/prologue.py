@@ -126,10 +126,10 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
     if numbers := number_inputs(program):
         limit = number_limit(program, numbers)
         test = " and ".join(f"-{limit} <= args[{position}] <= {limit}" for position in numbers)
-        source.line(1, f"if not ({test}): return eager(args, {BEYOND!r})")
+        source.line(1, f"if not ({test}): return elsewhere(args)")
     for position in zero_inputs(program):
         test = f"{source.bind('is_negative', is_negative)}(args[{position}])"
-        source.line(1, f"if {test}: return eager(args, {NEGATIVE_ZERO!r})")
+        source.line(1, f"if {test}: return elsewhere(args)")
     if needs.current is not None:
         test = f"{source.bind('device_now', current_device)}() != {needs.current}"
         source.line(1, f"if {test}: return eager(args, {CURRENT!r})")

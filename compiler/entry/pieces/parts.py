@@ -104,10 +104,16 @@ def _is_foreign(value: object) -> bool:
     return any(is_traceable_wrapper_subclass(tensor) or tensor.layout is not torch.strided for tensor in tensors)
 
 
-def has_unseen_writes(graph: fx.Graph) -> bool:
-    """Whether a graph may write through `.data`. Autograd does not learn of such a write, so that backward reads what
-    forward kept as it is then; parts keep other tensors than eager does."""
-    return any(getattr(node.target, "__name__", "") == "_get_data_attr" for node in graph.nodes)
+def has_unseen_writes(graph: fx.Graph, leaves: Sequence[object]) -> bool:
+    """Whether a graph called with these may write through `.data` what a backward reads.
+
+    Autograd does not learn of such a write, so that backward reads what forward kept as it is then; parts keep other
+    tensors than eager does.
+    """
+    if not any(getattr(node.target, "__name__", "") == "_get_data_attr" for node in graph.nodes):
+        return False
+    may_record = torch.is_grad_enabled() or any(map(is_switch, graph.nodes))
+    return may_record and any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
 
 def divided(gm: fx.GraphModule, units: Sequence[Unit], in_eager: set[int]) -> list[Part]:

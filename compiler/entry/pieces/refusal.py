@@ -57,9 +57,9 @@ class Refusal:
         """
         if not has_regions(self.gm) or self.options.cudagraphs or in_forward_mode():
             return None
-        if has_unseen_writes(self.gm.graph):
-            return None
         own = held_tensors(self.gm)
+        if has_unseen_writes(self.gm.graph, [*example_inputs, *own.values()]):
+            return None
         gm, _ = without_held(self.gm, list(own))
         made = regions_apart(gm, [*example_inputs, *own.values()], self.compile_piece)
         return None if made is None else with_held(self.gm, made)
@@ -86,7 +86,7 @@ class Refusal:
     ) -> Compiled | None:
         if self.options.fallback == "error" or self.cuts.made >= MOST_CUTS:
             return None
-        if in_forward_mode() or has_unseen_writes(self.gm.graph):  # each part would be refused, or keep other tensors
+        if in_forward_mode() or has_unseen_writes(self.gm.graph, leaves):  # parts would be refused, or keep others
             return None
         gm, copies = without_held(self.gm, list(held_tensors(self.gm)))
         failed = copies.get(traced.failed[0]) if traced is not None and traced.failed else None

@@ -169,8 +169,8 @@ def degrees_of_freedom(operation: Operation, count: Index, dtype: torch.dtype) -
         return call("mul", call("maximum", left, constant(0.0, dtype)), _is_any(count, dtype))
     if not isinstance(correction, int):
         raise Declined("correction")
-    left = number_of(maximum(count - correction, Int(0)), dtype)
-    return left if correction >= 0 else call("mul", left, _is_any(count, dtype))
+    freedom = number_of(maximum(count - correction, Int(0)), dtype)
+    return freedom if correction >= 0 else call("mul", freedom, _is_any(count, dtype))
 
 
 def _is_any(count: Index, dtype: torch.dtype) -> Expr:

@@ -153,3 +153,35 @@ def test_values_are_freed_after_their_last_reader() -> None:
     )
     InPieces(("x",), steps, (output,))(torch.ones(3))
     assert held == [False]
+
+
+def writes_behind_autograd(x: Tensor, w: Tensor) -> Tensor:
+    y = (x @ w).sin()
+    z = y.new_ones(1).expand(3)
+    z.data.zero_()
+    return y + z.sum() * w
+
+
+def test_write_behind_autograd_is_cut_out_where_no_gradient_is_recorded() -> None:
+    """With gradients the whole graph is for eager: its parts would keep other tensors for backward than it does."""
+    for train, whole in ((False, 0), (True, 1)):
+        counted = check(writes_behind_autograd, (torch.randn(3, 3), torch.randn(3, 3)), train=train)
+        assert (counted["eager_graphs"], counted["cuts"] > 0) == (whole, not whole)
+
+
+def test_integers_of_which_others_leave_64_bits_are_compiled_for_themselves() -> None:
+    def f(x: Tensor, n: int) -> Tensor:
+        return x.sin() * (n * 4 // 8) + 1
+
+    counted = check(f, *[(torch.randn(3), n) for n in (2, 3, 1 << 62, -(1 << 62), (1 << 62) + 1, 5)], train=False)
+    assert counted["eager_graphs"] == counted["cuts"] == 0
+
+
+def test_a_negative_zero_where_a_graph_is_made_for_zero_leaves_the_rest_compiled() -> None:
+    """A dropout reads its share as a number, on which Dynamo puts a guard that takes -0.0 for 0.0."""
+
+    def f(x: Tensor, share: float) -> Tensor:
+        return torch.nn.functional.dropout(x.sin(), share) * 2 + 1 / (x * 0 + share)
+
+    counted = check(f, *[(torch.ones(3), share) for share in (1.0, -0.0, 0.0)], train=False)
+    assert counted["eager_graphs"] == 0 and counted["cuts"] > 0
