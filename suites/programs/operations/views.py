@@ -142,11 +142,11 @@ def _pieces(name: str, template: str) -> Operation:
 
 
 def _view_dtype(pen: Pen) -> Drawn:
-    """Of what has the same bits whoever computes it: integers, and the inputs."""
+    """Of what has the same bits whoever computes it: integers, and inputs that nothing has written."""
 
     def has_sure_bits(tensor: Tensor) -> bool:
-        is_sure = is_integer(tensor) or any(tensor is pen[name] for name in pen.inputs)
-        return is_sure and tensor.element_size() in SAME_SIZE and tensor.dtype != torch.bool
+        is_given = tensor._version == 0 and any(tensor is pen[name] for name in pen.inputs)
+        return (is_integer(tensor) or is_given) and tensor.element_size() in SAME_SIZE and tensor.dtype != torch.bool
 
     source = pen.tensor(has_sure_bits)
     dtype = pen.choices.pick(SAME_SIZE[pen[source].element_size()])
