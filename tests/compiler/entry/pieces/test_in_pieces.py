@@ -185,3 +185,14 @@ def test_a_negative_zero_where_a_graph_is_made_for_zero_leaves_the_rest_compiled
 
     counted = check(f, *[(torch.ones(3), share) for share in (1.0, -0.0, 0.0)], train=False)
     assert counted["eager_graphs"] == 0 and counted["cuts"] > 0
+
+
+def test_data_that_is_only_read_does_not_keep_a_graph_whole() -> None:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = (x @ w).sin()
+        z = y.new_ones(1).expand(3)
+        z.zero_()
+        return torch.minimum(y, y.data.view(-1)[:3]) + z.sum() * w
+
+    counted = check(f, (torch.randn(3, 3), torch.randn(3, 3)))
+    assert counted["eager_graphs"] == 0 and counted["cuts"] == 1
