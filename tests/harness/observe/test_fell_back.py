@@ -127,10 +127,12 @@ def test_fell_back_what_eager_refuses_is_no_fall(backend: str) -> None:
 
 
 def test_fell_back_names_its_reason_and_its_share() -> None:
+    """What replaces the memory and what writes it are cut out; the rest is compiled."""
     found = run(replaced_memory, "assay,target=aten")
     assert found.verdict == "fell-back" and "replaces the storage" in found.detail, found
-    assert found.nodes == sum(found.eager.values()) >= 6
-    assert f"{found.nodes} of {found.nodes} nodes (100%) ran in eager" in found.detail
+    in_eager = sum(found.eager.values())
+    assert 0 < in_eager < found.nodes
+    assert f"{in_eager} of {found.nodes} nodes ({in_eager / found.nodes:.0%}) ran in eager" in found.detail
 
 
 def test_fell_back_nodes_are_in_the_denominator() -> None:
