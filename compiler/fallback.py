@@ -99,8 +99,9 @@ def _edges(given: object) -> list[GradientEdge]:
     found = []
     for value in _differentiable(given):
         bases = [base for base in [value._base] if base is not None and base.requires_grad]
-        with suppress(RuntimeError):
-            found += [get_gradient_edge(tensor) for tensor in (*bases, value)]
+        for tensor in (*bases, value):
+            with suppress(RuntimeError):
+                found.append(get_gradient_edge(tensor))
     return found
 
 

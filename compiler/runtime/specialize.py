@@ -1,5 +1,5 @@
-"""A program compiled again for inputs that overlap in memory, or that require grad where none did: once for each way in
-which they do, up to a limit."""
+"""A program compiled again for inputs that it was not compiled for and that no guard of Dynamo's tells apart: once for
+each way in which they overlap in memory or require grad, and for each set of numbers, up to a limit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LIMIT = 8
 
 
 class Specialized:
-    """Takes the calls whose written inputs overlap, or whose frozen ones are so no more. `compile` makes a
-    specialisation for the given leaves.
+    """Takes the calls whose written inputs overlap, whose frozen ones are so no more, or whose integers are too large
+    for 64 bits. `compile` makes a specialisation for the given leaves.
 
     Called with the leaves of a call as one list; each specialisation serves the calls whose leaves have its layouts.
     `versions`: whether views of one tensor count as overlapping, because backward looks at versions. `fallback` is the
@@ -48,7 +48,9 @@ class Specialized:
 
     def _specialize(self, args: list[object]) -> GraphCall:
         if len(self._made) >= LIMIT:
-            return self._in_eager(f"its inputs overlap, or require grad, in more than {LIMIT} ways")
+            return self._in_eager(
+                f"its inputs overlap, require grad, or are numbers beyond a limit, in more than {LIMIT} ways"
+            )
         if any(isinstance(value, FakeTensor) for value in args):
             return self._in_eager("an input is a fake tensor, which has no memory")
         try:

@@ -44,8 +44,6 @@ from assay.compiler.runtime.expected_wrappers import ExpectedWrapper
 WATCHED = "the gradient of an input that it writes is kept or has a hook"
 INFERENCE = "it writes an inference tensor outside of inference mode"
 CURRENT = "another GPU is the current one than when it was compiled"
-NEGATIVE_ZERO = "a Python float is -0.0 where its guard is that it is zero"
-BEYOND = "a Python integer is so large that arithmetic with it may leave 64 bits"
 ANOMALY = "anomaly mode is on, and names the line of each operation"
 PAIRS_INLINE = 4
 """Up to how many pairs of inputs a call asks itself whether they share a storage."""
@@ -115,7 +113,8 @@ def _emit_tests(source: Source, program: Program, needs: AmbientNeeds) -> None:
     """Lines that leave the call to others: it was compiled for other inputs, or for another mode.
 
     What is written must overlap no other input: Dynamo does not guard that. A gradient that is kept or watched of an
-    input that autograd sees written is that of its new value, to which the other results do not lead here.
+    input that autograd sees written is that of its new value, to which the other results do not lead here. Kernels
+    compute integers in 64 bits, and a guard takes -0.0 for 0.0: a call with other numbers is compiled for itself.
     """
     signature = program.signature
     if needs.is_guarded:

@@ -29,6 +29,7 @@ PASSED = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, 
 SWITCHES = ("_set_grad_enabled", "_lower_version_count_by_1", "_unsafe_set_version_counter")
 """Names of functions that switch the mode of all that follows, or change what autograd notes of a tensor."""
 WRITING_OPERATORS = frozenset(name for name in dir(operator) if name.startswith("i")) | {"setitem", "delitem"}
+"""Names of Python's operators that write their first operand, as `iadd`; `invert` and the like are among them."""
 WRITING_NORMS = ("batch_norm", "batch_norm_legit", "instance_norm")
 """Ends of names of functions that write running statistics."""
 
@@ -126,8 +127,8 @@ def has_unseen_writes(graph: fx.Graph, leaves: Sequence[object]) -> bool:
 
 
 def _may_write(node: fx.Node) -> bool:
-    """Whether a node is none that is known to write nothing: a method or function of torch's that is not in place, or
-    one of Python's operators."""
+    """Whether a node may write one of its arguments. Methods and functions of torch's that are not in place write
+    nothing, nor do most of Python's operators; of any other function nothing is known."""
     if node.op == "output":
         return False
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")

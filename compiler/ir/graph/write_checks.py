@@ -205,6 +205,7 @@ class Watching(FunctionalTensorMode):
             self._note_write(call)
         if seen is not None:
             mutating_operators.correct(seen, self.tracer.graph)
+        mark_lazy(*call)
         check_order(*call)  # which may record views of what was written
         return result
 
@@ -432,22 +433,33 @@ RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 def check_order(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Copies what was written to where the tensor lies, if it is recorded in another order of dimensions than it has.
 
-    What follows from it would otherwise lie elsewhere than in eager. So it is, too, where a tensor is lazily conjugated
-    or negated and what is recorded for it is not, or the other way round.
+    What follows from it would otherwise lie elsewhere than in eager.
 
     Raises: Unsupported where that takes no copy, as for a view.
     """
     written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
-    for value in (*(base for value in written if isinstance(base := value._base, FunctionalTensor)), *written):
-        _mark_lazily(value)
-    for value in (*written, *(base for value in written if isinstance(base := value._base, FunctionalTensor))):
+    for value in (*written, *_bases_of(written)):
         if _lies(inner_of(value)) != _lies(value) and func not in RESIZES:
             _relay(value)
         if _lies(inner_of(value)) != _lies(value):
             raise Unsupported(f"the program writes a tensor by {func}, which is recorded in another order of strides")
 
 
-def _mark_lazily(value: FunctionalTensor) -> None:
+def mark_lazy(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Makes what is recorded for written tensors lazily conjugated and negated where they are, and only there.
+
+    A write records a new value, which is not lazy. Bases come first, since views of them are then recorded anew.
+    """
+    written = [value for value in written_by(func, args, kwargs) if isinstance(value, FunctionalTensor)]
+    for value in (*_bases_of(written), *written):
+        _mark_lazy(value)
+
+
+def _bases_of(written: Sequence[FunctionalTensor]) -> list[FunctionalTensor]:
+    return [base for value in written if isinstance(base := value._base, FunctionalTensor)]
+
+
+def _mark_lazy(value: FunctionalTensor) -> None:
     """Puts a value that is lazily conjugated and negated as the tensor is in the place of what was recorded for it.
 
     Where the tensor is lazy it is the lazy view of its opposite, and otherwise the recorded value made physical.
