@@ -35,6 +35,11 @@ def shared_folder() -> Iterator[None]:
                 os.environ[FOLDER] = before
 
 
+def has_others() -> bool:
+    """Whether this process's children run beside others of the same run."""
+    return _folder() is not None
+
+
 def join() -> None:
     """From now on this process, which leads a process group, can be stopped by the others."""
     if (folder := _folder()) is not None:

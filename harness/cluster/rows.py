@@ -19,6 +19,7 @@ from assay.harness import outcome
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
+from assay.harness.processes.child import sharing
 from assay.harness.processes.isolate import run_isolated
 from assay.harness.report.documents import finite
 from assay.harness.run import RunRequest
@@ -49,7 +50,12 @@ def run_task(task: Task) -> dict[str, Any]:
     """A task on its worker; the row as plain data."""
     (case,) = [found for found in discover((task.origin,)) if found.name == task.case]
     result = run_isolated(
-        case, task.mode, task.backend, RunRequest(size=task.size, seed=task.seed), timeout_s=task.timeout_s
+        case,
+        task.mode,
+        task.backend,
+        RunRequest(size=task.size, seed=task.seed),
+        timeout_s=task.timeout_s,
+        environment=sharing(),
     )
     return finite(dataclasses.asdict(result))  # type: ignore[no-any-return]
 

@@ -22,7 +22,7 @@ from assay.harness import outcome, timed_alone
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.outcome import Result
-from assay.harness.processes.child import Child, ending, last_words
+from assay.harness.processes.child import Child, ending, last_words, sharing
 from assay.harness.processes.worker import warm_environment
 from assay.harness.run import DEFAULT_REQUEST, RunRequest, run_case
 
@@ -74,7 +74,8 @@ def run_isolated(
         row = Path(folder) / "row.json"
         request = Request(case.origin, case.name, mode, backend, asked)
         arguments = (json.dumps(request.data()), str(row))
-        child = Child("assay.harness.processes.isolate", *arguments, environment=environment)
+        shared = sharing() if timed_alone.has_others() else {}
+        child = Child("assay.harness.processes.isolate", *arguments, environment={**shared, **(environment or {})})
         try:
             status = child.wait(timeout_s)
         finally:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from assay.harness import outcome, timed_alone
 from assay.harness.outcome import Result
-from assay.harness.processes.child import Child, Lost, last_words
+from assay.harness.processes.child import Child, Lost, last_words, sharing
 from assay.harness.processes.isolate import Request, ran
 
 
@@ -84,7 +84,7 @@ class _Crew:
         return outcome.read(row)
 
     def _begun(self) -> Child:
-        return Child("assay.harness.processes.side_by_side", speaks=True, listens=True)
+        return Child("assay.harness.processes.side_by_side", environment=sharing(), speaks=True, listens=True)
 
     def end(self) -> None:
         """Ends the children, which are all free by now."""

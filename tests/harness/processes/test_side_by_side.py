@@ -60,6 +60,35 @@ def test_a_process_that_dies_is_the_crash_of_its_row_alone(file: Path) -> None:
     assert all("SIGSEGV" in result.detail for result in found if result.verdict == "crash")
 
 
+WAITS = """
+import os
+import torch
+from assay.harness.case import case
+
+
+@case(modes=("infer",))
+def {name}():
+    assert os.environ.get("OMP_WAIT_POLICY") == "{policy}", os.environ.get("OMP_WAIT_POLICY")
+    return torch.sin, (torch.ones(3),), {{}}
+"""
+
+
+@pytest.mark.parametrize("policy", [None, "active"])
+@pytest.mark.parametrize("isolated", [(), ("--isolate",)])
+def test_threads_of_rows_side_by_side_sleep_while_they_wait(
+    isolated: tuple[str, ...], policy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A thread that spins takes the core that another row needs. What the user has set is kept.
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if policy is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    cases = "\n".join(WAITS.format(name=name, policy=policy or "passive") for name in ("one", "two"))
+    (file := tmp_path / "cases_of_waiting.py").write_text(cases)
+    asked = ["run", str(file), "--backend", "eager-none", "--jobs", "2", *isolated]
+    ended = CliRunner().invoke(commands, asked)
+    assert ended.exit_code == 0, ended.output
+
+
 def test_rows_are_reported_in_the_order_of_the_cases(file: Path, tmp_path: Path) -> None:
     orders = []
     for number, options in enumerate((["--jobs", "1"], ["--jobs", "2"], ["--jobs", "2", "--isolate"])):
