@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch._dynamo import list_backends, register_backend
 
 from assay.compiler.entry.dynamo import assay
@@ -30,6 +31,8 @@ os.environ.setdefault("ASSAY_WARM", "0")
 os.environ.setdefault("ASSAY_MACHINE", "default")
 os.environ.setdefault("ASSAY_VERIFY", "1")
 torch._dynamo.config.fail_on_recompile_limit_hit = True
+settings.register_profile("untimed", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # how fast examples are drawn says how busy the machine is
 
 
 def begun_at(devices: list[str], worker: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from assay.compiler.ir.graph.engine_steps import (
+from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
     Hook,

@@ -10,7 +10,7 @@ from typing import Any
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.traced import Traced, run_steps, trace_stretch
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.engine_steps import Backward, Stretch, Value
+from assay.compiler.ir.graph.backward.engine_steps import Backward, Stretch, Value
 from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.ir.tensors.changing_sizes import Kind, Moving
 from assay.compiler.journal import Journal, count_eager_backward

@@ -30,10 +30,10 @@ from assay.compiler.capture.inputs import Call
 from assay.compiler.codegen.call.backward_half import partial_backward
 from assay.compiler.codegen.call.forward_half import roots_of
 from assay.compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
+from assay.compiler.ir.graph.backward.derivative_path import Path
 from assay.compiler.ir.graph.captured import Captured
-from assay.compiler.ir.graph.derivative_path import Path
 from assay.compiler.ir.graph.roles import GraphCall, Program, Tangent
-from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.journal import Journal
 from assay.compiler.passes import DRAWN, FUNCTIONAL, MERGED
 from assay.compiler.passes.runner import check, optimize, written

@@ -18,7 +18,7 @@ from assay.compiler.codegen.call.prologue import AmbientNeeds, written_positions
 from assay.compiler.codegen.host import load
 from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, Inference, Program, Signature
-from assay.compiler.ir.tensors.overlap import overlap_test
+from assay.compiler.ir.tensors.layout.overlap import overlap_test
 from assay.compiler.journal import Journal
 from assay.compiler.options import Options
 from assay.compiler.runtime.higher_order import HigherOrder

@@ -28,7 +28,7 @@ from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
 from assay.compiler.autograd.whole.segments import cut
 from assay.compiler.codegen.call.whole_backward import emit_backward
 from assay.compiler.codegen.host import load
-from assay.compiler.ir.graph.engine_steps import Backward
+from assay.compiler.ir.graph.backward.engine_steps import Backward
 from assay.compiler.journal import Journal, count_backward, count_eager_backward
 from assay.compiler.options import Options
 from assay.compiler.runtime.call import in_batch

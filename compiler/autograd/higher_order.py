@@ -20,13 +20,13 @@ from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from assay.compiler.autograd.joint import autocast_off, by_itself, record_tangent
-from assay.compiler.autograd.random_replay import draw_again, state_name
+from assay.compiler.autograd.rematerialization.random_replay import draw_again, state_name
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.backward.derivative_path import Again, Path
 from assay.compiler.ir.graph.captured import Captured
-from assay.compiler.ir.graph.derivative_path import Again, Path
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from assay.compiler.ir.graph.trace import is_random, module_of
-from assay.compiler.ir.tensors.strides import SYMBOLIC, number_at
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, number_at
 from assay.compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 
 aten = torch.ops.aten

@@ -24,7 +24,7 @@ from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from assay.compiler.ir.graph.trace import HELD, Trace
-from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import is_wrapper, with_inner
 from assay.compiler.torch_compat import holders_of
 

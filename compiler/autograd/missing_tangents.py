@@ -21,7 +21,7 @@ from assay.compiler.ir.graph.calls import called
 from assay.compiler.ir.graph.replacement import above_named_offsets, derive_from_operands, differing
 from assay.compiler.ir.graph.roles import Program, Tangent
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes, is_view, module_of
-from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.ir.typed_nodes import nodes_argument
 
 aten = torch.ops.aten

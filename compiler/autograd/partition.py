@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from assay.compiler.autograd.random_replay import draw_again, is_replayable, keep_states
-from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
+from assay.compiler.autograd.rematerialization.random_replay import draw_again, is_replayable, keep_states
+from assay.compiler.autograd.rematerialization.recompute_cost import bytes_of, is_measurable
 from assay.compiler.errors import VerifyError
 from assay.compiler.ir.graph.decisions import Decision, Reason, Why
 from assay.compiler.ir.graph.replacement import replace_node
@@ -33,7 +33,7 @@ from assay.compiler.ir.graph.trace import (
     module_of,
     producer,
 )
-from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import inner_tensor
 
 COPY = "is_copy_for_backward"

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from assay.compiler.autograd.partition import COPY, demands, exchange_names, viewed
-from assay.compiler.autograd.recompute_cost import is_fused, is_measurable
+from assay.compiler.autograd.rematerialization.recompute_cost import is_fused, is_measurable
 from assay.compiler.ir.graph.calls import call_for
 from assay.compiler.ir.graph.roles import Gradient, Program
 from assay.compiler.ir.graph.trace import gives_memory_on

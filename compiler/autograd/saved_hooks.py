@@ -25,11 +25,11 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.autograd.partition import Split, viewed
 from assay.compiler.errors import HookError, WrapperPacked
-from assay.compiler.ir.graph.packed_values import Packed
+from assay.compiler.ir.graph.backward.packed_values import Packed
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Buffer, InputRole, OutputRole, Parameter, Program, Saved
 from assay.compiler.ir.graph.trace import Trace, module_of
-from assay.compiler.ir.tensors.strides import SYMBOLIC, hint
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, hint
 from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.ir.typed_nodes import fake_value
 from assay.compiler.torch_compat import Decompositions

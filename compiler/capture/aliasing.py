@@ -38,8 +38,8 @@ from assay.compiler.ir.graph.roles import (
 from assay.compiler.ir.graph.trace import Trace, is_view, producer
 from assay.compiler.ir.graph.wrapper_nodes import inner_nodes, is_given, makes_wrapper, parts_of
 from assay.compiler.ir.tensors.in_place import shares_version
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
-from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument, operator_of
 

@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from assay.compiler.capture.inputs import fake_mode_of, has_same_bits
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.roles import Begins, Program, Signature, UserInput, UserOutput
-from assay.compiler.ir.graph.storage_offsets import begins, divisor_of
 from assay.compiler.ir.graph.trace import is_view
-from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.graph.writes.storage_offsets import begins, divisor_of
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 
 
 def program_of(gm: fx.GraphModule, examples: Sequence[object]) -> Program:

@@ -46,11 +46,11 @@ from assay.compiler.ir.graph.roles import (
     UserOutput,
     View,
 )
-from assay.compiler.ir.graph.storage_offsets import begins
 from assay.compiler.ir.graph.trace import Trace
+from assay.compiler.ir.graph.writes.storage_offsets import begins
 from assay.compiler.ir.tensors.in_place import version
+from assay.compiler.ir.tensors.layout.strides import extent, overlaps_itself
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
-from assay.compiler.ir.tensors.strides import extent, overlaps_itself
 from assay.compiler.ir.tensors.wrappers import inner_tensors, is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from assay.compiler.errors import InputMismatch, Unsupported
 from assay.compiler.ir.graph.roles import CallInput, GraphCall
 from assay.compiler.ir.tensors.changing_sizes import without_real_base
-from assay.compiler.ir.tensors.overlap import is_leaf, overlaps, share_inner
-from assay.compiler.ir.tensors.strides import extent, has_symbols, number_at
+from assay.compiler.ir.tensors.layout.overlap import is_leaf, overlaps, share_inner
+from assay.compiler.ir.tensors.layout.strides import extent, has_symbols, number_at
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 
 Leaf = torch.Tensor | torch.SymInt | int

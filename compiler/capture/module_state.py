@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import ExportError
-from assay.compiler.ir.tensors.overlap import is_alias
+from assay.compiler.ir.tensors.layout.overlap import is_alias
 
 Contents = tuple[Any, Any]
 """A container, and a copy of it as it was."""

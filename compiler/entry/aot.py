@@ -59,7 +59,7 @@ from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCal
 from assay.compiler.errors import OptionError, Unsupported
 from assay.compiler.fallback import give_back
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
-from assay.compiler.ir.tensors.overlap import is_leaf
+from assay.compiler.ir.tensors.layout.overlap import is_leaf
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 from assay.compiler.journal import Journal, count_eager
 from assay.compiler.options import Options

@@ -15,10 +15,10 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.assembly.targets import target_of
 from assay.compiler.assembly.whole_backward import switch_off, switch_on
-from assay.compiler.autograd.memory_budget import budget_split
-from assay.compiler.autograd.offload import offloaded
 from assay.compiler.autograd.partition import Split, default_split
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.memory_budget import budget_split
+from assay.compiler.autograd.rematerialization.offload import offloaded
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.autograd.saved_hooks import GraphHooks
 from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same

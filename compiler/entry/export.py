@@ -50,8 +50,8 @@ from assay.compiler.ir.graph.roles import (
     UserInput,
     UserOutput,
 )
+from assay.compiler.ir.tensors.layout.overlap import overlaps
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
-from assay.compiler.ir.tensors.overlap import overlaps
 from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.torch_compat import Decompositions

@@ -13,7 +13,7 @@ from torch import fx
 
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import rows_of
+from assay.compiler.ir.tensors.layout.strides import rows_of
 from assay.compiler.ir.typed_nodes import function_of
 
 aten = torch.ops.aten

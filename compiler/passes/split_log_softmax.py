@@ -16,7 +16,7 @@ from torch import fx
 
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import hint, is_known, rows_of
+from assay.compiler.ir.tensors.layout.strides import hint, is_known, rows_of
 from assay.compiler.ir.typed_nodes import fake_value, node_argument
 
 aten = torch.ops.aten

@@ -19,7 +19,7 @@ import torch
 from torch._C._dynamo import eval_frame
 from torch.autograd.graph import increment_version
 
-from assay.compiler.ir.tensors.strides import hint, is_known
+from assay.compiler.ir.tensors.layout.strides import hint, is_known
 from assay.compiler.torch_stubs import reinterpret_tensor as reinterpret
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from assay.compiler.ir.graph.derivative_path import Path
+from assay.compiler.ir.graph.backward.derivative_path import Path
 from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
 from assay.compiler.runtime.expected_inputs import is_plain

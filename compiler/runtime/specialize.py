@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import GivenBack, give_back
 from assay.compiler.ir.graph.roles import GraphCall
-from assay.compiler.ir.tensors.overlap import layout_key
+from assay.compiler.ir.tensors.layout.overlap import layout_key
 
 LIMIT = 8
 """How many specialisations one compiled function keeps. Calls beyond them run in eager."""

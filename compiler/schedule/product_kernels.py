@@ -240,19 +240,20 @@ class _Moved:
 
     def _moved(self, expr: Expr) -> Expr:
         if isinstance(expr, Load):
-            if self._is_product(expr):
-                return self.product[1]  # type: ignore[index]
+            if self.product is not None and self._reads(expr, self.product[0]):
+                return self.product[1]
             index = substitute(expr.index, self.loops, self.ranges) + self.offsets[expr.buffer]
             return Load(self.names[expr.buffer], index, expr.dtype)
         if isinstance(expr, AsValue):
             return map_indices(expr, lambda index: substitute(index, self.loops, self.ranges))
-        if isinstance(expr, Cast) and self._is_product(expr.expr) and expr.dtype is torch.float32:
-            whole = self.product[2]  # type: ignore[index]
-            return Cast(self(expr.expr), expr.dtype) if whole is None else whole
+        if self.product is not None and isinstance(expr, Cast) and expr.dtype is torch.float32:
+            buffer, _, whole = self.product
+            if whole is not None and self._reads(expr.expr, buffer):
+                return whole
         return map_children(expr, self)
 
-    def _is_product(self, expr: Expr) -> bool:
-        return self.product is not None and isinstance(expr, Load) and self.names[expr.buffer] == self.product[0]
+    def _reads(self, expr: Expr, buffer: str) -> bool:
+        return isinstance(expr, Load) and self.names[expr.buffer] == buffer
 
 
 def _is_decided_by(launch: Launch, name: str) -> bool:

@@ -18,7 +18,7 @@ from assay.compiler.entry.dynamo import compile_fx
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import give_back, nodes_of
 from assay.compiler.ir.graph.roles import GraphCall
-from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hints, is_known
 from assay.compiler.journal import count_eager
 from assay.compiler.options import Options
 

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.halves import halve
 from assay.compiler.autograd.partition import Split
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, fake_leaf
 from assay.compiler.ir.graph.roles import GraphCall, Program, Saved, UserInput

@@ -50,18 +50,11 @@ from assay.harness.backends.registry import (
     resolve,
     with_own_backward,
 )
-from assay.harness.bench import (
-    language,
-    memory_dial,
-    memory_report,
-    operators,
-    partitioning,
-    scaling,
-    warm,
-)
+from assay.harness.bench import language, operators, partitioning, scaling, warm
 from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
-from assay.harness.bench.live_memory import Memory
+from assay.harness.bench.memory import memory_dial, memory_report
+from assay.harness.bench.memory.live_memory import Memory
 from assay.harness.case import SIZES, Case
 from assay.harness.cli import locate_commands, night_commands, store_commands  # fmt: skip
 from assay.harness.cli.batch_options import BATCHES, Batches, Sharding, batches_table
@@ -640,7 +633,7 @@ def memory(step: Step, budgets: Budgets, json_path: Path | None, html_directory:
     console = progress.terminal_beside(json_path)
     with worker.cold_environment() as extra:
         request = memory_dial.request_of(subject, "live", wanted, step.seed)
-        answer = worker.ask("assay.harness.bench.memory_worker", request, budgets.timeout_s, extra)
+        answer = worker.ask("assay.harness.bench.memory.memory_worker", request, budgets.timeout_s, extra)
     if not answer.lines:
         raise click.ClickException(": ".join(answer.failure or ("crash", "it said nothing")))
     dial = None

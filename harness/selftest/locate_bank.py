@@ -33,7 +33,7 @@ RUNGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("compiler/passes/write_in_place.py", ("written", "lowered", "fused", "generated")),
     ("compiler/passes/", (ANY,)),
     ("compiler/capture/decompositions/", ("decomposed",)),
-    ("compiler/autograd/rematerialize.py", ("partitioned",)),
+    ("compiler/autograd/rematerialization/rematerialize.py", ("partitioned",)),
     ("compiler/autograd/", (*FIRST, "partitioned")),
     ("compiler/capture/", FIRST),
     ("compiler/assembly/", FIRST),

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.autograd.graph import Node
 
-from assay.compiler.ir.graph.engine_steps import Accumulated, Backward, Made, Step, filled
+from assay.compiler.ir.graph.backward.engine_steps import Accumulated, Backward, Made, Step, filled
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from assay.compiler.autograd.whole.copy_slices import after_function, before_fun
 from assay.compiler.autograd.whole.eager_order import in_eager_order
 from assay.compiler.autograd.whole.own_backwards import inlined, is_ours
 from assay.compiler.autograd.whole.stand_ins import Between, Number, stand_in, symbol
-from assay.compiler.ir.graph.engine_steps import (
+from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
     Hook,

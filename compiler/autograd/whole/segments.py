@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from assay.compiler.ir.graph.engine_steps import Backward, Made, Ordered, Part, Stretch, Value, is_number, values_in
+from assay.compiler.ir.graph.backward.engine_steps import (
+    Backward,
+    Made,
+    Ordered,
+    Part,
+    Stretch,
+    Value,
+    is_number,
+    values_in,
+)
 
 
 def cut(backward: Backward) -> tuple[Part, ...]:

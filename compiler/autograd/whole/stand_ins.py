@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.compiler.ir.graph.engine_steps import Computed, Scalar, Size
+from assay.compiler.ir.graph.backward.engine_steps import Computed, Scalar, Size
 from assay.compiler.torch_stubs import empty_strided_cpu
 
 

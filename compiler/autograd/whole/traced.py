@@ -11,7 +11,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.engine_steps import Backward, Made, Stretch, Value, filled
+from assay.compiler.ir.graph.backward.engine_steps import Backward, Made, Stretch, Value, filled
 from assay.compiler.ir.graph.roles import Program, Signature, UserInput, UserOutput
 from assay.compiler.ir.graph.trace import Trace, gives_memory_on
 from assay.compiler.ir.tensors.changing_sizes import Assumed, Examples, Moving

@@ -19,8 +19,8 @@ import torch
 from torch._C import DispatchKey
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.layout.strides import overlaps_itself
 from assay.compiler.ir.tensors.refusals import refuse_call
-from assay.compiler.ir.tensors.strides import overlaps_itself
 
 aten = torch.ops.aten
 NAMES = (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from assay.compiler.capture.decompositions.batch_norm import wide
-from assay.compiler.ir.tensors.strides import is_by_channels
+from assay.compiler.ir.tensors.layout.strides import is_by_channels
 
 aten = torch.ops.aten
 Maybe = Tensor | None

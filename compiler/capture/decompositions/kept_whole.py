@@ -17,7 +17,7 @@ import torch
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from assay.compiler.ir.tensors.strides import SYMBOLIC, has_symbols
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, has_symbols
 
 NAMES = (
     "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "

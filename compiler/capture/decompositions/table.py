@@ -18,7 +18,7 @@ from assay.compiler.capture.decompositions.group_norm import GROUP_NORM
 from assay.compiler.capture.decompositions.view_copies import COPIES
 from assay.compiler.capture.decompositions.view_steps import mark_as_one
 from assay.compiler.capture.decompositions.wide_sums import WIDE_SUMS
-from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.torch_compat import Decompositions
 
 aten = torch.ops.aten

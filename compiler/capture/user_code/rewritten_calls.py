@@ -38,8 +38,8 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, is_known, rows_of
 from assay.compiler.ir.tensors.refusals import refuse_call
-from assay.compiler.ir.tensors.strides import SYMBOLIC, is_known, rows_of
 
 NORMS = (torch.batch_norm, torch.instance_norm)
 OF_NORMS = (F.batch_norm, F.instance_norm)

@@ -19,7 +19,7 @@ from assay.compiler.codegen.call.prologue import AmbientNeeds
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of, name_of_argument
 from assay.compiler.ir.graph.roles import Gradient, GraphCall, InputRole, OutputRole, Program, Saved, Tangent
 from assay.compiler.ir.graph.wrapper_nodes import is_given, parts_of
-from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
     check_versions,

@@ -12,10 +12,10 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.codegen.call.forward_half import saved_names
 from assay.compiler.codegen.call.source import name_of
-from assay.compiler.ir.graph.derivative_path import Again
-from assay.compiler.ir.graph.packed_values import Packed
+from assay.compiler.ir.graph.backward.derivative_path import Again
+from assay.compiler.ir.graph.backward.packed_values import Packed
 from assay.compiler.ir.graph.roles import GraphCall, Program, Saved
-from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.runtime.call import laid_out_as
 from assay.compiler.runtime.higher_order import Order, Unpacking
 from assay.compiler.runtime.transfers import reload

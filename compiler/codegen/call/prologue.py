@@ -28,7 +28,7 @@ from assay.compiler.ir.graph.roles import (
     Warned,
     Written,
 )
-from assay.compiler.ir.tensors.overlap import is_alias, pairs_of
+from assay.compiler.ir.tensors.layout.overlap import is_alias, pairs_of
 from assay.compiler.ir.tensors.wrappers import is_wrapper
 from assay.compiler.runtime.call import (
     base_of,

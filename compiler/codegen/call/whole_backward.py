@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.compiler.codegen.call.source import LITERALS, Source
-from assay.compiler.ir.graph.engine_steps import (
+from assay.compiler.ir.graph.backward.engine_steps import (
     Accumulated,
     Backward,
     Computed,

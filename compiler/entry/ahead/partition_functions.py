@@ -14,7 +14,7 @@ from dataclasses import replace
 from torch import fx
 
 from assay.compiler.autograd.partition import Split, default_split
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.entry.ahead.graph_names import compiling
 from assay.compiler.entry.ahead.joint_graph import paired
 from assay.compiler.errors import OptionError

@@ -19,7 +19,7 @@ from assay.compiler.capture.inputs import why_not_read
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.fallback import GivenBack, nodes_of
 from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving
-from assay.compiler.ir.tensors.overlap import is_leaf
+from assay.compiler.ir.tensors.layout.overlap import is_leaf
 
 MOST_VARIANTS = 8
 """For how many kinds of arguments one piece is compiled; for others it runs in eager."""

@@ -17,8 +17,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 import torch
 from torch import fx
@@ -129,16 +129,16 @@ def _ambient() -> Iterator[str]:
     yield from (f"{read.__module__}.{read.__qualname__}={read()!r}" for read in READERS)
     for device in ("cpu", "cuda"):
         yield f"autocast {device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
-    yield from (f"{library} {read().fp32_precision}" for library, read in LIBRARIES.items())
+    yield from (f"{library} {read(torch.backends).fp32_precision}" for library, read in LIBRARIES.items())
     yield f"mkldnn {torch._C._get_mkldnn_enabled()} einsum {torch.backends.opt_einsum.enabled}"
     yield f"einsum {torch.backends.opt_einsum.strategy} engine {torch.backends.quantized.engine}"
 
 
-LIBRARIES: dict[str, Callable[[], Any]] = {
-    "products on a GPU": lambda: torch.backends.cuda.matmul,
-    "convolutions on a GPU": lambda: torch.backends.cudnn.conv,  # type: ignore[attr-defined]
-    "products on the CPU": lambda: torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
-    "convolutions on the CPU": lambda: torch.backends.mkldnn.conv,  # type: ignore[attr-defined]
+LIBRARIES = {
+    "products on a GPU": attrgetter("cuda.matmul"),
+    "convolutions on a GPU": attrgetter("cudnn.conv"),
+    "products on the CPU": attrgetter("mkldnn.matmul"),
+    "convolutions on the CPU": attrgetter("mkldnn.conv"),
 }
 """Each has a precision of its own: torch does not always say one of all."""
 READERS = (

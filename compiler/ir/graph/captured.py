@@ -9,7 +9,7 @@ import torch
 
 from assay.compiler.ir.graph.roles import CallInput, OutputRole, Program, Shared, Signature
 from assay.compiler.ir.graph.trace import Trace
-from assay.compiler.ir.tensors.strides import Symbolic
+from assay.compiler.ir.tensors.layout.strides import Symbolic
 
 
 @dataclass(frozen=True, slots=True)

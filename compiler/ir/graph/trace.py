@@ -33,11 +33,11 @@ from torch.fx.node import _side_effectful_need_to_be_preserved_pre_dispatch
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.storage_offsets import OffsetsRead
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
-from assay.compiler.ir.graph.write_checks import Restrided, Watching
+from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
+from assay.compiler.ir.graph.writes.write_checks import Restrided, Watching
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
-from assay.compiler.ir.tensors.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
 from assay.compiler.ir.tensors.wrappers import (
     RAGGED,
@@ -181,7 +181,7 @@ class Trace:
         return PreDispatchTorchFunctionMode(self.tracer) if self.pre_dispatch else nullcontext()
 
     def divisors_of(self, argument: torch.Tensor) -> frozenset[int]:
-        """What the program has relied on so far of where an input begins (`ir/graph/storage_offsets.py`).
+        """What the program has relied on so far of where an input begins (`ir/graph/writes/storage_offsets.py`).
 
         Raises: Unsupported where it has relied on where an inner tensor begins.
         """

@@ -24,7 +24,7 @@ from assay.compiler.ir.loops.kernel import (
     references,
 )
 from assay.compiler.ir.tensors.in_place import part, private, window
-from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hints, is_known
 
 
 def reads_of(step: Step) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from assay.compiler.ir.tensors.strides import is_known
+from assay.compiler.ir.tensors.layout.strides import is_known
 
 aten = torch.ops.aten
 VARIANCES = {

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.in_place import shares_version, version
-from assay.compiler.ir.tensors.strides import hint, hints, may_overlap
+from assay.compiler.ir.tensors.layout.strides import hint, hints, may_overlap
 from assay.compiler.ir.typed_nodes import fake_value, nodes_keyword, traced_value
 
 Arguments = dict[str, Any]

@@ -28,7 +28,7 @@ from torch._dispatch.python import no_python_dispatcher
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.compiler.ir.tensors.strides import hint, is_known
+from assay.compiler.ir.tensors.layout.strides import hint, is_known
 
 DEVICES = ("cpu",)
 """A GPU's kernels are not asked: an index out of range would end the process, and a draw would move its generator."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-from assay.compiler.ir.tensors.strides import SYMBOLIC
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.ir.typed_nodes import traced_value
 
 MAY_REFUSE = "may_refuse"

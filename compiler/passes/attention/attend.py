@@ -38,7 +38,7 @@ from assay.compiler.ir.graph.calls import called
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Program, Tangent
 from assay.compiler.ir.graph.trace import eliminate_dead_nodes
-from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hints, is_known
 from assay.compiler.ir.typed_nodes import function_of, ints_argument, node_argument, node_arguments, traced_value
 from assay.compiler.machine import number
 from assay.compiler.ops.calls.attention import FLASH_DEPTHS, is_own_attention_fastest

@@ -17,7 +17,7 @@ from torch.fx.operator_schemas import normalize_function
 
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hints, is_known
 from assay.compiler.machine import number
 from assay.compiler.ops.calls.attention import FLASH_DEPTHS, flash_attention, is_own_attention_fastest, prepare_flash
 

@@ -29,7 +29,7 @@ from torch import fx
 from assay.compiler.ir.graph.calls import called, written_sizes
 from assay.compiler.ir.graph.replacement import derive_anew
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import hints, is_known, order
+from assay.compiler.ir.tensors.layout.strides import hints, is_known, order
 from assay.compiler.ir.typed_nodes import fake_value, function_of, node_argument
 from assay.compiler.machine import number
 from assay.compiler.ops import kind_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from assay.compiler.ir.tensors.strides import hint, is_known
+from assay.compiler.ir.tensors.layout.strides import hint, is_known
 from assay.compiler.ir.typed_nodes import node_arguments
 
 

@@ -24,7 +24,7 @@ from torch import fx
 
 from assay.compiler.ir.graph.calls import call_for, put_in_place
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import hint, hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hint, hints, is_known
 from assay.compiler.machine import number
 from assay.compiler.ops.calls.products import (
     has_wide_vectors,

@@ -20,7 +20,7 @@ from torch import fx
 from assay.compiler.ir.graph.calls import call_for, written_sizes
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import is_by_channels, is_known
+from assay.compiler.ir.tensors.layout.strides import is_by_channels, is_known
 from assay.compiler.ir.typed_nodes import fake_value, ints_argument, node_argument
 
 aten = torch.ops.aten

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from assay.compiler.ir.graph.calls import call_for
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import is_by_channels
+from assay.compiler.ir.tensors.layout.strides import is_by_channels
 
 aten = torch.ops.aten
 

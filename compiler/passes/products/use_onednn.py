@@ -16,7 +16,7 @@ from torch import fx
 
 from assay.compiler.ir.graph.calls import put_in_place
 from assay.compiler.ir.graph.roles import Program
-from assay.compiler.ir.tensors.strides import hint, hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hint, hints, is_known
 from assay.compiler.ir.typed_nodes import node_argument
 from assay.compiler.machine import number
 from assay.compiler.ops.calls.products import is_onednn_faster

@@ -31,7 +31,7 @@ from assay.compiler.ir.graph.calls import call_for, called, put_in_place
 from assay.compiler.ir.graph.replacement import derive_anew
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.graph.trace import is_random
-from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ops.calls.drawn_numbers import limit_of, random_words, reserve_numbers
 from assay.compiler.passes.random.split_dropout import is_taken_apart, replace_parts
 

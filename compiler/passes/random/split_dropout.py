@@ -31,7 +31,7 @@ from assay.compiler.ir.graph.calls import call_for, called
 from assay.compiler.ir.graph.replacement import replace_node
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.graph.trace import is_random
-from assay.compiler.ir.tensors.strides import has_symbols
+from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.typed_nodes import fake_value, float_argument, int_argument, node_argument, schema_of
 from assay.compiler.ops.calls.drawn_numbers import Launch, dropout_mask, launch_of, limit_of, reserve_numbers
 

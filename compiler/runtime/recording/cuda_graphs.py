@@ -57,7 +57,7 @@ from assay.compiler.ir.graph.roles import (
     Saved,
     Written,
 )
-from assay.compiler.ir.graph.write_checks import LAUNCHES
+from assay.compiler.ir.graph.writes.write_checks import LAUNCHES
 from assay.compiler.ir.loops.kernel import Step
 from assay.compiler.ir.loops.live_memory import Change, changes
 from assay.compiler.ir.typed_nodes import schema_of

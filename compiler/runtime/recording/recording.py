@@ -38,7 +38,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.ir.loops.live_memory import Change
-from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
+from assay.compiler.ir.tensors.layout.alignment import ALIGNED_BYTES
 from assay.compiler.runtime.call import copy_each
 from assay.compiler.runtime.recording import workspaces
 from assay.compiler.runtime.recording.pool_layout import Block, Event, Freed, Returned, Segments, Taken, extension

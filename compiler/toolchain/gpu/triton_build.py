@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
+from assay.compiler.ir.tensors.layout.alignment import ALIGNED_BYTES
 from assay.compiler.options import as_llvm_leaves_it
 
 THREADS_OF_A_WARP = 32

@@ -30,7 +30,7 @@ from assay.compiler.errors import BuildError
 from assay.compiler.ir.loops.index import Int
 from assay.compiler.ir.loops.kernel import Kernel
 from assay.compiler.ir.loops.text import show
-from assay.compiler.ir.tensors.alignment import ALIGNED_BYTES
+from assay.compiler.ir.tensors.layout.alignment import ALIGNED_BYTES
 from assay.compiler.journal import count_failed_build, count_tuned
 from assay.compiler.machine import number
 from assay.compiler.options import Options

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from assay.compiler.autograd.memory_budget import REGION, budget_split, candidates, within
 from assay.compiler.autograd.partition import Split, demands
-from assay.compiler.autograd.recompute_cost import bytes_of
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.memory_budget import REGION, budget_split, candidates, within
+from assay.compiler.autograd.rematerialization.recompute_cost import bytes_of
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.errors import OptionError
 from assay.compiler.ir.graph.roles import Program, Saved

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from assay.compiler.autograd import rematerialize
-from assay.compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from assay.compiler.autograd.partition import Split, default_split, split
+from assay.compiler.autograd.rematerialization import rematerialize
+from assay.compiler.autograd.rematerialization.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from assay.compiler.ir.graph.roles import Program, Saved
 from assay.compiler.ir.graph.trace import RECOMPUTED
 from assay.reference.evaluate import evaluate

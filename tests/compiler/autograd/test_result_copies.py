@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch.nn import functional
 
 from assay.compiler.autograd.partition import COPY, demands, viewed
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.autograd.result_copies import add_copies
 from assay.compiler.ir.graph.roles import Program, Saved
 from assay.compiler.ir.loops.kernel import Allocate

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from assay.compiler.autograd.memory_budget import budget_split
 from assay.compiler.autograd.partition import Split, default_split
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.memory_budget import budget_split
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.graph.decisions import Decision, Reason, Told
 from assay.compiler.ir.graph.roles import Saved

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
-from assay.compiler.ir.tensors import fake_strides
+from assay.compiler.ir.tensors.layout import fake_strides
 from assay.harness.backends.direct import without_dynamo
 
 aten = torch.ops.aten

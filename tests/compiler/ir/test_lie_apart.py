@@ -11,7 +11,7 @@ from hypothesis import given
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from assay.compiler.ir.tensors.lie_apart import lie_apart
+from assay.compiler.ir.tensors.layout.lie_apart import lie_apart
 from tests.compiler.ir.test_overlap import footprint, views
 
 Parts = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]

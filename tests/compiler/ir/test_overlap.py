@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.compiler.ir.tensors.overlap import PAIRS, layout_key, overlap_test, overlaps
-from assay.compiler.ir.tensors.shared_bytes import share_a_byte
+from assay.compiler.ir.tensors.layout.overlap import PAIRS, layout_key, overlap_test, overlaps
+from assay.compiler.ir.tensors.layout.shared_bytes import share_a_byte
 
 STORAGE = torch.zeros(4096, dtype=torch.uint8)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.tensors.overlap import layout_key, overlap_test, share_inner
+from assay.compiler.ir.tensors.layout.overlap import layout_key, overlap_test, share_inner
 from assay.compiler.ir.tensors.wrappers import (
     ByValue,
     Recipe,

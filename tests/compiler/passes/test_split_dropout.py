@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, fake_leaf
 from assay.compiler.ir.graph.roles import Program, Saved, UserInput

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.compiler.autograd.rematerialize import cheapest_split
+from assay.compiler.autograd.rematerialization.rematerialize import cheapest_split
 from assay.compiler.ir.graph.roles import Program, Saved, Seed
 from assay.compiler.ops.calls.drawn_numbers import dropout_mask, reserve_numbers
 from assay.compiler.passes.random.give_key import give_key

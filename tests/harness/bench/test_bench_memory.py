@@ -1,4 +1,4 @@
-"""`assay.harness.bench.memory_dial`: what passes, and one small model at every budget."""
+"""`assay.harness.bench.memory.memory_dial`: what passes, and one small model at every budget."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import json
 import pytest
 from rich.console import Console
 
-from assay.harness.bench import memory_dial
-from assay.harness.bench.memory_dial import BUDGETS, Dial, Row
+from assay.harness.bench.memory import memory_dial
+from assay.harness.bench.memory.memory_dial import BUDGETS, Dial, Row
 from assay.harness.bench.models import Subject
 from assay.harness.discover import discover
 

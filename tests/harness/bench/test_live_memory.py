@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from assay.harness.backends.registry import resolve
-from assay.harness.bench import memory_dial, memory_report
-from assay.harness.bench.live_memory import BESIDE_BYTES, BESIDE_SHARE, Curve, Memory, Value, measure
-from assay.harness.bench.memory_dial import Dial, Row
-from assay.harness.bench.memory_report import Shown, grouped, highest, picture
+from assay.harness.bench.memory import memory_dial, memory_report
+from assay.harness.bench.memory.live_memory import BESIDE_BYTES, BESIDE_SHARE, Curve, Memory, Value, measure
+from assay.harness.bench.memory.memory_dial import Dial, Row
+from assay.harness.bench.memory.memory_report import Shown, grouped, highest, picture
 from assay.harness.bench.models import Subject
 from assay.harness.cli.commands import commands
 from assay.harness.discover import discover
@@ -74,7 +74,7 @@ def test_memory_agrees_with_the_resident_set(cases: str) -> None:
             memory_dial.request_of(Subject(case, ("train",), "small"), kind, "assay", 0) | {"budgets": (1.0,)}
             for kind in ("live", "peak")
         ]
-        live, peak = [worker.ask("assay.harness.bench.memory_worker", request, 300, extra) for request in asked]
+        live, peak = [worker.ask("assay.harness.bench.memory.memory_worker", request, 300, extra) for request in asked]
     assert live.failure is None and peak.failure is None
     _, measured = Memory.of(live.lines[0]).measured.peak
     resident = peak.lines[0]["peak_bytes"]

@@ -18,7 +18,7 @@ from assay.compiler.autograd.whole.eager_order import Roots, pop, push
 from assay.compiler.autograd.whole.recorder import Recorder
 from assay.compiler.entry.compiled_autograd import compiled_autograd
 from assay.compiler.entry.dynamo import assay
-from assay.compiler.ir.graph.engine_steps import Backward
+from assay.compiler.ir.graph.backward.engine_steps import Backward
 from assay.reference.whole_backward import run_backward
 from assay.suites.semantics import whole_backward as cases
 

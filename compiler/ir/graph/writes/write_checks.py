@@ -21,14 +21,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.storage_offsets import EXACTLY, divisor_of
-from assay.compiler.ir.tensors import fake_strides, mutating_operators
+from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
+from assay.compiler.ir.tensors import mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
-from assay.compiler.ir.tensors.lie_apart import lie_apart
-from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
-from assay.compiler.ir.tensors.refusals import check_position, refuse_call
-from assay.compiler.ir.tensors.shared_bytes import share_a_byte
-from assay.compiler.ir.tensors.strides import (
+from assay.compiler.ir.tensors.layout import fake_strides
+from assay.compiler.ir.tensors.layout.lie_apart import lie_apart
+from assay.compiler.ir.tensors.layout.shared_bytes import share_a_byte
+from assay.compiler.ir.tensors.layout.strides import (
     extent,
     has_symbols,
     hint,
@@ -39,6 +38,8 @@ from assay.compiler.ir.tensors.strides import (
     overlaps_itself,
     placed,
 )
+from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
+from assay.compiler.ir.tensors.refusals import check_position, refuse_call
 from assay.compiler.ir.tensors.wrappers import has_wrapper
 from assay.compiler.torch_compat import has_registered_effect
 
@@ -110,7 +111,7 @@ class Watching(FunctionalTensorMode):
 
     `tracer` is what it records into, `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
     the writes through it and its views are counted for that owner. `divisors` says, by the storages of inputs, what
-    the program relies on of where they begin (`ir/graph/storage_offsets.py`).
+    the program relies on of where they begin (`ir/graph/writes/storage_offsets.py`).
     """
 
     supports_higher_order_operators = True  # which are refused, by name

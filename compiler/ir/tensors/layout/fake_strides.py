@@ -29,8 +29,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, hints, is_known, iterated, rows_of
 from assay.compiler.ir.tensors.mutating_operators import inner_of
-from assay.compiler.ir.tensors.strides import SYMBOLIC, hints, is_known, iterated, rows_of
 from assay.compiler.ir.typed_nodes import int_argument, node_argument
 
 aten = torch.ops.aten

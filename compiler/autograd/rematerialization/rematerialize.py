@@ -21,10 +21,10 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from assay.compiler.autograd.max_flow import SINK, SOURCE, UNCUTTABLE, Network
 from assay.compiler.autograd.partition import Split, demands, is_free, split, viewed
-from assay.compiler.autograd.random_replay import is_replayable
-from assay.compiler.autograd.recompute_cost import again, is_fused, is_measurable, keep, work
+from assay.compiler.autograd.rematerialization.max_flow import SINK, SOURCE, UNCUTTABLE, Network
+from assay.compiler.autograd.rematerialization.random_replay import is_replayable
+from assay.compiler.autograd.rematerialization.recompute_cost import again, is_fused, is_measurable, keep, work
 from assay.compiler.autograd.result_copies import add_copies
 from assay.compiler.ir.graph.decisions import Reason, Why
 from assay.compiler.ir.graph.roles import Program

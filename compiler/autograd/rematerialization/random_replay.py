@@ -16,7 +16,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
+from assay.compiler.autograd.rematerialization.recompute_cost import bytes_of, is_measurable
 from assay.compiler.ir.graph.roles import Program, Saved
 from assay.compiler.ir.graph.trace import module_of
 from assay.compiler.ops.calls.generators import exchange_generator_state, generator_state

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from assay.compiler.ir.graph.trace import producer
-from assay.compiler.ir.tensors.strides import hints, is_known
+from assay.compiler.ir.tensors.layout.strides import hints, is_known
 from assay.compiler.ops import kind_of
 from assay.compiler.ops.calls.drawn_numbers import dropout_mask, random_words
 from assay.compiler.ops.lower import record_of

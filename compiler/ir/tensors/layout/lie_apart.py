@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from assay.compiler.ir.tensors.strides import Number, extent
+from assay.compiler.ir.tensors.layout.strides import Number, extent
 
 Condition = bool | torch.SymBool
 

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from assay.compiler.autograd.partition import Split, viewed
-from assay.compiler.autograd.recompute_cost import bytes_of, is_measurable
+from assay.compiler.autograd.rematerialization.recompute_cost import bytes_of, is_measurable
 from assay.compiler.ir.graph.roles import Program, Saved
 from assay.compiler.machine import number
 from assay.compiler.ops.calls.transfers import offload, reload

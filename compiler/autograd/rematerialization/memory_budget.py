@@ -21,8 +21,14 @@ from itertools import accumulate
 from torch import fx
 
 from assay.compiler.autograd.partition import Split, demands, halves, late, viewed
-from assay.compiler.autograd.recompute_cost import bytes_of, is_fused, is_measurable, work
-from assay.compiler.autograd.rematerialize import Terms, asked_for, cheapest_split, choice_under, split_under
+from assay.compiler.autograd.rematerialization.recompute_cost import bytes_of, is_fused, is_measurable, work
+from assay.compiler.autograd.rematerialization.rematerialize import (
+    Terms,
+    asked_for,
+    cheapest_split,
+    choice_under,
+    split_under,
+)
 from assay.compiler.ir.graph.decisions import Reason
 from assay.compiler.ir.graph.roles import Program
 from assay.compiler.ir.graph.trace import gives_memory_on, producer

@@ -1,4 +1,6 @@
-"""One case and its memory, in a process of its own: `python -m assay.harness.bench.memory_worker REQUEST ANSWER`.
+"""One case and its memory, in a process of its own:
+
+    python -m assay.harness.bench.memory.memory_worker REQUEST ANSWER
 
 times    one line a budget: {"budget", "ms", "gradient_error"}, in alternating rounds
 peak     {"budget", "peak_bytes"}; asked for alone: what others have left in the process's heap would count
@@ -21,7 +23,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.backends.registry import resolve
-from assay.harness.bench import live_memory
+from assay.harness.bench.memory import live_memory
 from assay.harness.bench.steps import Wrap, training_step
 from assay.harness.case import Case
 from assay.harness.discover import discover

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import torch
 
-from assay.compiler.ir.tensors.shared_bytes import share_a_byte
+from assay.compiler.ir.tensors.layout.shared_bytes import share_a_byte
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
 
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]

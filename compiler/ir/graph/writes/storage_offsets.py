@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from assay.compiler.ir.graph.roles import Begins, CallInput
-from assay.compiler.ir.tensors.strides import hint
+from assay.compiler.ir.tensors.layout.strides import hint
 
 aten = torch.ops.aten
 

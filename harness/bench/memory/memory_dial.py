@@ -68,7 +68,7 @@ def run_dial(
 
         def asked(kind: str, of: list[float | None]) -> worker.Answer:
             request = request_of(subject, kind, backend, seed) | {"budgets": of, "rounds": rounds}
-            return worker.ask("assay.harness.bench.memory_worker", request, timeout_s, extra)
+            return worker.ask("assay.harness.bench.memory.memory_worker", request, timeout_s, extra)
 
         timed = asked("times", [None, *budgets])
         if timed.failure is not None:
@@ -82,7 +82,7 @@ def run_dial(
 
 
 def request_of(subject: Subject, kind: str, backend: str, seed: int) -> dict[str, Any]:
-    """What `assay.harness.bench.memory_worker` is asked."""
+    """What `assay.harness.bench.memory.memory_worker` is asked."""
     case = subject.case
     return {"kind": kind, "origin": case.origin, "case": case.name, "size": subject.size, "seed": seed,
             "backend": backend, "budgets": (), "rounds": 0}  # fmt: skip

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from assay.compiler.ir.graph.decisions import Reason
-from assay.harness.bench import memory_dial
-from assay.harness.bench.live_memory import Curve, Memory, Value
-from assay.harness.bench.memory_dial import Dial
+from assay.harness.bench.memory import memory_dial
+from assay.harness.bench.memory.live_memory import Curve, Memory, Value
+from assay.harness.bench.memory.memory_dial import Dial
 from assay.harness.report.documents import SCHEMA, finite, megabytes, microseconds, render_page
 from assay.harness.report.progress import table
 

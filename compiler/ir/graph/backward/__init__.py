@@ -1,0 +1,1 @@
+"""What stages tell each other of gradients: orders of derivation, the engine's steps, packed values."""

@@ -1,0 +1,1 @@
+"""Writes in a program: what functionalization makes invisible, and what eager refuses."""
