@@ -15,6 +15,7 @@ pow(n, x) of a number n that varies             ->     with a tensor of that num
 pow(x, n) of an integer n that varies           ->     with a tensor of that integer: torch cannot compare it with 0
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
+x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
 
 Dropout of nothing and of everything is as eager has it, while torch's kernel for recordings copies and draws. The
 batch norm of cuDNN is one call, and writes its running statistics unsaid. Ours is sums and arithmetic, with which
@@ -37,6 +38,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.decompositions.batch_norm import without_cudnn
+from assay.compiler.capture.user_code.whole_slices import indexed
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, is_known, rows_of
 from assay.compiler.ir.tensors.refusals import refuse_call
@@ -73,6 +75,8 @@ class UserCalls(TorchFunctionMode):
                 return value
             if share == 1 and not in_place:
                 return value * torch.zeros((), dtype=value.dtype, device=value.device)
+        if func is torch.Tensor.__getitem__ and (view := indexed(*args)) is not None:
+            return view
         if func in POWERS and (base := _varying_base(func, *args, **kwargs or {})) is not None:
             return torch.pow(*base)
         if func in POWERS_OF_TENSORS and (exponent := _varying_exponent(*args, **kwargs or {})) is not None:
