@@ -1,6 +1,6 @@
 """`silu` of integers gives integers. Eager refuses them.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 So do gelu, hardsigmoid, hardswish, logsigmoid, mish and softplus: decompositions do not look at the dtype.
 """
 

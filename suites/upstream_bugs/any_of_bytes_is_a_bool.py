@@ -1,6 +1,6 @@
 """`any` of bytes is a bool, where eager's is a byte, as `all` of them is.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What was appended to a list before a kernel raises is not in it.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The effects on Python objects are applied behind the graph.
 """
 

@@ -1,6 +1,6 @@
 """A product in float32, behind `autocast(enabled=False)`, has its gradient computed in bfloat16.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The backward graph is recorded under the autocast of the call. Known as pytorch/pytorch#179804.
 """
 

@@ -1,6 +1,6 @@
 """batch_norm takes weights of float64 for float32, which eager refuses.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

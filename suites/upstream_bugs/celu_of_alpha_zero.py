@@ -1,6 +1,6 @@
 """`celu` takes an alpha of 0, by which it divides. Eager refuses it.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Of the variant in place, it is known as pytorch/pytorch#183762.
 """
 

@@ -1,6 +1,6 @@
 """`clamp` of bytes by bounds beyond a byte gives -24 for 0. Eager refuses such bounds.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The bounds are cast to bytes: -1000 to 24, and 1000 to -24.
 """
 

@@ -1,6 +1,6 @@
 """Constants beside a float that changes are combined: `y * 1e308 * 10` is NaN for 0.0.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The algebra of symbols takes products and sums of floats for associative: so `y + 1e16 - 1e16` is y.
 """
 

@@ -1,6 +1,6 @@
 """binary_cross_entropy takes numbers and targets outside of 0 to 1, which eager refuses, and gives -50.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Known as pytorch/pytorch#193757.
 """
 

@@ -1,6 +1,6 @@
 """`masked_fill` of float16 by a number that it does not hold gives infinity. Eager refuses it.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 So do `index_fill` and `threshold`.
 """
 

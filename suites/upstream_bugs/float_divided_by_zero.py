@@ -1,6 +1,6 @@
 """A float that changes to 0.0 and divides is infinity in the graph. Python raises ZeroDivisionError.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 So do functions of `math` that refuse their argument, as `math.log2(0.0)`.
 """
 

@@ -1,6 +1,6 @@
 """The floor of a negative number divided by infinity is -0.0, and not -1; that of infinity is infinity, not NaN.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The quotient is rounded down. Eager, as Python, takes the remainder first.
 """
 

@@ -1,6 +1,6 @@
 """`mvlgamma` takes no dimensions, which eager refuses, and gives 0.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """grid_sample takes a grid of float64 for an image of float32, which eager refuses.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Interpolation to no pixels gives a tensor without elements, where eager refuses it.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

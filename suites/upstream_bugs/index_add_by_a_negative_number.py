@@ -1,6 +1,6 @@
 """`index_add` and `index_copy` to a negative place write there, counted from the end. Eager refuses it.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 They become `index_put`, which takes negative numbers. Known as pytorch/pytorch#185885.
 """
 

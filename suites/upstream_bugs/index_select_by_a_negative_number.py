@@ -1,6 +1,6 @@
 """`index_select` by a negative number counts from the end. Eager refuses it.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 It becomes indexing, which takes negative numbers. Known as pytorch/pytorch#169779.
 """
 

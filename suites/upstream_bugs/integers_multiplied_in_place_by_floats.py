@@ -1,6 +1,6 @@
 """Integers are multiplied in place by a tensor of floats, which eager refuses: the product is cut off.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`amin` of bytes is at most the lanes that no byte fills: the least of 17 times 127 is 1.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Known as pytorch/pytorch#191499, where it is 0 for short rows.
 """
 

@@ -1,6 +1,6 @@
 """`logaddexp` of integers gives integers: of 0 and 0 it is 0, and not the logarithm of 2. Eager refuses them.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

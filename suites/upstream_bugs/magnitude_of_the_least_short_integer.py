@@ -1,6 +1,6 @@
 """The magnitude of the least 16-bit integer is held to be positive where it is compared in the same kernel.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A method of a class appends to a list of the scope around it: compiled, the list stays empty.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The object is made in the compiled function. Known as pytorch/pytorch#197896.
 """
 

@@ -1,6 +1,6 @@
 """native_dropout takes a probability of 1.5, which eager refuses, and gives negative zeros.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The number after 1.0 in float16 is 1.0: it is sought in float32, and rounded.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

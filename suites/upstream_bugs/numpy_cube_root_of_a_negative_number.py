@@ -1,6 +1,6 @@
 """`np.cbrt` of a negative number is NaN behind Dynamo: it is a power with a third as its exponent.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`np.cumsum` of bytes wraps behind Dynamo: NumPy sums them in 64 bits.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 `np.cumprod` alike; of bools it is an error.
 """
 

@@ -1,6 +1,6 @@
 """Integers that NumPy code divides give float32 behind Dynamo, of which 16777217 is not one.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 NumPy divides integers in float64.
 """
 

@@ -1,6 +1,6 @@
 """`np.fix` of 1.5 is 2.0 behind Dynamo: it rounds instead of cutting off.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

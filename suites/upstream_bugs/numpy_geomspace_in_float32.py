@@ -1,6 +1,6 @@
 """`np.geomspace` and `np.logspace` give float32 behind Dynamo, where NumPy gives float64.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 So do `np.identity` and `np.tri`.
 """
 

@@ -1,6 +1,6 @@
 """`np.triu_indices` gives one array behind Dynamo, where NumPy gives two: indexing by it takes rows.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

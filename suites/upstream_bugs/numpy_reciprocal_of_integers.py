@@ -1,6 +1,6 @@
 """`np.reciprocal` of integers gives floats behind Dynamo. NumPy stays with integers: that of 2 is 0.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

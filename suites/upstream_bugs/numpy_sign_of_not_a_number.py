@@ -1,6 +1,6 @@
 """`np.sign` of NaN is 0 behind Dynamo, and NaN in NumPy.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Two lists that are one list in a later call: what is appended to one is not seen in the other.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 No guard asks whether two arguments are one object. With a `x is y` in control flow, known as pytorch/pytorch#196173.
 """
 

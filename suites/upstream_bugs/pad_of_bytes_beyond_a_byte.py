@@ -1,6 +1,6 @@
 """`pad` of unsigned bytes by -1 gives 255. Eager refuses the value.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

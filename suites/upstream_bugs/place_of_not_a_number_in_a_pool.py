@@ -1,6 +1,6 @@
 """The place of the greatest of a window is that of its first NaN; eager's is that of its last.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The gradient goes there.
 """
 

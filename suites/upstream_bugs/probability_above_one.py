@@ -1,6 +1,6 @@
 """`bernoulli` takes a probability above 1, which eager refuses.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Known as pytorch/pytorch#185246.
 """
 

@@ -1,6 +1,6 @@
 """A product of batches of bytes has 64-bit integers, where eager's has bytes.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Known as pytorch/pytorch#191308.
 """
 

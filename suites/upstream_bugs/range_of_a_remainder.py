@@ -1,6 +1,6 @@
 """The remainder of a float that changes by 0.7 is an internal error: its range ends before it begins.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The remainder of a float that changes is an internal error: the analysis of references knows no `python_mod`.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The remainder of the magnitude of 16-bit integers by a number does not compile.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """An autograd.Function saves its result, which is written in place: no error, and another gradient.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """smooth_l1_loss takes a negative beta, which eager refuses, and gives 0.5 for no difference.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Known as pytorch/pytorch#194501.
 """
 

@@ -1,6 +1,6 @@
 """`softmax` of integers is 0 everywhere. Eager refuses integers.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The decomposition computes in float, and the result is cast to integers.
 """
 

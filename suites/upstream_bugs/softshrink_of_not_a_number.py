@@ -1,6 +1,6 @@
 """softshrink of NaN is 0.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`sum(dtype=torch.int8)` is another number modulo 256.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

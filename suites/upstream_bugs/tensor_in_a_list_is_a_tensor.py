@@ -1,6 +1,6 @@
 """`x in [x]` of a tensor is a tensor of comparisons: Python asks first whether they are one object.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 An object that is not equal to itself is not found in a list that holds it.
 """
 

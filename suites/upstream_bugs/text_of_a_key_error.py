@@ -1,6 +1,6 @@
 """The text of a KeyError has no quotes around its key.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

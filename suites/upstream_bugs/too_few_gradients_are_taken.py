@@ -1,6 +1,6 @@
 """An autograd.Function whose backward gives too few gradients is refused by eager and taken by Dynamo.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The whole part of a float that changes is that of a 64-bit integer: of 1e20 it is -2**63.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 So is that of `math.floor`.
 """
 

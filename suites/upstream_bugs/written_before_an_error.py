@@ -1,6 +1,6 @@
 """What was written into an input before a kernel raises is not in it.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Functionalization copies what was written back at the end of the graph.
 """
 
