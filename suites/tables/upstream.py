@@ -14,6 +14,13 @@ from assay.suites.tables.markdown import literal, table
 FOLDER = Path(upstream_bugs.__file__).parent
 BACKENDS = re.compile(r"Backends?: (.*?)\. (?=Seen|Behind|On|So)|Backends?: (.*?)\.", re.S)
 SEEN = re.compile(r"Seen with (.*?\))[.:;, ]", re.S)
+KIND = re.compile(r"Kind: (.*?)\.")
+KINDS = {
+    "wrong result": "another value, gradient or effect than eager's, and no error",
+    "wrong form": "another dtype, shape, stride, alias or version than eager's",
+    "missing error": "a result where eager raises",
+    "error": "an error, or the end of the process, where there is a result",
+}
 MENDED = re.compile(r"Mended in (torch \d+\.\d+)")
 GROUPS = (
     "Eager on a CPU",
@@ -31,6 +38,7 @@ class Bug:
 
     file: str
     title: str
+    kind: str
     backends: str
     seen: str
     mended: str
@@ -52,21 +60,29 @@ class Bug:
 
 
 def bugs_upstream() -> str:
-    """Every repro, in groups by what has the bug."""
+    """How many repros there are of each kind, and every repro, in groups by what has the bug."""
     found = list(_bugs())
-    return "\n\n".join(_section(group, [bug for bug in found if bug.group == group]) for group in GROUPS)
+    sections = (_section(group, [bug for bug in found if bug.group == group]) for group in GROUPS)
+    return "\n\n".join((_kinds(found), *sections))
+
+
+def _kinds(bugs: list[Bug]) -> str:
+    rows = ((kind, meaning, str(sum(bug.kind == kind for bug in bugs))) for kind, meaning in KINDS.items())
+    return table(("kind", "what it is", "bugs"), rows)
 
 
 def _section(group: str, bugs: list[Bug]) -> str:
-    rows = ((bug.title, bug.backends, bug.versions, literal(bug.file)) for bug in bugs)
-    return f"## {group}: {len(bugs)}\n\n" + table(("what differs", "backends", "seen with", "repro"), rows)
+    rows = ((bug.title, bug.kind, bug.backends, bug.versions, literal(bug.file)) for bug in bugs)
+    return f"## {group}: {len(bugs)}\n\n" + table(("what differs", "kind", "backends", "seen with", "repro"), rows)
 
 
 def _bugs() -> Iterator[Bug]:
     for path in sorted(FOLDER.glob("[!_]*.py")):
         text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
         title = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")[0]
-        yield Bug(path.name, title, _first(BACKENDS, text), _first(SEEN, text), _first(MENDED, text))
+        yield Bug(
+            path.name, title, _first(KIND, text), _first(BACKENDS, text), _first(SEEN, text), _first(MENDED, text)
+        )
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

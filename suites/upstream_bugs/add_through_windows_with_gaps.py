@@ -1,6 +1,6 @@
 """A write through `unfold` whose windows leave elements out sets those elements to zero.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11) and 2.11.0.
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11) and 2.11.0.
 Functionalization writes the base back by `unfold_backward`, which knows only what lies in a window.
 """
 

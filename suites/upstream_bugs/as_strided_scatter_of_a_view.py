@@ -1,6 +1,6 @@
 """as_strided_scatter of an input that is a view raises while Dynamo traces; eager runs it.
 
-Backends: eager (Dynamo alone). Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager (Dynamo alone). Seen with torch 2.13.0 (CPU, Python 3.11).
 The fake kernel counts the storage offset against a storage as large as the view.
 """
 

@@ -1,6 +1,6 @@
 """A query that is not a number attends to nothing and gives zeros.
 
-Backends: eager itself. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager itself. Seen with torch 2.13.0 (CPU, Python 3.11).
 The flash kernel that `scaled_dot_product_attention` takes on the CPU never finds a maximum in a row of NaN; what the
 function is documented to compute, a softmax of the products, is NaN. A model that has gone wrong looks fine after it.
 """

@@ -1,6 +1,6 @@
 """A tensor with history and a view of it are swapped and returned: compiling fails with an AssertionError.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`native_batch_norm(..., out=)` of an input that is not contiguous never computes the mean.
 
-Backends: eager itself. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager itself. Seen with torch 2.13.0 (CPU, Python 3.11).
 What `save_mean` held before the call is taken for the mean: it is left as it was, and the result and the inverse
 standard deviation follow from it. The same call on a contiguous input, and the one without `out`, are right.
 """

@@ -1,6 +1,6 @@
 """`torch.autograd.grad(is_grads_batched=True)` through a compiled function fails in a kernel.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`clamp(min=0)` of -0.0 gives +0.0.
 
-Backends: inductor (C++). Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor (C++). Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager keeps -0.0, so `1 / y` is -inf in eager and +inf compiled.
 """
 

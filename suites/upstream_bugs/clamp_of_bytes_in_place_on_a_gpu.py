@@ -1,6 +1,6 @@
 """Bytes that are clamped in place have a bound of int32 rounded to a byte first: max(6, -7) becomes 249.
 
-Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
+Kind: wrong result. Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
 On a CPU, and out of place, the bound and the number are compared as int32.
 """
 

@@ -1,5 +1,6 @@
 """The negative of complex numbers has imaginary parts 0.0 in full vectors and -0.0 behind them, for the same numbers.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11). Vectors are subtracted from zero.
 """
 

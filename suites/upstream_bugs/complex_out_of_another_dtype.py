@@ -1,6 +1,6 @@
 """`torch.complex(real, imag, out=out)` writes an `out` of another dtype, which eager refuses.
 
-Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager raises RuntimeError for float64 parts and a complex64 result; compiled, the result is rounded in silence.
 """
 

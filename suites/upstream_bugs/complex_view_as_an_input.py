@@ -1,6 +1,6 @@
 """A tensor that `view_as_complex` made cannot be an input: faking it fails, as for rotary embeddings.
 
-Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """conj() of a real tensor is the tensor itself: compiled, two objects come back.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The outputs share memory, so that only identity tells; resize_ or set_ of one is not seen through the other.
 """
 

@@ -1,6 +1,6 @@
 """A lazily conjugated tensor that was written is recorded as if it were not lazy, so that taking its parts fails.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`module.double()` after the first call is not noticed: the graph for float32 reads the new memory.
 
-Backends: inductor. Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
+Kind: wrong result. Backends: inductor. Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
 Dynamo does not look again at the dtype, the sizes and the strides of a parameter.
 """
 

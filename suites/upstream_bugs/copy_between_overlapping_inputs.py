@@ -1,6 +1,6 @@
 """A copy between partly overlapping inputs is refused by eager and done by the compiled function.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A user's autograd.Function that takes one tensor twice: its second gradient is dropped, and the first counts twice.
 
-Backends: eager (Dynamo alone). Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
+Kind: wrong result. Backends: eager (Dynamo alone). Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What a user's autograd.Function marks dirty counts as not written by it: the gradient misses the function's backward.
 
-Backends: eager (Dynamo alone). Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
+Kind: wrong result. Backends: eager (Dynamo alone). Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """An operator of the user's that mutates a slice of an input which itself begins within its storage writes other rows.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Functionalization takes the slice's place in the storage for its place in the input.
 """
 

@@ -1,6 +1,6 @@
 """A custom operator that writes two parts of one memory, each through an alias of its own: one write is lost.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager exchanges the halves of `x`. Compiled, each alias has a copy of all of `x`, into which one half is written, and
 the second copy is written back over the first: the first half is not written.
 """

@@ -1,6 +1,6 @@
 """A leaf beside its detached view, which the function writes: compiling fails with an AssertionError.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`diagonal` with an offset that changes to one far outside fails, where eager gives a tensor without elements.
 
-Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

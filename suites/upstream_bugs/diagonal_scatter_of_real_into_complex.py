@@ -1,5 +1,6 @@
 """The gradient of real numbers that `diagonal_scatter` puts into complex ones is refused; written in place it is real.
 
+Kind: error.
 Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11). The formula of `linalg.eigh` scatters so where it is
 recorded with subclasses of tensors, so second gradients of complex matrices fail there.
 """

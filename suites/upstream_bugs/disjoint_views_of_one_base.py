@@ -1,6 +1,6 @@
 """Two disjoint views of one tensor, the first written: the backward of what reads the second raises.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The read comes after the write, so eager's versions agree.
 """
 

@@ -1,6 +1,6 @@
 """A dropout of everything draws no random number in eager, and one for each element behind aot_eager.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 What is drawn after it differs. The Python kernel of aten.dropout, which only recordings run, knows no such case.
 """
 

@@ -1,6 +1,6 @@
 """A dropout that is off returns its very input in eager, and a copy behind aot_eager and inductor: a write is lost.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The Python kernel of aten.dropout, which only recordings run, clones where the C++ function returns its argument.
 """
 

@@ -1,5 +1,6 @@
 """Two dropouts in a row share their random numbers where a thread takes elements in pairs, as in float64.
 
+Kind: wrong result.
 Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (CUDA 13.0, H200, Python 3.12). Each pair uses a call of the
 generator, and half as many are reserved: the second half of one mask is the first half of the next. So it is in other
 dtypes where the number of elements is even and no multiple of four.

@@ -1,6 +1,6 @@
 """An embedding with `max_norm` scales rows that nobody looked up, in eager on a GPU, where its weights have strides.
 
-Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
+Kind: wrong result. Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
 Rows that are looked up come out too small. The same weights in rows, and a CPU, give the right ones.
 """
 

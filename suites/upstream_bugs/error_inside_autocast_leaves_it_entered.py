@@ -1,5 +1,6 @@
 """After an error inside autocast, later calls of a layer multiply by the weight that it had before.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11). Dynamo's graph enters and leaves autocast by two calls. An
 error between them leaves it entered, so that its casts of weights are kept. Without a compiler the error leaves it.
 """

@@ -1,6 +1,6 @@
 """A program whose backward would fail, and is not run, fails when it is called.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 `exp` saves its result, which is then written. Eager returns the values and raises only in a backward; compiled, the
 forward raises BackendCompilerFailed.
 """

@@ -1,6 +1,6 @@
 """A view of an intermediate that is returned too has that output as its _base in eager, and none compiled.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 expand(3) of a tensor of one element. What asks whether a tensor is a view (in-place autograd rules do) is told no.
 """
 

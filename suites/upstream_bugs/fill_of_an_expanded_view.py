@@ -1,6 +1,6 @@
 """`fill_` of an expanded view adds the copies up.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager fills with 1; compiled, the view is undone by a sum over what was expanded.
 """
 

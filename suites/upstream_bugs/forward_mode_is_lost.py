@@ -1,6 +1,6 @@
 """Forward-mode differentiation through a compiled function gives no tangent, as if the input did not matter.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

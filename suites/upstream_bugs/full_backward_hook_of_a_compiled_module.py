@@ -1,6 +1,6 @@
 """A full backward hook on a compiled module is never called: its gradients are neither seen nor replaced.
 
-Backends: all, eager too. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: all, eager too. Seen with torch 2.13.0 (CPU, Python 3.11).
 The wrapper keeps the hook, and sets on the module inside that it is a full one: it never finds it.
 """
 

@@ -1,6 +1,6 @@
 """What is compiled behind a graph break stays in the module's globals when its model is gone and Dynamo was reset.
 
-Backends: all, as eager. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11 and 3.12).
+Kind: wrong result. Backends: all, as eager. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11 and 3.12).
 """
 
 import gc

@@ -1,5 +1,6 @@
 """gelu of infinity is NaN where a vector of two numbers or more is computed, and infinity for a number alone.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11). In float64 it is infinity always.
 Shows only with AVX-512.
 """

@@ -1,6 +1,6 @@
 """A module that counts its calls in a buffer and multiplies by the count: the gradient is that of the next count.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Backward computes the count again, from the buffer that forward has written by then. Values are right, nothing raises.
 """
 

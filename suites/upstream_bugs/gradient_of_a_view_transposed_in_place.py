@@ -1,5 +1,6 @@
 """The gradient behind a view that is transposed in place and then written is that of another part of its base.
 
+Kind: wrong result.
 Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11). What changes the shape of a view in place
 (unsqueeze_, squeeze_, transpose_) is lost when autograd takes the view again for the gradient of the write.
 """

@@ -1,5 +1,6 @@
 """The gradient of as_strided_scatter is that of the elements that it overwrites, and 0 for those that it keeps.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11); `torch.autograd.gradcheck` fails on it.
 slice_scatter, which writes the same elements, is right.
 """

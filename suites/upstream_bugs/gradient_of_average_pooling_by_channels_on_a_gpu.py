@@ -1,6 +1,6 @@
 """The gradient of average pooling is wrong in eager, on a GPU, for an image whose channels are innermost.
 
-Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
+Kind: wrong result. Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
 Elements are off by up to 1.1 where the numbers are of size 1, by 5.0 with `divisor_override=2`. The same image in rows,
 on a CPU, and Inductor give the right one.
 """

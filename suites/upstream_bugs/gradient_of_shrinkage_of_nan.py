@@ -1,6 +1,6 @@
 """The gradient of softshrink at NaN is 0 within a vector and the tangent in the rest of a row.
 
-Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11).
+Kind: wrong result. Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11).
 """
 
 import sys

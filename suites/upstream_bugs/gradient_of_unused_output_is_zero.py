@@ -1,6 +1,6 @@
 """A leaf that only an undifferentiated output depends on gets a gradient of zeros where eager leaves None.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 None is not zero: an optimizer skips a parameter whose gradient is None, and applies weight decay and momentum to one
 whose gradient is zeros.
 """

@@ -1,5 +1,6 @@
 """The gradient is NaN where a result through which nothing flows back was multiplied by an infinity.
 
+Kind: wrong result.
 Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11). The missing gradient counts as zeros, and zero
 times an infinity is not a number; eager does not compute what follows from the unused result.
 """

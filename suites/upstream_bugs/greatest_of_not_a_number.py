@@ -1,6 +1,6 @@
 """`max` of two floats fails where one of them turns into NaN between two calls.
 
-Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The hard swish of doubles is as exact as a float's: 3e-8 of the value off, where it is the number given.
 
-Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
+Kind: wrong result. Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
 Its kernel multiplies by a sixth that was rounded to float32, and so does that of the gradient.
 """
 

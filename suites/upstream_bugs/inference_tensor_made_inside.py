@@ -1,6 +1,6 @@
 """A tensor made under `inference_mode` inside the function is no inference tensor.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager refuses to record a gradient through it; compiled, the same use is accepted.
 """
 

@@ -1,6 +1,6 @@
 """Writing an inference tensor outside of inference mode is an error in eager and passes when it is compiled.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """An input is written through its view and then detached in place: its leaf gets a gradient, which eager cuts off.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 In eager the view's history begins anew at what was detached; where it is recorded, it is the one from before.
 """
 

@@ -1,6 +1,6 @@
 """The least integer divided by -1 with `rounding_mode="trunc"` ends the process with SIGFPE.
 
-Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 The processor's division traps on the quotient that has no integer; `//` wraps, as NumPy does. Here
 it runs in a process of its own.
 """

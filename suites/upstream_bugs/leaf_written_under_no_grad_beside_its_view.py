@@ -1,6 +1,6 @@
 """A leaf that requires grad is written under no_grad, beside a view of it as a second input: an AssertionError.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Leaf and view share storage; only one of them is a leaf (any_leaf=True != all_leaf=False).
 """
 

@@ -1,5 +1,6 @@
 """torch.sub(x, y, alpha=-2**63) adds what it has to subtract: the factor is negated as an integer, which wraps.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11). With alpha=-2.0**63, the same number, it is right.
 """
 

@@ -1,6 +1,6 @@
 """A tensor made of a list with a symbolic integer keeps its lowest 32 bits; eager's index error is lost.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 `torch.tensor([2**40, 0])` is right; with a SymInt of 2**40 in the list it is `[0, 0]`.
 """
 

@@ -1,6 +1,6 @@
 """`logit` with an `eps` that is computed from a float that changes fails an assertion on its range.
 
-Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The result of a lookup by transposed indices lies as the indices in eager, in rows behind inductor.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The kernel of `aten.index` on fake tensors asks how the source lies, and not how the indices do.
 """
 

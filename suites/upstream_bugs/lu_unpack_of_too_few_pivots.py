@@ -1,6 +1,6 @@
 """`torch.lu_unpack` ends the process where there are fewer pivots than rows: it reads past the end of them.
 
-Backends: eager itself. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager itself. Seen with torch 2.13.0 (CPU, Python 3.11).
 The values of pivots are checked, their number is not.
 """
 

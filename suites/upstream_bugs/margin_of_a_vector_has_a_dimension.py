@@ -1,6 +1,6 @@
 """`multilabel_margin_loss(..., reduction="none")` of a vector gives a vector of one number instead of a number.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The kernel on fake tensors keeps a dimension that the real one does not.
 """
 

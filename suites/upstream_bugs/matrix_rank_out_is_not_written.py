@@ -1,6 +1,6 @@
 """`linalg.matrix_rank(..., hermitian=True, out=)` leaves `out` as it was.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Functionalization loses the write: the recorded graph is empty, and the call returns what `out` held before. Without
 `out`, and without `hermitian`, the rank is right.
 """

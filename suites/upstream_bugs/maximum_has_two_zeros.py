@@ -1,5 +1,6 @@
 """maximum(-0.0, 0.0) is 0.0 in full vectors and -0.0 behind them.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11). `1 / maximum(a, b)` shows it.
 """
 

@@ -1,6 +1,6 @@
 """The negation of 0.0 is 0.0, and not -0.0: one over it has the other sign.
 
-Backends: inductor, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12, Triton 3.6).
+Kind: wrong result. Backends: inductor, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12, Triton 3.6).
 It emits Triton's unary minus, which subtracts from 0; `1 / -x` of a zero is then +inf where eager gives -inf.
 """
 

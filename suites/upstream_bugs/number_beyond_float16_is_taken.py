@@ -1,6 +1,6 @@
 """addcdiv of float16 refuses a value that float16 does not hold. Behind Dynamo a float that has changed is taken.
 
-Backends: eager behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: eager behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

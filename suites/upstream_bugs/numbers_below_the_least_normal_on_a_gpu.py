@@ -1,6 +1,6 @@
 """Functions of CUDA's library take a number below the least normal one for 0: the hyperbolic tangent of 1e-39 is 0.
 
-Backends: inductor, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12, Triton 3.6).
+Kind: wrong result. Backends: inductor, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12, Triton 3.6).
 Triton compiles the library to flush such numbers unless it is told otherwise, and Inductor does not tell it. `hypot`,
 `tanh` and `asinh` of 1e-39 are 0, where eager gives 1.4e-39, 1e-39 and 1e-39; additions and products are not changed.
 """

@@ -1,5 +1,6 @@
 """one_hot of a transposed index is in rows in eager; compiled, it lies as the index does.
 
+Kind: wrong form.
 Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11). Traced, it is a comparison with a range, whose
 result follows the index; eager writes ones into zeros. A view that eager allows then raises.
 """

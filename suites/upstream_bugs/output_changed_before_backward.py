@@ -1,6 +1,6 @@
 """Logits that the user changes after the loss and before its backward: backward refuses to run.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Log-softmax saves its own result, so eager does not mind what becomes of the logits. The partition keeps the logits
 instead, to compute the logarithms again: RuntimeError, a variable has been modified by an inplace operation.
 """

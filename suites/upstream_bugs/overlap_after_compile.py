@@ -1,6 +1,6 @@
 """Two inputs that overlap in a later call only: the write of one is not seen through the other.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 Dynamo guards that inputs are distinct objects, not that their memory is disjoint, so the graph made for disjoint inputs
 runs: it reads `b` as it was before `a` was written. Inductor's kernels happen to run in an order that hides it here.
 """

@@ -1,6 +1,6 @@
 """Overlapping views written under inference_mode; a second call of other sizes gives wrong values.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A custom operator that is given one tensor in two slots, one of them written, reads the old value.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager's operator writes `x` and then reads `y`, which is the same tensor. Compiled, `x` is replaced by a copy, so the
 read of `y` sees what was there before the write.
 """

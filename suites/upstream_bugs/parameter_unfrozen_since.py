@@ -1,6 +1,6 @@
 """A parameter that is unfrozen after a call gets no gradient: the guard on requires_grad is passed over.
 
-Backends: aot_eager, inductor. Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.11.0 (CPU, Python 3.11). Mended in torch 2.13.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """An input with gaps is written in place, and a part of it is flattened: the compiled call raises.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager copies the part, as no view of it is flat. Functionalization keeps the written values without the gaps, so a view
 of them is flat. At run time the same view is taken of the input itself, and there is none.
 """

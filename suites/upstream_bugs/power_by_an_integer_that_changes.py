@@ -1,6 +1,6 @@
 """The gradient of `x ** n` with an `n` that changes from call to call is an internal error: it is compared with 0.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A float whose square is read may not turn negative between two calls: recording fails.
 
-Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,5 +1,6 @@
 """A negative number to the power of a tensor is the negative of its magnitude's power, also without any compiler.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU, Python 3.11). The code of the graph says `-2.5 ** x`. Compilers that run
 the graph's nodes are right.
 """

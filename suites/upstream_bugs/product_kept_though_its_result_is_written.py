@@ -1,6 +1,6 @@
 """The caller writes into a result of `linear` before backward, and gets a wrong gradient of another result.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11). aot_eager is right.
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11). aot_eager is right.
 Eager's backward reads the powers, not the product. The compiled one keeps the product to compute them again; its memory
 is that of the result, and nothing checks that it is as it was.
 """

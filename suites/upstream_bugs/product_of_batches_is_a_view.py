@@ -1,6 +1,6 @@
 """A product of batches is a view of a tensor that nobody gets, so that `detach_` of it raises; eager's is none.
 
-Backends: aot_eager. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11).
 Eager ends in `_unsafe_view`; the Python decomposition of matmul, which recordings run, ends in `view`.
 """
 

@@ -1,6 +1,6 @@
 """A product with the integer 0 is 0.0: the sign of negative numbers is lost, and infinity and NaN give no NaN.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A compiled region that is called with one tensor twice, then with two: the second call drops one of the two.
 
-Backends: eager, and all behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager, and all behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

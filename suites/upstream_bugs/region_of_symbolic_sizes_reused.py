@@ -1,6 +1,6 @@
 """A compiled region is called twice with dynamic sizes and no gradients: compiling fails with a KeyError.
 
-Backends: eager, and all behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, and all behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

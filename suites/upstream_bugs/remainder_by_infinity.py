@@ -1,6 +1,6 @@
 """The remainder of a division by infinity is NaN, where it is the number itself or infinity.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,5 +1,6 @@
 """A resized image of three channels, which are innermost in memory, lies in rows, compiled for a GPU.
 
+Kind: wrong form.
 Backends: inductor, on an NVIDIA GPU; any compiler that takes torch's decompositions. Seen with torch 2.11.0 (an H100,
 Python 3.12). Eager's lies by channels.
 """

@@ -1,6 +1,6 @@
 """Compiled autograd fails where functions save results and the graph is kept: "Guard failed on the same frame".
 
-Backends: eager (Dynamo alone). Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager (Dynamo alone). Seen with torch 2.13.0 (CPU, Python 3.11).
 `ctx.saved_tensors` makes such a tensor anew at each access: the guard against duplicates compares addresses that are
 used again.
 """

@@ -1,6 +1,6 @@
 """`backward(retain_graph=True)` raises: the compiled backward has donated its buffers.
 
-Backends: aot_eager, inductor (dynamic shapes). Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor (dynamic shapes). Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

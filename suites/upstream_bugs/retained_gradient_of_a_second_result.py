@@ -1,6 +1,6 @@
 """A write to the second result of a node, whose gradient is retained, is an internal error; to a part, a crash.
 
-Backends: eager (a compiled call is one node). Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager (a compiled call is one node). Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

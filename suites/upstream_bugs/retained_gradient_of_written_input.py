@@ -1,6 +1,6 @@
 """`retain_grad` on an input that the function writes in place: its gradient is None.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager keeps the gradient of the value that the input has after the call.
 """
 

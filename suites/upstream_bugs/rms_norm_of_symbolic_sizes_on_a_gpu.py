@@ -1,5 +1,6 @@
 """RMS norm over sizes that are symbols fails, compiled for a GPU: their addresses are taken for the sizes.
 
+Kind: error.
 Backends: aot_eager, on an NVIDIA GPU; any that torch's dispatcher records for, as ours. Seen with torch 2.11.0 (an
 H100, Python 3.12).
 """

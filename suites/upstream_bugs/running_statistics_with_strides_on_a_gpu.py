@@ -1,6 +1,6 @@
 """Batch norm in training leaves running statistics as they were, in eager on a GPU, where these have strides.
 
-Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
+Kind: wrong result. Backends: eager, on an NVIDIA GPU. Seen with torch 2.11.0 (an H100, Python 3.12).
 cuDNN is given copies of them in rows, and these are what it updates. Eager without cuDNN updates the statistics.
 """
 

@@ -1,6 +1,6 @@
 """Under create_graph=True the backward of a user's autograd.Function counts as constant: the gradient of it is wrong.
 
-Backends: eager (Dynamo alone). Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager (Dynamo alone). Seen with torch 2.13.0 (CPU, Python 3.11).
 Dynamo traces that backward with gradients off, and its graph switches them off wherever it runs.
 """
 

@@ -1,5 +1,6 @@
 """Writing in place a result of an autograd.Function whose gradient is kept fails an internal assertion.
 
+Kind: error.
 Backends: none is needed. Behind compilers whose calls are one autograd.Function, as those of aot_eager and inductor
 are, so does writing a result of a compiled function. Seen with torch 2.13.0 (CPU, Python 3.11).
 """

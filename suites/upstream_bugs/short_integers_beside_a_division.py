@@ -1,6 +1,6 @@
 """Triton's assembler adds 0 where it is to add -1 to 16-bit numbers, two at once, and moves one behind a call.
 
-Needs no GPU. Seen with torch 2.13.0, Triton 3.7.1 (ptxas 12.8.93, for sm_90), and on an H100 with Triton 3.6.
+Kind: wrong result. Needs no GPU. Seen with torch 2.13.0, Triton 3.7.1 (ptxas 12.8.93, for sm_90) and 3.6 (an H100).
 LLVM asks of `(b != 0) & (b != -1)` whether b - 1 is less than -2 without a sign. A division in 16 bits is a call, and
 from what is compared behind one nothing is subtracted: the remainder of 1 by -2 was 0.
 """

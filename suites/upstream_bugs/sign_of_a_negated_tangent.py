@@ -1,6 +1,6 @@
 """Backward under a tangent that is negated lazily gives gradients of the wrong sign.
 
-Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The negative bit of a gradient that comes in is not looked at, and its memory is read.
 """
 

@@ -1,5 +1,6 @@
 """softshrink of equal numbers gives zeros of both signs: -0.0 where a vector is not full, 0.0 elsewhere.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11). `1 / softshrink(x)` shows it.
 """
 

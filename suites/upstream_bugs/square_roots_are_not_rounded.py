@@ -1,5 +1,6 @@
 """A square root is not the nearest number to it, though IEEE 754 has no other.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU with AVX-512, Python 3.11): one root of float32 in six and one of float64
 in eighty is the second nearest. Which they are depends on the processor: on one of Intel's, the root of 0.5 is among
 them. A compiled `torch.sqrt` rounds, with Inductor as with this compiler.

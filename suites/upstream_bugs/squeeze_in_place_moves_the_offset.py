@@ -1,6 +1,6 @@
 """squeeze_ of a written input with gradients recorded: the input is another place of its storage afterwards.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 The caller's tensor has offset 0 where it had 1.
 """
 

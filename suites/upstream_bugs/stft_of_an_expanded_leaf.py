@@ -1,6 +1,6 @@
 """The gradient of `stft` with respect to an expanded leaf has other numbers.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager's pieces of `stft` end in `as_strided`, whose gradient gives elements that share a place the
 mean of theirs. The pieces that are traced end in `unfold`, which does not.
 """

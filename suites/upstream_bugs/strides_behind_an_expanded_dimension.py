@@ -1,6 +1,6 @@
 """What is computed of a tensor with a new dimension of size 1 in front of one that is expanded has other strides.
 
-Backends: inductor. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: inductor. Seen with torch 2.11.0 and 2.13.0 (CPU, Python 3.11).
 `expand` gives such a dimension the stride 0. A fake tensor that has a shape environment gives it another one, by which
 the order of the dimensions of a result is chosen, and Inductor lays the result out so: (1, 1, 3) for (12, 4, 1).
 """

@@ -1,5 +1,6 @@
 """logical_or of a single element and a transposed matrix is transposed in eager and in rows when it is compiled.
 
+Kind: wrong form.
 Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11). A view that eager refuses then succeeds. copysign,
 heaviside, logaddexp, logit_backward, xlogy and xlog1py are alike: their fake kernels keep the first argument's strides.
 """

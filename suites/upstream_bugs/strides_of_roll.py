@@ -1,5 +1,6 @@
 """roll of images by channels keeps them so; of fake tensors its result is in rows.
 
+Kind: wrong form.
 Backends: none; fake tensors show it. Seen with torch 2.13.0 (CPU, Python 3.11). A compiler that writes results as they
 are recorded then hands as_strided other numbers. Of isin, normal and any over no dimensions the real results are in
 rows, and the fake ones lie as the argument.

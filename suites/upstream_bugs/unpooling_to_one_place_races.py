@@ -1,5 +1,6 @@
 """max_unpool2d of several numbers that go to one place: which one stays depends on how two threads meet.
 
+Kind: wrong result.
 Backends: eager. Seen with torch 2.13.0 (CPU, two threads, Python 3.11); with one thread the last number stays.
 The threads share the numbers of one image, so that a number from the first half may be written last.
 """

@@ -1,6 +1,6 @@
 """A lookup out of range that nobody reads raises in eager. Dynamo leaves it out of its graph.
 
-Backends: eager behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: eager behind Dynamo. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

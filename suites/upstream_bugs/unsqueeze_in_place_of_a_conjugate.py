@@ -1,6 +1,6 @@
 """`unsqueeze_` of the conjugate of a real tensor, which is the tensor itself, is an internal error.
 
-Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: eager, aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A random draw that nothing uses is left out: what is drawn after the call differs from eager.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The operator has the effect of advancing the generator.
 """
 

@@ -1,6 +1,6 @@
 """One write of an input in place counts as two in its version.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong form. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

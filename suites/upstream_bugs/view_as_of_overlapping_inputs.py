@@ -1,6 +1,6 @@
 """view_as of an input, beside an overlapping input that is written: a RuntimeError about the shape.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 With inputs that overlap, the views of one input are replayed on the shared base as if they were its own.
 """
 

@@ -1,6 +1,6 @@
 """An input viewed as its own dtype, beside an overlapping input that is written: an AssertionError at the call.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The chain of views that is replayed for the output gives another shape than eager's.
 """
 

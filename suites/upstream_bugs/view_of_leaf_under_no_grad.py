@@ -1,6 +1,6 @@
 """A view of a leaf made under `no_grad` comes back with a `grad_fn`.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager: the view is a leaf without `grad_fn`, so backward through it raises.
 Compiled: it has a `grad_fn`, and backward through it silently gives the leaf a gradient.
 """

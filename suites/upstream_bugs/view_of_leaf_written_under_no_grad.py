@@ -1,6 +1,6 @@
 """A view of a leaf, viewed again and written, all under no_grad: the compiler fails where eager does not.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Reading requires_grad of a view made under no_grad and written with gradients on raises inside the analysis.
 """
 

@@ -1,6 +1,6 @@
 """A tensor is detached in place and written while a view of it is returned: compiling fails with an internal assert.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager returns the numbers. The history that autograd makes anew for the view asks its base for one, which has none.
 """
 

@@ -1,6 +1,6 @@
 """A view taken under no_grad is cut off from its input in eager; compiled, gradients flow through it.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The gradient of x is that of both outputs, and should be that of the second.
 """
 

@@ -1,6 +1,6 @@
 """The gradient of a `while_loop` that takes no step is wrong; it should be that of its initial values.
 
-Backends: eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 The loop returns its input unchanged, so that the gradient is 1. Torch applies the body's derivative to it.
 """
 

@@ -1,6 +1,6 @@
 """What one call saved for backward is written by the next: no error, and another gradient.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: missing error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Eager raises "modified by an inplace operation", since `sin` saved the input that the second call writes.
 """
 

@@ -1,6 +1,6 @@
 """What is written into a detached input with gradients: the gradient is lost, without an error.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 In eager the alias requires grad from the write on. Compiled, what is returned is a leaf that leads nowhere.
 """
 

@@ -1,6 +1,6 @@
 """A write through .data leaves the input's version in eager, and grows it compiled, from the second call on.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 Autograd then refuses a backward that eager runs.
 """
 

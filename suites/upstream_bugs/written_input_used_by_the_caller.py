@@ -1,6 +1,6 @@
 """An input that the function writes and the caller uses on: backward raises where eager's does not.
 
-Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: error. Backends: aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

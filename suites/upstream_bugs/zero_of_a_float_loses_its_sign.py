@@ -3,7 +3,7 @@
 Dynamo's graph reads the float and is right. Whoever compiles the graph sees the number that its symbol was replaced
 by, which has no sign at zero; the guard holds for both zeros.
 
-Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
+Kind: wrong result. Backends: aot_eager. Seen with torch 2.13.0 (CPU, Python 3.11).
 """
 
 import sys

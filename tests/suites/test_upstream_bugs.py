@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from assay.harness.judge.ledger import is_among
+from assay.suites.tables.upstream import KIND, KINDS
 from tests.sources import ROOT
 
 FOLDER = ROOT / "suites" / "upstream_bugs"
@@ -36,6 +37,7 @@ PROCESSES = int(os.environ.get("ASSAY_FRESH_PROCESSES", "0"))
 def test_upstream_bug_shows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = path.read_text().split('"""')[1]
     assert "Seen with torch" in said, f"{path.name} names no versions"
+    assert (kind := KIND.search(said)) and kind[1] in KINDS, f"{path.name} names no kind of {list(KINDS)}"
     needed = NEEDED.search(said)
     if needed and needed[1].replace("-", "") != (found := torch.backends.cpu.get_cpu_capability()):
         pytest.skip(f"shows only with {needed[1]}, and torch uses {found} here")

@@ -1,0 +1,33 @@
+"""`silu` of integers gives integers. Eager refuses them.
+
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+So do gelu, hardsigmoid, hardswish, logsigmoid, mish and softplus: decompositions do not look at the dtype.
+"""
+
+import sys
+
+import torch
+from torch.nn import functional as F
+
+
+def f(x: torch.Tensor) -> torch.Tensor:
+    return F.silu(x)
+
+
+def result(function: object, *arguments: object) -> str:
+    try:
+        return str(function(*arguments))  # type: ignore[operator]
+    except Exception:
+        return "an error"
+
+
+def main() -> int:
+    backend = sys.argv[1] if len(sys.argv) > 1 else "inductor"
+    x = torch.arange(-3, 3)
+    eager, compiled = result(f, x), result(torch.compile(f, backend=backend), x)
+    print(f"torch {torch.__version__}, {backend}: eager {eager}, compiled {compiled}")
+    return 0 if eager == "an error" != compiled else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

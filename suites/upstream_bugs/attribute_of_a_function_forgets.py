@@ -1,0 +1,30 @@
+"""A function that counts its calls in an attribute of its own never counts beyond 1.
+
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def outcome(compiled: Callable[..., Any]) -> object:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        f.calls = getattr(f, "calls", 0) + 1  # type: ignore[attr-defined]
+        return x * f.calls  # type: ignore[attr-defined]
+
+    count = compiled(f)
+    return [count(torch.ones(1)).item() for _ in range(3)]
+
+
+def main() -> int:
+    backend = sys.argv[1] if len(sys.argv) > 1 else "eager"
+    eager, ours = outcome(lambda f: f), outcome(lambda f: torch.compile(f, backend=backend))
+    print(f"torch {torch.__version__}, {backend}: eager {eager}, compiled {ours}")
+    return 0 if str(eager) != str(ours) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""`clamp` of bytes by bounds beyond a byte gives -24 for 0. Eager refuses such bounds.
+
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+The bounds are cast to bytes: -1000 to 24, and 1000 to -24.
+"""
+
+import sys
+
+import torch
+
+
+def f(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp(-1000, 1000)
+
+
+def result(function: object, *arguments: object) -> str:
+    try:
+        return str(function(*arguments))  # type: ignore[operator]
+    except Exception:
+        return "an error"
+
+
+def main() -> int:
+    backend = sys.argv[1] if len(sys.argv) > 1 else "inductor"
+    x = torch.zeros(2, dtype=torch.int8)
+    eager, compiled = result(f, x), result(torch.compile(f, backend=backend), x)
+    print(f"torch {torch.__version__}, {backend}: eager {eager}, compiled {compiled}")
+    return 0 if eager == "an error" != compiled else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

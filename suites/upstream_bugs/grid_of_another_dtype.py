@@ -1,0 +1,32 @@
+"""grid_sample takes a grid of float64 for an image of float32, which eager refuses.
+
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+"""
+
+import sys
+
+import torch
+from torch.nn import functional as F
+
+
+def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.grid_sample(x, y, align_corners=False)
+
+
+def result(function: object, *arguments: object) -> str:
+    try:
+        return str(function(*arguments))  # type: ignore[operator]
+    except Exception:
+        return "an error"
+
+
+def main() -> int:
+    backend = sys.argv[1] if len(sys.argv) > 1 else "inductor"
+    x, y = torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 1, 2, dtype=torch.float64)
+    eager, compiled = result(f, x, y), result(torch.compile(f, backend=backend), x, y)
+    print(f"torch {torch.__version__}, {backend}: eager {eager}, compiled {compiled}")
+    return 0 if eager == "an error" != compiled else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""`index_add` and `index_copy` to a negative place write there, counted from the end. Eager refuses it.
+
+Kind: missing error. Backends: inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+They become `index_put`, which takes negative numbers. Known as pytorch/pytorch#185885.
+"""
+
+import sys
+
+import torch
+
+
+def f(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    return x.index_add(0, i, x)
+
+
+def result(function: object, *arguments: object) -> str:
+    try:
+        return str(function(*arguments))  # type: ignore[operator]
+    except Exception:
+        return "an error"
+
+
+def main() -> int:
+    backend = sys.argv[1] if len(sys.argv) > 1 else "inductor"
+    x, i = torch.arange(1.0), torch.tensor([-1])
+    eager, compiled = result(f, x, i), result(torch.compile(f, backend=backend), x, i)
+    print(f"torch {torch.__version__}, {backend}: eager {eager}, compiled {compiled}")
+    return 0 if eager == "an error" != compiled else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

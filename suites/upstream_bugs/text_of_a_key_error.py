@@ -1,0 +1,31 @@
+"""The text of a KeyError has no quotes around its key.
+
+Kind: wrong result. Backends: eager (Dynamo alone), aot_eager, inductor. Seen with torch 2.13.0 (CPU, Python 3.11).
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def outcome(compiled: Callable[..., Any]) -> object:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        try:
+            raise KeyError("a")
+        except KeyError as error:
+            return x * len(str(error))
+
+    return compiled(f)(torch.ones(1))
+
+
+def main() -> int:
+    backend = sys.argv[1] if len(sys.argv) > 1 else "eager"
+    eager, ours = outcome(lambda f: f), outcome(lambda f: torch.compile(f, backend=backend))
+    print(f"torch {torch.__version__}, {backend}: eager {eager}, compiled {ours}")
+    return 0 if str(eager) != str(ours) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
