@@ -101,7 +101,7 @@ def _is_written(alias: fx.Node) -> bool:
         found = pending.pop().users.keys() - readers
         readers |= found
         pending += found
-    return any(map(_may_write, readers))
+    return any(map(may_write, readers))
 
 
 def _may_record(graph: fx.Graph, leaves: Sequence[object]) -> bool:
@@ -110,10 +110,10 @@ def _may_record(graph: fx.Graph, leaves: Sequence[object]) -> bool:
     return may_record and any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
 
-def _may_write(node: fx.Node) -> bool:
+def may_write(node: fx.Node) -> bool:
     """Whether a node may write one of its arguments. Methods and functions of torch's that are not in place write
     nothing, nor do most of Python's operators; of any other function nothing is known."""
-    if node.op == "output":
+    if node.op == "output" or node.target is getattr:
         return False
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     if not isinstance(name, str) or name.endswith("_") or "out" in node.kwargs:
