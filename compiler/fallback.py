@@ -19,7 +19,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unexpected, Unsupported, VerifyError
-from assay.compiler.journal import count_eager
+from assay.compiler.journal import count_cut, count_eager
 
 Run = Callable[..., Any]
 TANGENTS = (torch.preserve_format, torch.contiguous_format)
@@ -27,17 +27,18 @@ TANGENTS = (torch.preserve_format, torch.contiguous_format)
 
 
 class GivenBack:
-    """Counts the calls of one graph that run in eager. Each call counts as a graph, the graph's `nodes` count once for
-    each reason."""
+    """Counts the calls of one graph that run in eager. Each call counts as a graph, or as a cut where the graph
+    `is_part` of another. The graph's `nodes` count once for each reason."""
 
-    def __init__(self, nodes: int = 1) -> None:
+    def __init__(self, nodes: int = 1, is_part: bool = False) -> None:
         self._nodes = nodes
+        self._count = count_cut if is_part else count_eager
         self._reasons: set[str] = set()
 
     def count(self, reason: str) -> None:
         nodes = 0 if reason in self._reasons else self._nodes
         self._reasons.add(reason)
-        count_eager(reason, nodes)
+        self._count(reason, nodes)
 
 
 def nodes_of(graph: fx.GraphModule) -> int:

@@ -293,8 +293,9 @@ class Aliases:
         return View(Same(self._first[of]), how[len(prefix) :], _is_in_grad_mode(value))
 
     def _with_data(self, view: View, value: torch.Tensor) -> View:
-        """A detached view of an input, made by `.data` where it does not share the version of the input."""
-        argument = self.arguments.get(view.of)
+        """A detached view of an input, or of memory that inputs share, made by `.data` where it does not share the
+        version of the input."""
+        argument = self.arguments.get(view.of.of[0] if isinstance(view.of, Shared) else view.of)
         place = next((i for i, step in enumerate(view.how) if step.target is torch.ops.aten.detach.default), None)
         if argument is None or place is None or value.is_inference() or argument.is_inference():
             return view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from assay.harness.case import Made
 from assay.suites.semantics.program import inner, leaf, numbers, program
@@ -120,3 +121,56 @@ def view_by_strides_of_a_view_written() -> Made:
         return y.sin() + x, part * 2
 
     return f, (inner(3, 3), leaf(3, 3)), {}
+
+
+@program(cut)
+def data_of_overlapping_inputs_written() -> Made:
+    """Autograd does not learn of the write, so that backward reads what forward kept as it is then."""
+
+    def f(x: Tensor, part: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x.sin() * w
+        part.data.add_(1)
+        return y.sum() + x.exp(), (w.cos() * 2).sin()
+
+    base = inner(6)
+    return f, (base, base[1:4], leaf(6)), {}
+
+
+@program(cut)
+def data_of_an_intermediate_written_beside_a_cut() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        h = (x * w).exp()
+        z = x.detach().new_zeros(1).expand(3)
+        z.zero_()
+        h.data.view(-1)[1:].mul_(2)
+        return h.sum() + z.sum(), (w * x).tanh() * 2
+
+    return f, (leaf(4), leaf(4)), {}
+
+
+@program(cut)
+def data_written_of_inputs_that_autograd_does_not_know_as_one() -> Made:
+    def f(x: Tensor, alias: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x * x
+        alias[1:].mul_(2)
+        alias.data.add_(w.detach())
+        return y, alias.sum() * w, (w.sin() + 1).exp()
+
+    x = leaf(4)
+    return f, (x, x.detach(), leaf(4)), {}
+
+
+@program(cut)
+def data_written_in_a_checkpoint_beside_a_cut() -> Made:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        def region(v: Tensor) -> Tensor:
+            u = v.exp()
+            u.data.mul_(2)
+            return u * w
+
+        z = x.detach().new_zeros(1).expand(3)
+        z.zero_()
+        h = checkpoint.checkpoint(region, x * w, use_reentrant=False)
+        return h.cos() * z.sum() + (x * w).sin()
+
+    return f, (leaf(4), leaf(4)), {}

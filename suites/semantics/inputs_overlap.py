@@ -327,3 +327,16 @@ def empty_views_of_one_base_written_by_two_calls_is_an_error() -> Made:
         return a * b
 
     return f, (leaf(2, 4),), {}
+
+
+@program(overlap)
+def data_of_a_written_input_returned() -> Made:
+    """What `.data` gives has a version of its own, which later writes of it show."""
+
+    def f(x: Tensor, alias: Tensor) -> tuple[Tensor, ...]:
+        y = x * x
+        alias[1:].mul_(2)
+        return y, alias.data, alias.detach()
+
+    base = numbers(6)
+    return f, (base, base.detach()[1:5]), {}

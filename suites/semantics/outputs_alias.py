@@ -732,3 +732,56 @@ def conjugated_input_written_and_read_as_real() -> Made:
         return x.imag, x.conj().imag, x + 1, x[1:].real
 
     return f, (torch.randn(4, dtype=torch.complex64).conj(), torch.randn(4, dtype=torch.complex64)), {}
+
+
+@program(alias)
+def strides_that_leave_an_input() -> Made:
+    """The view holds elements of the storage that its tensor does not."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.as_strided((3,), (8,), 1)
+        return y, y[1:], x * 2
+
+    return f, (inner(24)[2:8],), {}
+
+
+@program(alias)
+def strides_that_leave_an_input_and_are_read() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x.as_strided((3,), (8,), 1)
+        z = (x * w).sin()
+        return y.mT, z.sum() * y[:2], y.exp() + w[:3]
+
+    return f, (inner(24)[2:8], leaf(6)), {}
+
+
+@program(alias)
+def strides_that_leave_a_written_input() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        z = w.sin() * 2
+        y = x.as_strided((3,), (8,), 1)
+        x.mul_(z)
+        return y, z, x[1:]
+
+    return f, (inner(24)[2:8], leaf(6)), {}
+
+
+@program(alias)
+def strides_that_leave_an_input_written_through_them() -> Made:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        z = w.sin() * 2
+        y = x.as_strided((3,), (8,), 1)
+        y.mul_(3)
+        return y, z * x.sum(), x
+
+    return f, (inner(24)[2:8], leaf(6)), {}
+
+
+@program(alias)
+def strides_from_the_offset_of_an_input() -> Made:
+    """Without an offset, a view by strides begins where its tensor does."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return x.as_strided((2,), (10,)), x.cos()
+
+    return f, (inner(24)[2:8],), {}

@@ -28,10 +28,6 @@ PASSED = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, 
 """What one part can give to another."""
 SWITCHES = ("_set_grad_enabled", "_lower_version_count_by_1", "_unsafe_set_version_counter")
 """Names of functions that switch the mode of all that follows, or change what autograd notes of a tensor."""
-WRITING_OPERATORS = frozenset(name for name in dir(operator) if name.startswith("i")) | {"setitem", "delitem"}
-"""Names of Python's operators that write their first operand, as `iadd`; `invert` and the like are among them."""
-WRITING_NORMS = ("batch_norm", "batch_norm_legit", "instance_norm")
-"""Ends of names of functions that write running statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,39 +102,6 @@ def foreign(units: Sequence[Unit], inputs: Iterable[tuple[fx.Node, object]]) -> 
 def _is_foreign(value: object) -> bool:
     tensors = (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
     return any(is_traceable_wrapper_subclass(tensor) or tensor.layout is not torch.strided for tensor in tensors)
-
-
-def has_unseen_writes(graph: fx.Graph, leaves: Sequence[object]) -> bool:
-    """Whether a graph called with these may write through `.data` what a backward reads.
-
-    Autograd does not learn of such a write, so that backward reads what forward kept as it is then; parts keep other
-    tensors than eager does.
-    """
-    pending = [node for node in graph.nodes if getattr(node.target, "__name__", "") == "_get_data_attr"]
-    readers: set[fx.Node] = set()
-    while pending:
-        found = pending.pop().users.keys() - readers
-        readers |= found
-        pending += found
-    if not any(map(_may_write, readers)):
-        return False
-    may_record = torch.is_grad_enabled() or any(map(is_switch, graph.nodes))
-    return may_record and any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
-
-
-def _may_write(node: fx.Node) -> bool:
-    """Whether a node may write one of its arguments. Methods and functions of torch's that are not in place write
-    nothing, nor do most of Python's operators; of any other function nothing is known."""
-    if node.op == "output":
-        return False
-    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    if not isinstance(name, str) or name.endswith("_") or "out" in node.kwargs:
-        return True
-    if node.op == "call_method":
-        return False
-    if getattr(operator, name, None) is node.target:
-        return name in WRITING_OPERATORS
-    return getattr(torch._C._VariableFunctions, name, None) is not node.target or name.endswith(WRITING_NORMS)
 
 
 def divided(gm: fx.GraphModule, units: Sequence[Unit], in_eager: set[int]) -> list[Part]:

@@ -16,9 +16,11 @@ from torch.utils import _pytree as pytree
 
 from assay.compiler.capture.ambient import Ambient
 from assay.compiler.capture.inputs import why_not_read
+from assay.compiler.entry.pieces.parts import is_switch
+from assay.compiler.entry.pieces.unseen_writes import may_write
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.fallback import GivenBack, nodes_of
-from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving
+from assay.compiler.ir.tensors.changing_sizes import Examples, Kind, Moving, alone
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
 
 MOST_VARIANTS = 8
@@ -42,6 +44,11 @@ class Arguments(NamedTuple):
         for sort, value in zip(found.order, values, strict=True):
             getattr(found, sort).append(value)
         return found
+
+    def without_history(self) -> Arguments:
+        """The same arguments, each tensor that autograd refuses to look at as one that it knows nothing of."""
+        known = [value if is_leaf(value) is not None else alone(value) for value in self.tensors]
+        return self._replace(tensors=known)
 
     def read_by_kernels(self) -> list[object]:
         """The arguments of what is compiled: all but the constants, floats as tensors."""
@@ -93,7 +100,7 @@ class Piece:
     given_back: GivenBack = field(init=False)
 
     def __post_init__(self) -> None:
-        self.given_back = GivenBack(nodes_of(self.module))
+        self.given_back = GivenBack(nodes_of(self.module), is_part=True)
 
     def __call__(self, *args: object) -> Sequence[Any]:
         for call in self.straight:
@@ -132,16 +139,24 @@ class Piece:
     def _variant(self, given: Arguments, fixed: object, kind: Kind, structure: pytree.TreeSpec) -> Variant:
         if len(self.variants) >= self.most:
             return Variant(fixed, kind, None)
-        if reason := why_not_read(given.tensors) or _why_not_known(given.tensors):
+        refusal = _why_not_known(given.tensors)
+        if reason := why_not_read(given.tensors) or (refusal if self._asks_history() else ""):
             return Variant(fixed, kind, None, None, reason)
         alike = [variant.kind for variant in self.variants if variant.fixed == fixed]
         moving = _or(self._symbolic(kind), Moving.between(kind, alike))
         examples = Examples.of(moving, reads_numbers=True)
-        made = _examples(given, examples)
+        made = _examples(given.without_history() if refusal else given, examples)
         run = self.compile(flattened(self.module, given, structure), made)
         variant = Variant(fixed, kind, run, None if examples.assumed is None else examples.assumed.test())
         self.variants.insert(0, variant)
         return variant
+
+    def _asks_history(self) -> bool:
+        """Whether it matters where the arguments come from: where gradients are on or are switched, or memory is
+        written, after which autograd may refuse to look at views."""
+        graphs = [each.graph for each in self.module.modules() if isinstance(each, fx.GraphModule)]
+        nodes = [node for graph in graphs for node in graph.nodes if node.op.startswith("call_")]
+        return torch.is_grad_enabled() or any(is_switch(node) or may_write(node) for node in nodes)
 
     def _symbolic(self, kind: Kind) -> Moving | None:
         """The sizes and integers that are symbols in the graph that this is a part of."""

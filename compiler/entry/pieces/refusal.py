@@ -11,10 +11,11 @@ from torch import fx
 from assay.compiler.capture.ambient import in_forward_mode
 from assay.compiler.capture.inputs import Call
 from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, held_tensors, with_held
-from assay.compiler.entry.pieces.parts import has_unseen_writes, without_held
+from assay.compiler.entry.pieces.parts import contexts, foreign, units_of, without_held
 from assay.compiler.entry.pieces.piece import Compile
 from assay.compiler.entry.pieces.regions import has_regions, regions_apart
 from assay.compiler.entry.pieces.run import in_pieces
+from assay.compiler.entry.pieces.unseen_writes import has_unseen_writes, units_of_unseen_writes
 from assay.compiler.errors import Unsupported
 from assay.compiler.fallback import nodes_of
 from assay.compiler.ir.graph.roles import GraphCall
@@ -58,7 +59,7 @@ class Refusal:
         if not has_regions(self.gm) or self.options.cudagraphs or in_forward_mode():
             return None
         own = held_tensors(self.gm)
-        if has_unseen_writes(self.gm.graph, [*example_inputs, *own.values()]):
+        if has_unseen_writes(self.gm, [*example_inputs, *own.values()]):
             return None
         gm, _ = without_held(self.gm, list(own))
         made = regions_apart(gm, [*example_inputs, *own.values()], self.compile_piece)
@@ -86,14 +87,18 @@ class Refusal:
     ) -> Compiled | None:
         if self.options.fallback == "error" or self.cuts.made >= MOST_CUTS:
             return None
-        if in_forward_mode() or has_unseen_writes(self.gm.graph, leaves):  # parts would be refused, or keep others
+        if in_forward_mode():  # in which parts would be refused too
             return None
         gm, copies = without_held(self.gm, list(held_tensors(self.gm)))
         failed = copies.get(traced.failed[0]) if traced is not None and traced.failed else None
-        names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
-        is_refused = functools.partial(self._is_refused, dict(zip(names, leaves, strict=True)), overlap)
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        given = {node.name: leaf for node, leaf in zip(placeholders, leaves, strict=True)}
+        is_refused = functools.partial(self._is_refused, given, overlap)
         count = functools.partial(count_cut, str(reason))
-        made = in_pieces(gm, leaves, failed, is_refused, self.compile_piece, count)
+        units = units_of(gm.graph)
+        eager = contexts(units) | foreign(units, zip(placeholders, leaves, strict=True))
+        eager |= units_of_unseen_writes(gm, units, leaves, overlap)
+        made = in_pieces(gm, eager, failed, is_refused, self.compile_piece, count)
         self.cuts.made += made is not None
         return made
 

@@ -15,10 +15,8 @@ from assay.compiler.entry.pieces.control_flow import ControlFlow, controlled_nod
 from assay.compiler.entry.pieces.parts import (
     Part,
     Unit,
-    contexts,
     divided,
     first_units,
-    foreign,
     is_submodule,
     is_switch,
     units_of,
@@ -68,7 +66,7 @@ class InPieces:
 
 def in_pieces(
     gm: fx.GraphModule,
-    inputs: Sequence[object],
+    eager: set[int],
     failed: fx.Node | None,
     is_refused: IsRefused,
     compile: Compile,
@@ -76,17 +74,15 @@ def in_pieces(
 ) -> InPieces | None:
     """A graph that holds no tensors, cut at what the compiler refuses; None where all of it would run in eager.
 
-    `failed` is the node at which its recording failed. Where it is None, the first units are looked for that are
-    refused. Each part that runs in eager is counted by its nodes.
+    The units `eager` run in eager in any case. `failed` is the node at which its recording failed. Where there is none
+    of either, the first units are looked for that are refused. Each part that runs in eager is counted by its nodes.
     """
     units = units_of(gm.graph)
-    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    eager = foreign(units, zip(placeholders, inputs, strict=True)) | contexts(units)
     at = next((index for index, unit in enumerate(units) if failed in unit), None)
     if at is None and not eager:
         at = _first_refused(gm, units, is_refused)
     if at is not None:
-        eager.add(at)
+        eager = eager | {at}
     if not eager or (len(eager) == len(units) and not controlled_nodes(gm)):
         return None
     parts = divided(gm, units, eager)

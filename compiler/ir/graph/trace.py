@@ -35,6 +35,7 @@ from torch.utils import _pytree as pytree
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
+from assay.compiler.ir.graph.writes.views_beyond import check_unread
 from assay.compiler.ir.graph.writes.write_checks import Restrided, Watching
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
@@ -288,6 +289,7 @@ class Trace:
         graph.output(list(outputs))
         _keep_checks(graph)
         eliminate_dead_nodes(graph)
+        check_unread(graph)
         for node in graph.nodes:
             if _has_made_up_size(node):
                 raise Unsupported(f"the size of what {node.target} gives is its data's, and this torch makes one up")

@@ -144,9 +144,15 @@ def without_real_base(value: torch.Tensor) -> torch.Tensor:
     cannot make a fake tensor of such a view."""
     if isinstance(value, FakeTensor) or value._base is None or value.is_complex() == value._base.is_complex():
         return value
-    alone = torch.empty(0, dtype=value.dtype, device=value.device)
-    alone.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
-    return alone.requires_grad_(value.requires_grad)
+    return alone(value).requires_grad_(value.requires_grad)
+
+
+def alone(value: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory, read alike, that is no view of any and of which autograd knows nothing."""
+    made = torch.empty(0, dtype=value.dtype, device=value.device)
+    made.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
+    made = torch.conj(made) if value.is_conj() else made
+    return torch._neg_view(made) if value.is_neg() else made
 
 
 @dataclass(slots=True)

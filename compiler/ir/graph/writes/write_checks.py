@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
+from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond
 from assay.compiler.ir.tensors import mutating_operators
 from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
 from assay.compiler.ir.tensors.layout import fake_strides
@@ -128,6 +129,7 @@ class Watching(FunctionalTensorMode):
         self._detached = Tensors()
         self._expanded = Tensors()
         self._moved: set[int] = set()
+        self._beyond = ViewsBeyond()
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
         self._random_state = _random_state()
@@ -182,6 +184,7 @@ class Watching(FunctionalTensorMode):
             return super().__torch_dispatch__(func, types, args, kwargs)
         with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
             self._check(call)
+            is_beyond = func is torch.ops.aten.as_strided.default and self._leaves(*args, **call[2])
         refuse_call(*call)
         check_position(func, args)
         warn_of_freedom(*call)
@@ -191,6 +194,8 @@ class Watching(FunctionalTensorMode):
             return self._as_it_is(call)
         if not func._schema.is_mutable:
             result = super().__torch_dispatch__(func, types, args, kwargs)
+            if is_beyond:
+                mark_beyond(result, self.tracer)
             if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
                 result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
             if func.is_view:
@@ -244,12 +249,18 @@ class Watching(FunctionalTensorMode):
             check_dtype(*call)
             check_memory(*call)
             self._check_expanded(call)
+            self._beyond.check_writes(written_by(*call))
         elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
             check_layout(func, args[0])
         elif func in OF_OTHER_ELEMENTS and is_relaid(args[0]):
             func(_meta_of(args[0]), *args[1:])
-        elif func is torch.ops.aten.as_strided.default:
-            check_extent(args[0], args[1], args[2], args[3] if len(args) > 3 else None)
+
+    def _leaves(
+        self, value: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    ) -> bool:
+        """Whether `as_strided` with these arguments gives a view that leaves its tensor. Raises: as `ViewsBeyond`."""
+        is_input = value.untyped_storage()._cdata in self.divisors
+        return self._beyond.is_taken_by(value, (size, stride, storage_offset), is_input)
 
     def _check_random_state(self) -> None:
         """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call.
@@ -511,19 +522,6 @@ def _meta_of(value: torch.Tensor) -> torch.Tensor:
         sizes, strides, offset = hints(value.shape), hints(value.stride()), hint(value.storage_offset())
         memory = torch.empty(max(offset + extent(sizes, strides), 0), dtype=value.dtype, device="meta")
         return memory.as_strided(sizes, strides, offset)
-
-
-def check_extent(value: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:
-    """Raises: Unsupported for a view by as_strided that may leave the tensor. It counts from the beginning of the
-    storage, and what is recorded in the tensor's place has no memory but its own.
-    """
-    is_dense = value.numel() == 0 or extent(hints(value.shape), hints(value.stride())) == value.numel()
-    is_whole = is_dense and hint(value.storage_offset()) == 0
-    end = (offset or 0) + extent(hints(size), hints(stride))
-    if not is_whole or (0 not in hints(size) and end > value.numel()):
-        raise Unsupported(
-            "the program takes a view by as_strided that may leave the tensor for the rest of its storage"
-        )
 
 
 def check_dtype(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,0 +1,84 @@
+"""`ViewsBeyond`: views by `as_strided` that leave an input for the rest of its storage.
+
+    y = x[2:8].as_strided((3,), (8,), 0)        reads elements 0, 8 and 16 of the storage of x
+
+A recording knows no elements of an input but the input's own. Such a view can be returned, as whoever calls makes it
+again of the real tensor. A graph that reads it is refused, and so is a later write to its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_slot
+
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.tensors.layout.strides import extent, hint, hints
+from assay.compiler.ir.tensors.mutating_operators import inner_of
+
+BEYOND = "is_beyond_its_tensor"
+"""Marks, in the metadata of a node, a view that leaves its tensor."""
+
+
+@dataclass(slots=True)
+class ViewsBeyond:
+    """The storages of inputs of which such views were taken."""
+
+    storages: set[int] = field(default_factory=set)
+
+    def is_taken_by(self, value: torch.Tensor, given: Sequence[Any], is_input: bool) -> bool:
+        """Notes a call of `as_strided` on a value, with what else it was given, if its result leaves the value; and
+        returns whether it does. `is_input` says whether the value is an input's memory.
+
+        Raises: Unsupported where no such view can be returned: of a value that is no input's, or that was written.
+        """
+        size, stride, offset = hints(given[0]), hints(given[1]), given[2] if len(given) > 2 else None
+        end = hint(value.storage_offset() if offset is None else offset) + extent(size, stride)
+        if _is_whole(value) and (0 in size or end <= value.numel()):
+            return False
+        recorded = inner_of(value)
+        if not is_input or _lies(recorded) != _lies(value) or _elements(recorded) < end:
+            raise _refusal()
+        self.storages.add(value.untyped_storage()._cdata)
+        return True
+
+    def check_writes(self, written: Iterable[torch.Tensor]) -> None:
+        """Raises: Unsupported for a write to memory of which such a view was taken."""
+        if self.storages and any(value.untyped_storage()._cdata in self.storages for value in written):
+            raise _refusal()
+
+
+def mark_beyond(view: torch.Tensor, tracer: PythonKeyTracer) -> None:
+    """Marks the node that such a view is recorded as."""
+    node = get_proxy_slot(inner_of(view), tracer, None, lambda slot: slot.proxy.node)
+    assert node is not None
+    node.meta[BEYOND] = True
+
+
+def check_unread(graph: fx.Graph) -> None:
+    """Raises: Unsupported for a finished graph that reads such a view."""
+    if any(BEYOND in node.meta for node in graph.nodes):
+        raise _refusal()
+
+
+def _refusal() -> Unsupported:
+    return Unsupported("the program takes a view by as_strided that may leave the tensor for the rest of its storage")
+
+
+def _is_whole(value: torch.Tensor) -> bool:
+    """Whether a tensor is all of a storage, from its beginning on."""
+    is_dense = value.numel() == 0 or extent(hints(value.shape), hints(value.stride())) == value.numel()
+    return is_dense and hint(value.storage_offset()) == 0
+
+
+def _lies(value: torch.Tensor) -> tuple[object, ...]:
+    return value.stride(), value.storage_offset()
+
+
+def _elements(recorded: torch.Tensor) -> int:
+    """How many elements the storage of a recorded value has."""
+    return hint(recorded.untyped_storage().nbytes()) // recorded.element_size()
