@@ -64,6 +64,18 @@ def arithmetic(op: str, *names: str) -> Callable[[Operation], Result]:
     return lower
 
 
+def extreme(op: str) -> Callable[[Operation], Result]:
+    """A rule: the greater or lesser of self and other. A kernel gives the second of two equal zeros. Eager gives the
+    first, but for `fmax` and `fmin` of bfloat16, and in full vectors for `maximum` and `minimum`."""
+    second, first = arithmetic(op, "self", "other"), arithmetic(op, "other", "self")
+
+    def lower(operation: Operation) -> Result:
+        gives_second = op in ("fmax", "fmin") and operation.output.dtype is torch.bfloat16
+        return second(operation) if gives_second else first(operation)
+
+    return lower
+
+
 def comparison(op: str) -> Callable[[Operation], Result]:
     """A rule: `op` of self and other in their common dtype."""
 
@@ -94,8 +106,9 @@ for _name in ("neg", "abs", "bitwise_not"):
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
 for _name in ("mul", "bitwise_and", "bitwise_or", "bitwise_xor"):
     record(Kind.pointwise, arithmetic(_name, "self", "other"), f"{_name}.Tensor", f"{_name}.Scalar")
-for _name in ("maximum", "minimum", "fmax", "fmin", "atan2"):
-    record(Kind.pointwise, arithmetic(_name, "self", "other"), _name)
+record(Kind.pointwise, arithmetic("atan2", "self", "other"), "atan2")
+for _name in ("maximum", "minimum", "fmax", "fmin"):
+    record(Kind.pointwise, extreme(_name), _name)
 record(Kind.pointwise, arithmetic("copysign", "self", "other"), "copysign.Tensor", "copysign.Scalar")
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     record(Kind.pointwise, comparison(_name), f"{_name}.Tensor", f"{_name}.Scalar")
