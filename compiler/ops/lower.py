@@ -532,7 +532,8 @@ def read_for_nothing(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
     for node in reversed(graph.nodes):
         if node in read or not node.users or has_effect(node.target):
             value = node.meta.get("val")
-            if not isinstance(value, torch.Tensor) or 0 not in value.shape:
+            sizes = value.shape if isinstance(value, torch.Tensor) else ()
+            if not any(isinstance(size, int) and size == 0 for size in sizes):
                 read.update(node.all_input_nodes)
     return frozenset(node for node in graph.nodes if MAY_REFUSE in node.meta and node not in read)
 
