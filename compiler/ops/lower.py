@@ -25,7 +25,7 @@ from assay.compiler.ir.loops.lowered import Called, Definition, Generated, Lower
 from assay.compiler.ir.loops.rewrite import constant, convert, nodes
 from assay.compiler.ir.tensors.in_place import IS_PLACED, after, part, private, window
 from assay.compiler.ir.tensors.mutating_operators import MUTATING, starts_of, written_where_they_lie
-from assay.compiler.ir.tensors.value_checks import IS_CHECK
+from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE
 from assay.compiler.ops.complex.numbers import rule_of
 from assay.compiler.ops.exact import exact
 from assay.compiler.ops.indexing.creation import FILLING
@@ -176,6 +176,7 @@ class _Lowering:
         self.unpacked: set[str] = set()
         self.names = {node.name for node in module.graph.nodes}
         self.numbers: dict[tuple[str, torch.device], Tensor] = {}
+        self.for_nothing = read_for_nothing(module.graph)
         self.is_ordered = not targets or self._needs_order()
         self.generate = not self.is_ordered
 
@@ -300,8 +301,9 @@ class _Lowering:
             self.fallbacks[name] = self.fallbacks.get(name, 0) + 1
         call = self._call_of(node)
         tensor = self._add_tensor(node.name, node.meta.get("val"))
-        is_empty = name_of(node.target) in LOOKED_FOR and tensor and has_no_elements(tensor)
-        effect = has_effect(node.target) or IS_CHECK in node.meta or bool(is_empty)
+        looks = name_of(node.target) in LOOKED_FOR or MAY_REFUSE in node.meta
+        is_empty = looks and tensor is not None and has_no_elements(tensor)
+        effect = has_effect(node.target) or IS_CHECK in node.meta or is_empty or node in self.for_nothing
         self.definitions.append(Called(node.name, tensor, call, effect))
 
     def _call_of(self, node: torch.fx.Node) -> CallAten:
@@ -341,12 +343,12 @@ class _Lowering:
     def _results(self, node: torch.fx.Node) -> list[tuple[Tensor, Any]] | None:
         """Each used output of a node with its elements or view, or None where ATen must run it."""
         found = record_of(node.target)
-        if found is None or IS_CHECK in node.meta:
+        if found is None or IS_CHECK in node.meta or node in self.for_nothing:
             return None
         try:
             operation, aliases = self._operation(node, found.kind)
             may_refuse = found.kind is Kind.view or (found.kind is Kind.random and found.rule is None)
-            may_refuse |= found.target in LOOKED_FOR
+            may_refuse |= found.target in LOOKED_FOR or MAY_REFUSE in node.meta
             is_nothing = not may_refuse and all(has_no_elements(o) for o in operation.outputs if o)
             result = nothing(operation) if is_nothing else rule_for(found, operation)(operation)
             if self.is_exact:
@@ -522,6 +524,18 @@ def is_conjugate(value: object) -> bool:
 
 def has_no_elements(tensor: Tensor) -> bool:
     return ZERO in tensor.shape
+
+
+def read_for_nothing(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
+    """The calls that eager may refuse and that only tensors without elements follow from, which no kernel computes."""
+    read: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in read or not node.users or has_effect(node.target):
+            value = node.meta.get("val")
+            sizes = value.shape if isinstance(value, torch.Tensor) else ()
+            if not any(isinstance(size, int) and size == 0 for size in sizes):
+                read.update(node.all_input_nodes)
+    return frozenset(node for node in graph.nodes if MAY_REFUSE in node.meta and node not in read)
 
 
 def nothing(operation: Operation) -> Result:

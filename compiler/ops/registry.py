@@ -110,15 +110,23 @@ class Operation:
         """Argument `name` at the coordinates of the output, as `dtype`."""
         return value_of(self.arguments[name], self.output.shape, dtype)
 
-    def rounded(self, name: str, dtype: torch.dtype) -> Expr:
-        """The same where eager's kernel takes a number, or a tensor of another dtype, as one of the output's dtype."""
-        number, narrow = self.arguments[name], self.output.dtype
+    def rounded(self, name: str, dtype: torch.dtype, common: torch.dtype | None = None) -> Expr:
+        """The same where eager's kernel takes a number, or a tensor of another dtype, as one of the output's dtype, or
+        of the `common` one."""
+        number, narrow = self.arguments[name], common or self.output.dtype
         if narrow in (dtype, getattr(number, "dtype", None)):
             return self.value(name, dtype)
         number = number.value if isinstance(number, Int) else number
         if isinstance(number, bool | int | float):
             return constant(torch.tensor(float(number), dtype=WIDE).to(narrow).to(WIDE).item(), dtype)
         return convert(self.value(name, narrow), dtype)
+
+    def taken(self, name: str, dtype: torch.dtype, common: torch.dtype | None = None) -> Expr:
+        """The same in fractions on a CPU, where eager first has all operands in one dtype: `common`, by default that
+        of the output. A GPU of eager's reads a number as it is."""
+        common = common or self.output.dtype
+        is_rounded = self.output.device.type == "cpu" and common.is_floating_point
+        return self.rounded(name, dtype, common) if is_rounded else self.value(name, dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -115,3 +118,48 @@ def unread_division_of_integers_by_zero() -> Made:
         return x + 1
 
     return f, (integers(3), torch.zeros(3, dtype=torch.int64)), {}
+
+
+@program(refusal, modes=("infer",))
+def rows_out_of_range_of_which_none_is_kept() -> Made:
+    """Eager looks them up before it keeps none of them."""
+
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        return x[at][:0] * 2
+
+    return f, (numbers(3), torch.tensor([7])), {}
+
+
+def _said_of(numbers: tuple[float, ...], model: Callable[..., object], x: Tensor) -> list[str]:
+    """What the model gives for each number, in a call of its own, or how it refuses it."""
+    said = list[str]()
+    for number in numbers:
+        try:
+            said.append(str(type(model(x, number))))
+        except RuntimeError as error:
+            said.append(str(error))
+    return said
+
+
+_with_each_number = partial(_said_of, (2.0, 1.5, 1e300))
+_with_each_integer = partial(_said_of, (2, 3, 0))
+
+
+@program(refusal, modes=("infer",), scenario=_with_each_number)
+def numbers_that_no_element_is_made_of() -> Made:
+    """Each operator takes a tensor without elements, and is given a number that the dtype does not hold."""
+
+    def f(x: Tensor, number: float) -> tuple[Tensor, ...]:
+        return torch.maximum(x, torch.full_like(x, abs(number))), torch.scalar_tensor(1 - number) * x
+
+    return f, (torch.zeros(0, 1),), {}
+
+
+@program(refusal, modes=("infer",), scenario=_with_each_number)
+def weight_that_no_element_is_made_of() -> Made:
+    return lambda x, number: torch.lerp(x, x, number), (torch.zeros(0, 1),), {}
+
+
+@program(refusal, modes=("infer",), scenario=_with_each_integer)
+def slope_of_zero_of_no_elements() -> Made:
+    return lambda x, alpha: F.celu(x, alpha), (torch.zeros(0, 1),), {}

@@ -177,3 +177,18 @@ def spread_of_no_elements() -> Made:
         return (*none, y.var(1, correction=-1), y.std(1, correction=2))
 
     return f, (torch.zeros(0, 3), torch.randn(3, 4)), {}
+
+
+@program(special)
+def the_greater_of_two_zeros() -> Made:
+    """Few enough that eager compares them one by one; it gives the first of equals, but of bfloat16 the second."""
+
+    def f(x: Tensor, y: Tensor, scalar: Tensor) -> tuple[Tensor, ...]:
+        made = list[Tensor]()
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+            a, b, s = x.to(dtype), y.to(dtype), scalar.to(dtype)
+            for of_two in (torch.maximum, torch.minimum, torch.fmax, torch.fmin):
+                made += [of_two(a, b), of_two(b, a), of_two(s, -s), of_two(-s, s)]
+        return tuple(made)
+
+    return f, (torch.tensor([0.0, -0.0, NAN]), torch.tensor([-0.0, 0.0, 0.0]), torch.tensor(0.0)), {}

@@ -35,9 +35,9 @@ def compute_dtype(operation: Operation) -> torch.dtype:
 
 
 def common_dtype(operation: Operation) -> torch.dtype:
-    """The dtype that the operands of a comparison are compared in."""
+    """The dtype that eager brings the operands of a comparison into."""
     kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
-    return widened(elementwise_dtypes(*operation.fakes[:2], type_promotion_kind=kind)[1])
+    return elementwise_dtypes(*operation.fakes[:2], type_promotion_kind=kind)[1]
 
 
 def finish(operation: Operation, expr: Expr) -> Result:
@@ -59,7 +59,19 @@ def arithmetic(op: str, *names: str) -> Callable[[Operation], Result]:
 
     def lower(operation: Operation) -> Result:
         dtype = compute_dtype(operation)
-        return finish(operation, primitive(op, *(operation.value(name, dtype) for name in names)))
+        return finish(operation, primitive(op, *(operation.taken(name, dtype) for name in names)))
+
+    return lower
+
+
+def extreme(op: str) -> Callable[[Operation], Result]:
+    """A rule: the greater or lesser of self and other. A kernel gives the second of two equal zeros. Eager gives the
+    first, but for `fmax` and `fmin` of bfloat16, and in full vectors for `maximum` and `minimum`."""
+    second, first = arithmetic(op, "self", "other"), arithmetic(op, "other", "self")
+
+    def lower(operation: Operation) -> Result:
+        gives_second = op in ("fmax", "fmin") and operation.output.dtype is torch.bfloat16
+        return second(operation) if gives_second else first(operation)
 
     return lower
 
@@ -68,8 +80,10 @@ def comparison(op: str) -> Callable[[Operation], Result]:
     """A rule: `op` of self and other in their common dtype."""
 
     def lower(operation: Operation) -> Result:
-        dtype = common_dtype(operation)
-        return finish(operation, call(op, operation.value("self", dtype), operation.value("other", dtype)))
+        common = common_dtype(operation)
+        dtype = widened(common)
+        operands = (operation.taken(name, dtype, common) for name in ("self", "other"))
+        return finish(operation, call(op, *operands))
 
     return lower
 
@@ -92,10 +106,11 @@ for _name in FLOAT_UNARY.split():
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
 for _name in ("neg", "abs", "bitwise_not"):
     record(Kind.pointwise, arithmetic(_name, "self"), _name)
-for _name in ("mul", "bitwise_and", "bitwise_or", "bitwise_xor"):
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     record(Kind.pointwise, arithmetic(_name, "self", "other"), f"{_name}.Tensor", f"{_name}.Scalar")
-for _name in ("maximum", "minimum", "fmax", "fmin", "atan2"):
-    record(Kind.pointwise, arithmetic(_name, "self", "other"), _name)
+record(Kind.pointwise, arithmetic("atan2", "self", "other"), "atan2")
+for _name in ("maximum", "minimum", "fmax", "fmin"):
+    record(Kind.pointwise, extreme(_name), _name)
 record(Kind.pointwise, arithmetic("copysign", "self", "other"), "copysign.Tensor", "copysign.Scalar")
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     record(Kind.pointwise, comparison(_name), f"{_name}.Tensor", f"{_name}.Scalar")
@@ -172,21 +187,21 @@ def scaled(operation: Operation, name: str, dtype: torch.dtype) -> Expr:
     """`alpha * operand`."""
     operation.needs_room("alpha")
     alpha = operation.arguments.get("alpha", 1)
-    value = operation.value(name, dtype)
+    value = operation.taken(name, dtype)
     return value if alpha == 1 else primitive("mul", operation.value("alpha", dtype), value)
 
 
 @rule(Kind.pointwise, "add.Tensor", "add.Scalar")
 def add(operation: Operation) -> Result:
     dtype = compute_dtype(operation)
-    return finish(operation, primitive("add", operation.value("self", dtype), scaled(operation, "other", dtype)))
+    return finish(operation, primitive("add", operation.taken("self", dtype), scaled(operation, "other", dtype)))
 
 
 def difference(operation: Operation, minuend: str, subtrahend: str) -> Expr:
     """One operand less `alpha` times another. Eager adds `-alpha` times it; the least integer is its own negative."""
     dtype = compute_dtype(operation)
     op = "add" if operation.arguments.get("alpha", 1) == LEAST_INTEGER else "sub"
-    return primitive(op, operation.value(minuend, dtype), scaled(operation, subtrahend, dtype))
+    return primitive(op, operation.taken(minuend, dtype), scaled(operation, subtrahend, dtype))
 
 
 @rule(Kind.pointwise, "sub.Tensor", "sub.Scalar")
@@ -199,6 +214,13 @@ def rsub(operation: Operation) -> Result:
     return finish(operation, difference(operation, "other", "self"))
 
 
+@rule(Kind.pointwise, "mul.Tensor", "mul.Scalar")
+def mul(operation: Operation) -> Result:
+    """Eager reads a factor, like a divisor, as it is."""
+    dtype = compute_dtype(operation)
+    return finish(operation, primitive("mul", operation.taken("self", dtype), operation.value("other", dtype)))
+
+
 @rule(Kind.pointwise, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
 def div(operation: Operation) -> Result:
     mode = operation.arguments.get("rounding_mode")
@@ -208,7 +230,7 @@ def div(operation: Operation) -> Result:
     if mode == "trunc" and is_integer(dtype):
         return divided(operation, "div", "truncdiv_int")
     needs_floats(operation)
-    quotient = call("div", operation.value("self", dtype), operation.value("other", dtype))
+    quotient = call("div", operation.taken("self", dtype), operation.value("other", dtype))
     return finish(operation, quotient if mode is None else call("trunc", quotient))
 
 
@@ -271,7 +293,7 @@ def pow_scalar(operation: Operation) -> Result:
         raise Declined("a negative power of integers")
     if dtype is torch.float32 and float(exponent).is_integer() and not _is_float32(exponent):
         raise Declined("an exponent that is even or odd as float64 says")
-    return finish(operation, special(base) if special else call("pow", base, constant(exponent, dtype)))
+    return finish(operation, special(base) if special else call("pow", base, operation.taken("exponent", dtype)))
 
 
 @rule(Kind.pointwise, "pow.Tensor_Tensor", "pow.Scalar")
@@ -279,7 +301,7 @@ def pow_tensor(operation: Operation) -> Result:
     dtype = compute_dtype(operation)
     if dtype is torch.bool:
         raise Declined("power of booleans")
-    return finish(operation, call("pow", operation.rounded("self", dtype), operation.value("exponent", dtype)))
+    return finish(operation, call("pow", operation.rounded("self", dtype), operation.taken("exponent", dtype)))
 
 
 @rule(Kind.pointwise, "linalg_cross")

@@ -455,3 +455,19 @@ def test_a_rule_whose_result_is_in_another_dtype_is_declined(monkeypatch: pytest
     wrong = replace(known, rule=lambda operation: (element(operation.tensor("self"), (Symbol("d0"),), torch.float64),))
     monkeypatch.setitem(OPERATORS, "aten.relu", wrong)
     assert planned(traced(lambda x: (torch.relu(x),), torch.ones(8))).counts.fallbacks == {"aten.relu": 1}
+
+
+def _beside_a_number(half: torch.Tensor, number: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    computed = (half + number, number - half, number * half, half * number, number / half, half / number)
+    powers = (half**1.0001, half + 1.0001, half - 1.0001, torch.atan2(half, number))
+    return (*computed, *powers, half < number, half >= number, half == number, half < 1.0001, half == 1.0001)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_lowering_rounds_a_number_beside_halves_as_a_cpu_does(dtype: torch.dtype) -> None:
+    """It is rounded first, unless it is a second factor or a divisor."""
+    half, number = torch.tensor([3.0, 1.0, 7.0, 60000.0], dtype=dtype), torch.tensor(1.0001)
+    ours = torch.compile(_beside_a_number, backend="assay")(half, number)
+    for index, (one, eager) in enumerate(zip(ours, _beside_a_number(half, number), strict=True)):
+        assert one.dtype is eager.dtype and one.shape == eager.shape
+        assert torch.equal(one, eager), f"result {index}: ours {one.tolist()}, eager's {eager.tolist()}"
