@@ -24,7 +24,8 @@ from torch._higher_order_ops.triton_kernel_wrap import (
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.writes.write_checks import LAUNCHES, Watching
+from assay.compiler.ir.graph.writes.watching import Watching
+from assay.compiler.ir.graph.writes.write_checks import LAUNCHES
 
 _LIBRARY = torch.library.Library(LAUNCHES, "DEF")
 Grids = tuple[tuple[int, ...], ...]

@@ -36,7 +36,7 @@ from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
 from assay.compiler.ir.graph.writes.views_beyond import check_unread
-from assay.compiler.ir.graph.writes.write_checks import Restrided, Watching
+from assay.compiler.ir.graph.writes.watching import Restrided, Watching
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse

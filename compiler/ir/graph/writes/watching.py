@@ -1,0 +1,409 @@
+"""Functionalization that notes what it makes invisible, and refuses the writes that eager refuses."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.writes.storage_offsets import EXACTLY, divisor_of
+from assay.compiler.ir.graph.writes.views_beyond import ViewsBeyond, mark_beyond
+from assay.compiler.ir.graph.writes.write_checks import check_dtype, check_memory
+from assay.compiler.ir.graph.writes.written_layouts import (
+    ASKS_LAYOUT,
+    KEEP_LAYOUT,
+    OF_OTHER_ELEMENTS,
+    check_layout,
+    check_order,
+    is_relaid,
+    mark_lazy,
+    meta_of,
+)
+from assay.compiler.ir.tensors import mutating_operators
+from assay.compiler.ir.tensors.degrees_of_freedom import warn_of_freedom
+from assay.compiler.ir.tensors.layout import fake_strides
+from assay.compiler.ir.tensors.layout.strides import (
+    hint,
+    overlaps_itself,
+    placed,
+)
+from assay.compiler.ir.tensors.mutating_operators import inner_of, written_by
+from assay.compiler.ir.tensors.refusals import check_position, refuse_call
+from assay.compiler.ir.tensors.wrappers import has_wrapper
+from assay.compiler.torch_compat import has_registered_effect
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+"""An operator with its positional and its keyword arguments."""
+REPLACES = (torch.ops.aten.set_,)
+"""Calls that give a tensor other memory: one of an input is refused when storages are compared, and never replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restrided:
+    """One call that changed the shape or strides of a tensor in place, which makes its version grow by one."""
+
+    target: torch._ops.OpOverload
+    arguments: tuple[object, ...]
+
+
+def _restrided(call: Call) -> Restrided:
+    """The call, to be made again on the caller's tensor, by numbers alone."""
+    func, args, kwargs = call
+    if func is torch.ops.aten.resize_as_.default:
+        return Restrided(torch.ops.aten.resize_.default, (list(args[1].shape), *args[2:], *kwargs.values()))
+    return Restrided(func, (*args[1:], *kwargs.values()))
+
+
+class Tensors(dict[int, torch.Tensor]):
+    """A set of tensors by identity, which keeps them alive, so that no other one is taken for one of them."""
+
+    def add(self, value: torch.Tensor) -> None:
+        self[id(value)] = value
+
+
+UNCHECKED = (torch.ops.aten._softmax.default,)
+"""Operators over a dimension that nothing looks at before they run, not even their fakes."""
+
+
+def _has_dimension(value: torch.Tensor, dim: int) -> bool:
+    rank = max(value.dim(), 1)
+    return -rank <= dim < rank
+
+
+def _is_bare_zero(value: object) -> bool:
+    """Whether a value is one of autograd's zeros without elements, in no recording's own wrapping."""
+    return type(value) is torch.Tensor and value._is_zerotensor()
+
+
+def _has_bare_zero(argument: object) -> bool:
+    return any(map(_is_bare_zero, argument)) if isinstance(argument, list | tuple) else _is_bare_zero(argument)
+
+
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of one storage, read alike."""
+    with torch._C.DisableTorchFunction():
+        storages = {value.untyped_storage()._cdata for value in (one, other)}
+        are_read_alike = (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+        return len(storages) == 1 and are_read_alike and placed(one) == placed(other)
+
+
+def _is_functional(value: object) -> bool:
+    return isinstance(value, FunctionalTensor)
+
+
+class Watching(FunctionalTensorMode):
+    """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
+
+    `tracer` is what it records into, `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
+    the writes through it and its views are counted for that owner. `divisors` says, by the storages of inputs, what
+    the program relies on of where they begin (`ir/graph/writes/storage_offsets.py`).
+    """
+
+    supports_higher_order_operators = True  # which are refused, by name
+
+    def __init__(self, tracer: PythonKeyTracer, pre_dispatch: bool = False) -> None:
+        super().__init__(pre_dispatch=pre_dispatch, export=pre_dispatch)
+        self.tracer = tracer
+        self.inputs: list[torch.Tensor] = []
+        self.writes: Counter[object] = Counter()
+        self.divisors: dict[int, set[int]] = {}
+        self._restrided: dict[int, list[Restrided]] = {}
+        self._owners: dict[int, object] = {}
+        self._followed = Tensors()
+        self._detached = Tensors()
+        self._expanded = Tensors()
+        self._moved: set[int] = set()
+        self._beyond = ViewsBeyond()
+        self._relaid = Tensors()
+        self._as_eager: dict[int, torch.Tensor] = {}
+        self._random_state = _random_state()
+
+    def take(self, argument: torch.Tensor) -> None:
+        """From here on, `argument` is known to be what the program is given."""
+        self.inputs.append(argument)
+        self.divisors.setdefault(argument.untyped_storage()._cdata, set())
+
+    def note_offset(self, value: torch.Tensor, divisor: int = EXACTLY) -> None:
+        """The program relies on where a tensor begins, which matters if its memory is an input's."""
+        if value.layout is torch.strided and (known := self.divisors.get(value.untyped_storage()._cdata)) is not None:
+            known.add(divisor)
+
+    def refuse_storage(self, value: torch.Tensor) -> None:
+        """Raises: Unsupported for the storage of an input, of which a recording does not know the size."""
+        if value.layout is torch.strided and value.untyped_storage()._cdata in self.divisors:
+            raise Unsupported("the program asks for the storage of an input")
+
+    def own(self, value: torch.Tensor, owner: object) -> None:
+        self._owners[id(value)] = owner
+        self._followed.add(value)
+
+    def owner_of(self, value: object) -> object | None:
+        return self._owners.get(id(value))
+
+    def restrides_of(self, value: torch.Tensor) -> tuple[Restrided, ...]:
+        """The calls that changed the shape or strides of this very tensor in place."""
+        return tuple(self._restrided.get(id(value), ()))
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if has_wrapper(types):  # whose own class calls again, with its inner tensors
+            return NotImplemented
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            raise Unsupported(
+                f"the program calls {func._name}, a higher-order operator, whose functions no graph holds"
+            )
+        if any(map(_has_bare_zero, args)):
+            args = pytree.tree_map_only(torch.Tensor, self._own_zero, args)
+        call = (func, args, kwargs or {})
+        if func is torch.ops.aten.set_.source_Tensor and _is_same_memory(*args):
+            return args[0]  # `module.to(device)` sets each parameter to itself
+        if "resize_storage" in getattr(func, "__name__", ""):
+            raise Unsupported(f"the program changes the size of a tensor's storage, by {func}")
+        if not isinstance(func, torch._ops.OpOverload):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        with torch._C.DisableTorchFunction():  # what is asked in here is not the program's doing
+            self._check(call)
+            is_beyond = func is torch.ops.aten.as_strided.default and self._leaves(*args, **call[2])
+        refuse_call(*call)
+        check_position(func, args)
+        warn_of_freedom(*call)
+        if (divisor := divisor_of(*call)) is not None:
+            self.note_offset(args[0], divisor)
+        if has_registered_effect(func):
+            return self._as_it_is(call)
+        if not func._schema.is_mutable:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+            if is_beyond:
+                mark_beyond(result, self.tracer)
+            if not any(map(_is_functional, pytree.arg_tree_leaves(*args, **call[2]))):
+                result = pytree.tree_map_only(FakeTensor, self._wrapped, result)  # made of numbers alone
+            if func.is_view:
+                self._follow(args[0], result, call)
+            if func in fake_strides.WRONG:
+                result = fake_strides.with_strides(func, args, result, self.tracer, self)
+            as_run = fake_strides.as_run
+            return result if func.is_view else as_run(func, args, call[2], result, self.tracer, self)
+        seen = mutating_operators.seen_before(*call, self.inputs, self.tracer.graph)
+        shape = args[0].shape if func is torch.ops.aten.resize_.default else None
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if shape is None or shape != args[0].shape:  # to the size that it has, resize_ does nothing
+            self._note_write(call)
+        if seen is not None:
+            mutating_operators.correct(seen, self.tracer.graph)
+        mark_lazy(*call)
+        check_order(*call)  # which may record views of what was written
+        return result
+
+    def _wrapped(self, value: torch.Tensor) -> torch.Tensor:
+        """A functional tensor over a recorded one."""
+        with self:
+            return FunctionalTensor.to_functional(value)
+
+    def _as_it_is(self, call: Call) -> object:
+        """Records a call with an effect beside its result on plain tensors; the graph keeps their order."""
+        func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
+        return pytree.tree_map_only(torch.Tensor, self._wrapped, func(*args, **kwargs))
+
+    def _own_zero(self, value: torch.Tensor) -> torch.Tensor:
+        """A zero of this recording in the place of one that autograd has made behind its back."""
+        if not _is_bare_zero(value):
+            return value
+        func, layout = torch.ops.aten._efficientzerotensor.default, {"dtype": value.dtype, "device": value.device}
+        return super().__torch_dispatch__(func, (), (list(value.shape),), layout)
+
+    def _check(self, call: Call) -> None:
+        """Raises: Unsupported where the call would be recorded as another than eager's; eager's error where eager
+        refuses the memory of its arguments.
+        """
+        func, args, _ = call
+        if func in UNCHECKED and not _has_dimension(*args[:2]):
+            raise Unsupported(f"the program asks {func} for a dimension that there is not")
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._check_random_state()
+        if self._relaid and func is torch.ops.aten.copy_.default and self._stays(*args[:2]):
+            return
+        if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
+            self._check_relaid(call)
+        if func._schema.is_mutable:
+            check_dtype(*call)
+            check_memory(*call)
+            self._check_expanded(call)
+            self._beyond.check_writes(written_by(*call))
+        elif func in KEEP_LAYOUT or func is torch.ops.aten.native_dropout.default:
+            check_layout(func, args[0])
+        elif func in OF_OTHER_ELEMENTS and is_relaid(args[0]):
+            func(meta_of(args[0]), *args[1:])
+
+    def _leaves(
+        self, value: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    ) -> bool:
+        """Whether `as_strided` with these arguments gives a view that leaves its tensor. Raises: as `ViewsBeyond`."""
+        is_input = value.untyped_storage()._cdata in self.divisors
+        return self._beyond.is_taken_by(value, (size, stride, storage_offset), is_input)
+
+    def _check_random_state(self) -> None:
+        """Raises: Unsupported for a draw after the program set the random state: a seed leaves no call.
+
+        A recorded draw takes no number. So that a program which sets the state that it had earlier is seen to, as a
+        checkpoint's backward does, the state is another after each draw.
+        """
+        if _random_state() != self._random_state:
+            raise Unsupported("the program draws after it set the state of the random number generator")
+        self._random_state = _state_of_its_own()
+
+    @contextmanager
+    def random_state_kept(self) -> Iterator[None]:
+        """Afterwards the random state is what it was before. Raises: Unsupported where the program has set it."""
+        with _disable_current_modes():
+            before = torch.get_rng_state()
+        self._random_state = _state_of_its_own()
+        try:
+            yield
+            if _random_state() != self._random_state:
+                raise Unsupported("the program sets the state of the random number generator")
+        finally:
+            with _disable_current_modes():
+                torch.set_rng_state(before)
+
+    def _note_write(self, call: Call) -> None:
+        func, args, _ = call
+        if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
+            self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
+            self._followed.add(args[0])
+        self._check_moved(call)
+        for value in written_by(*call):
+            if id(value) in self._detached:
+                raise Unsupported(
+                    f"the program writes an input that overlaps others through a detached view, by {func}"
+                )
+            if id(value) in self._owners:
+                self.writes[self._owners[id(value)]] += 1
+            if is_relaid(value) and id(value) not in self._relaid:
+                self._relaid.add(value)
+                self._as_eager[id(value)] = meta_of(value)
+
+    def _check_moved(self, call: Call) -> None:
+        """Notes the memory of a view whose shape or strides the call changes in place. Raises: Unsupported for a write
+        to such memory that autograd records: it takes the view again as it was first made.
+
+        Source: suites/upstream_bugs/gradient_of_a_view_transposed_in_place.py
+        """
+        func, args, kwargs = call
+        if torch.Tag.inplace_view in func.tags:
+            if args[0]._base is not None:
+                self._moved.add(args[0].untyped_storage()._cdata)
+            return
+        if not self._moved or not torch.is_grad_enabled():
+            return
+        leaves = pytree.arg_tree_leaves(*args, **kwargs)
+        is_recorded = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+        if is_recorded and any(value.untyped_storage()._cdata in self._moved for value in written_by(*call)):
+            raise Unsupported(f"the program writes, by {func}, memory of a view whose strides it changed in place")
+
+    def _follow(self, source: object, result: object, call: Call) -> None:
+        """Carries what is known of a tensor over to a view of it. Of views that leave elements out between windows
+        functionalization knows no inverse either.
+        """
+        func = call[0]
+        places = self._view_as_eager(source, call)
+        for place, made in enumerate(result if isinstance(result, (list, tuple)) else (result,)):
+            if id(source) in self._owners:
+                self.own(made, self._owners[id(source)])
+                if func is torch.ops.aten.detach.default or id(source) in self._detached:
+                    self._detached.add(made)
+            if places:
+                self._relaid.add(made)
+                self._as_eager[id(made)] = places[place]
+            if func in IRREVERSIBLE or id(source) in self._expanded or overlaps_itself(made):
+                self._expanded.add(made)
+
+    def _view_as_eager(self, source: object, call: Call) -> Sequence[torch.Tensor]:
+        """How eager's results of a view lie, for a view of what lies otherwise than eager's; else none.
+
+        Raises: Unsupported where eager could take no such view, and so made a copy.
+        """
+        if self._relaid and isinstance(source, torch.Tensor) and id(source) not in self._relaid and is_relaid(source):
+            self._relaid.add(source)  # a view of it was written, and it has been made anew of that
+            self._as_eager[id(source)] = meta_of(source)
+        if id(source) not in self._relaid:
+            return ()
+        func, args, kwargs = call
+        given, named = pytree.tree_map_only(torch.SymInt, hint, (args[1:], kwargs))
+        with _disable_current_modes():
+            try:
+                found = func(self._as_eager[id(source)], *given, **named)
+            except (RuntimeError, ValueError) as error:
+                raise Unsupported(f"the program copies, by {func}, a part of what was written in place") from error
+        return found if isinstance(found, list | tuple) else (found,)
+
+    def _check_relaid(self, call: Call) -> None:
+        """Raises: Unsupported where a call asks how tensors lie that were written in place, and views of them: what is
+        recorded in their place was made anew, and lies otherwise.
+        """
+        func, args, kwargs = call
+        tensors = Tensors()
+        for value in pytree.arg_tree_leaves(*args, **kwargs):
+            if isinstance(value, torch.Tensor):
+                tensors.add(value)
+        if not self._relaid.keys() & tensors.keys():
+            return
+        storages = [value.untyped_storage()._cdata for value in tensors.values()]
+        if func in ASKS_LAYOUT or (func.namespace == "aten" and len(set(storages)) < len(storages)):
+            raise Unsupported(f"the program calls {func}, which asks how a tensor lies that was written in place")
+
+    def _stays(self, target: torch.Tensor, source: torch.Tensor) -> bool:
+        """Whether a copy goes to where its source is already, as that does in which `x[:2] += 1` ends."""
+        return self._place(target) == self._place(source) and not overlaps_itself(target)
+
+    def _place(self, value: torch.Tensor) -> tuple[object, ...]:
+        """Which memory a tensor is in eager, read how."""
+        lies = placed(self._as_eager.get(id(value), value))
+        return value.untyped_storage()._cdata, value.is_conj(), value.is_neg(), *lies
+
+    def _check_expanded(self, call: Call) -> None:
+        """Raises: Unsupported for a write through what is a view of memory that overlaps itself, by a call that eager
+        allows: functionalization knows no inverse of such views.
+        """
+        func = call[0]
+        if self._expanded and torch.Tag.inplace_view not in func.tags:
+            if any(id(value) in self._expanded for value in written_by(*call)):
+                raise Unsupported(f"the program writes memory that overlaps itself, by {func}")
+
+
+_seeds = itertools.count()
+
+
+def _state_of_its_own() -> bytes:
+    """The random state, set to one that no other moment of a recording has."""
+    with _disable_current_modes():
+        torch.default_generator.manual_seed(next(_seeds))
+    return _random_state()
+
+
+def _random_state() -> bytes:
+    with _disable_current_modes():
+        return torch.get_rng_state().numpy().tobytes()
+
+
+def _is_composite(func: torch._ops.OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+IRREVERSIBLE = (torch.ops.aten.unfold.default, torch.ops.aten.expand.default)
+"""Views whose inverse in functionalization is a sum, or loses what lies between windows."""
