@@ -95,6 +95,19 @@ def same_tensor_passed_twice() -> Made:
 
 
 @program(overlap)
+def refusal_where_inputs_overlap_and_one_is_written() -> Made:
+    """Compiled again for the overlap, an operator that torch takes apart in Python still asks eager's kernel."""
+
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        torch.nn.functional.one_hot(torch.tensor([-7, 0]), 4)
+        b[1:] = -7
+        return a[-7:]
+
+    x = numbers(4, 5)
+    return f, (x, x.mT), {}
+
+
+@program(overlap)
 def same_leaf_passed_twice() -> Made:
     def f(a: Tensor, b: Tensor) -> Tensor:
         return a * b.sin()

@@ -104,8 +104,7 @@ class Trace:
             stack.enter_context(_saved_tensor_hooks_off())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))  # it reads numbers, which fake tensors lack
             stack.enter_context(self.fake_mode)
-            if self.fake_mode.shape_env is not None or self.pre_dispatch:
-                stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(enable_python_dispatcher())
             stack.enter_context(decomposing(self._decompositions))
             stack.enter_context(self._proxy_mode)
             stack.enter_context(disable_autocast_cache())
