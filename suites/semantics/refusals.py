@@ -115,3 +115,40 @@ def unread_division_of_integers_by_zero() -> Made:
         return x + 1
 
     return f, (integers(3), torch.zeros(3, dtype=torch.int64)), {}
+
+
+def _of_doubles(channels: int) -> Tensor:
+    return torch.ones(channels, dtype=torch.float64)
+
+
+@program(refusal)
+def layer_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.layer_norm(x, (4,), w), (leaf(2, 4), _of_doubles(4)), {}
+
+
+@program(refusal)
+def layer_norm_by_a_bias_of_another_dtype_than_its_weights() -> Made:
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.layer_norm(x, (4,), w, b)
+
+    return f, (leaf(2, 4).bfloat16(), torch.ones(4), _of_doubles(4)), {}
+
+
+@program(refusal)
+def group_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.group_norm(x, 2, w), (leaf(2, 4, 3), _of_doubles(4)), {}
+
+
+@program(refusal)
+def instance_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.instance_norm(x, weight=w), (leaf(2, 4, 3), _of_doubles(4)), {}
+
+
+@program(refusal)
+def batch_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.batch_norm(x, None, None, w, training=True), (leaf(2, 4, 3), _of_doubles(4)), {}
+
+
+@program(refusal)
+def batch_norm_by_statistics_of_doubles() -> Made:
+    return lambda x, mean, var: F.batch_norm(x, mean, var), (leaf(2, 4), _of_doubles(4), _of_doubles(4)), {}
