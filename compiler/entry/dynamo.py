@@ -24,6 +24,7 @@ from assay.compiler.capture.decompositions.table import DECOMPOSITIONS, EXACT
 from assay.compiler.capture.examples import program_of, read_numbers, read_offsets, why_not_same
 from assay.compiler.capture.inputs import Call, check_inputs, why_not_read
 from assay.compiler.capture.list_arguments import has_lists, without_lists
+from assay.compiler.capture.user_code.drawn_numbers import with_drawn_numbers
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.joint_graph import numbered
 from assay.compiler.entry.graph_as_call import Compiled, Freedom, GraphAsCall, as_call, in_eager, with_held
@@ -122,6 +123,7 @@ def compile_fx(
         module = ModuleAsCall.of(model_, example_inputs_, is_fixed=ignore_shape_env)
         return module.function(compiled(module.call))
     assert isinstance(model_, fx.GraphModule)
+    example_inputs_ = with_drawn_numbers(model_, example_inputs_)
     traced = as_call(model_, example_inputs_, Freedom.of(options), is_fixed=ignore_shape_env)
     return with_held(model_, _unboxed(compiled(traced.call), traced.structure))
 
@@ -210,6 +212,7 @@ def compile_graph(
     if cuts is not None:
         count_piece()
     traced: GraphAsCall | None = None
+    example_inputs = with_drawn_numbers(gm, example_inputs)
     refusal = _refusal(gm, options, load_kernels, cuts)
     try:
         if has_lists(example_inputs):

@@ -456,8 +456,12 @@ def _own(value: object) -> object:
 
 
 def _self_contained(captured: Captured, with_gradients: bool) -> Program:
-    """The program with every result among its outputs, less the copies that `_own` made."""
-    program = materialize(differentiate(captured) if with_gradients else captured.finish())
+    """The program with every result among its outputs, less the copies that `_own` made. Raises: ExportError for what
+    only the finished graph tells, as that it reads a view that leaves its tensor."""
+    try:
+        program = materialize(differentiate(captured) if with_gradients else captured.finish())
+    except Unsupported as error:
+        raise ExportError.because("unsupported", reason=error, place=_place(error)) from error
     if with_gradients:
         for role, node in zip(program.signature.outputs, program.returned, strict=True):
             if role not in program.signature.differentiable or not isinstance(node, torch.fx.Node):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import torch
@@ -239,3 +240,30 @@ def dropout_of_elements_used_twice() -> Made:
         return functional.dropout(x, 0.5)
 
     return f, (inner(12).as_strided((2, 4), (2, 2), 1),), {}
+
+
+@program(random)
+def floats_that_python_draws() -> Made:
+    """Each is a number beside tensors of any dtype, with or without dimensions, and it has all its digits."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        draws = Random(3)
+        number, least, most = draws.random(), draws.uniform(-1, 1), draws.gauss(0, 1)
+        of_dtypes = [y * number for y in (x, x.double(), x.half(), x.int())]
+        of_one = [y * least for y in (x.sum(), x.half().sum(), x.int().sum())]
+        return *of_dtypes, *of_one, torch.tensor(most), torch.tensor([number, 1.0]), w.sin() * number + w**most
+
+    return f, (numbers(3), leaf(3).abs()), {}
+
+
+@program(random, modes=("infer",))
+def greater_of_floats_that_python_draws() -> Made:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        draws = Random(3)
+        return (
+            x * max(draws.random(), 0.5),
+            x.sum() * min(draws.random(), draws.random()),
+            x.add(x, alpha=draws.random()),
+        )
+
+    return f, (numbers(3),), {}

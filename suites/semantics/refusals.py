@@ -163,3 +163,40 @@ def weight_that_no_element_is_made_of() -> Made:
 @program(refusal, modes=("infer",), scenario=_with_each_integer)
 def slope_of_zero_of_no_elements() -> Made:
     return lambda x, alpha: F.celu(x, alpha), (torch.zeros(0, 1),), {}
+
+
+def _of_doubles(channels: int) -> Tensor:
+    return torch.ones(channels, dtype=torch.float64)
+
+
+@program(refusal)
+def layer_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.layer_norm(x, (4,), w), (leaf(2, 4), _of_doubles(4)), {}
+
+
+@program(refusal)
+def layer_norm_by_a_bias_of_another_dtype_than_its_weights() -> Made:
+    def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.layer_norm(x, (4,), w, b)
+
+    return f, (leaf(2, 4).bfloat16(), torch.ones(4), _of_doubles(4)), {}
+
+
+@program(refusal)
+def group_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.group_norm(x, 2, w), (leaf(2, 4, 3), _of_doubles(4)), {}
+
+
+@program(refusal)
+def instance_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.instance_norm(x, weight=w), (leaf(2, 4, 3), _of_doubles(4)), {}
+
+
+@program(refusal)
+def batch_norm_by_weights_of_doubles() -> Made:
+    return lambda x, w: F.batch_norm(x, None, None, w, training=True), (leaf(2, 4, 3), _of_doubles(4)), {}
+
+
+@program(refusal)
+def batch_norm_by_statistics_of_doubles() -> Made:
+    return lambda x, mean, var: F.batch_norm(x, mean, var), (leaf(2, 4), _of_doubles(4), _of_doubles(4)), {}

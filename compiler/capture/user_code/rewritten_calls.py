@@ -13,6 +13,7 @@ rms_norm over sizes that are symbols, there     ->     over these numbers, which
 lstm on a CPU, with gradients                   ->     without oneDNN
 pow(n, x) of a number n that varies             ->     with a tensor of that number: torch has no logarithm of it
 pow(x, n) of an integer n that varies           ->     with a tensor of that integer: torch cannot compare it with 0
+tensor(n) of a number n that varies             ->     full((), n): torch would read the number
 msort(x, out=y)                                 ->     sort(x, 0, out=(y, indices)), whose indices have their size
 _scaled_mm(x, y, out=z)                         ->     with the dtype of z, in which the kernel multiplies
 x[:, 1:] of sizes that are symbols              ->     without whole slices (`whole_slices.py`)
@@ -81,6 +82,8 @@ class UserCalls(TorchFunctionMode):
             return torch.pow(*base)
         if func in POWERS_OF_TENSORS and (exponent := _varying_exponent(*args, **kwargs or {})) is not None:
             return func(_first(args, kwargs), exponent)
+        if func is torch.tensor and args and isinstance(args[0], torch.SymFloat):
+            return torch.full((), *args, **kwargs or {})
         if func in NORMS and len(args) > CUDNN and args[0].is_cuda:
             with without_cudnn(bool(args[CUDNN])):
                 return func(*args[:CUDNN], False, **kwargs or {})

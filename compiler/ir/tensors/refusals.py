@@ -8,7 +8,8 @@ is recorded is called once on small real tensors of the same dtypes, ranks and e
 A kernel that refuses small tensors may refuse their sizes alone. Then it is asked again with more of the sizes, and at
 last with all of them; what is not clear after that counts as accepted. Operators whose arguments have to agree with
 sizes are asked with the sizes that they have, where these are small. Operators that only torch calls, as a rule, are
-asked about dtypes in which hardly any of them has a kernel. An answer is kept for the process.
+asked about dtypes in which hardly any of them has a kernel; norms about any, with one element. An answer is kept for
+the process.
 
 Cost: 0.1 to 5 ms for a call unlike all before it, 40 us for any other (two cores that other work shared).
 """
@@ -39,6 +40,11 @@ INTERNAL = ("native_", "_native", "mkldnn_", "cudnn_", "miopen_")
 LIBRARIES = ("mkldnn_", "cudnn_", "miopen_")
 ORDINARY = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Dtypes that internal operators have kernels for."""
+NORMS = (
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_no_update",
+)  # fmt: skip
+"""Internal operators that are asked about every mix of dtypes: their sizes agree where each is 1, and dtypes decide."""
 COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 DIMENSIONS = ("dim", "dims", "dim0", "dim1", "axis")
 SOME_NUMBER = 0.5
@@ -78,6 +84,11 @@ class Asked:
     def cut(self, most: int) -> Asked:
         leaves = tuple(leaf.cut(most) if isinstance(leaf, Like) else leaf for leaf in self.leaves)
         return Asked(self.func, leaves, self.spec)
+
+    def ones(self) -> Asked:
+        """The same where each size and each other integer that is not 0 is 1."""
+        leaves = (1 if type(leaf) is int and leaf else leaf for leaf in self.cut(1).leaves)
+        return Asked(self.func, tuple(leaves), self.spec)
 
     def emptied(self, places: frozenset[tuple[int, int]]) -> Asked:
         """The same without elements in some dimensions of some leaves."""
@@ -224,6 +235,8 @@ def _like(leaf: object) -> object:
 
 def refusal(asked: Asked) -> Exception | None:
     """What eager raises for such a call, None where it takes it or that is not clear."""
+    if _name_of(asked.func) in NORMS:
+        return _answer(asked.ones())
     if _is_internal(asked.func) and not _is_into(asked.func):
         return _refusal_of_dtypes(asked)
     if _names_sizes(asked.func) or _is_internal(asked.func):

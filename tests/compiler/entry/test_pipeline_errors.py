@@ -149,7 +149,8 @@ def test_a_backward_that_is_not_taken_is_not_said_to_fail_in_eager(caplog: pytes
 
         @staticmethod
         def backward(ctx: Any, tangent: torch.Tensor) -> torch.Tensor:
-            return ctx.saved_tensors[0].as_strided((3,), (1,), 1) * tangent
+            sizes = ctx.saved_tensors[0].as_strided((3,), (1,), 1).mul_(1).shape  # written beyond its tensor
+            return torch.arange(1.0, 1.0 + sizes[0]) * tangent
 
     torch._dynamo.reset()
     journal.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,35 @@ TAKEN: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.repeat_interleave.Tensor, (torch.tensor([2, 3]),)),
     (aten.multinomial.default, (torch.ones(4), 2)),
 ]
+
+
+MIXED = (torch.float32, torch.float64, torch.bfloat16, None)
+OF_NORMS: list[tuple[Any, tuple[int, ...], tuple[Any, ...]]] = [
+    (aten.native_layer_norm.default, (96,), (1e-5,)),
+    (aten.native_group_norm.default, (6,), (64, 6, 1, 2, 1e-5)),
+]
+
+
+@pytest.mark.parametrize(("func", "sizes", "rest"), OF_NORMS, ids=["layer", "group"])
+def test_norms_refuse_the_mixes_of_dtypes_that_eager_refuses(func: Any, sizes: tuple[int, ...], rest: Any) -> None:
+    """Asked with one element, they answer for tensors of any size."""
+    refused = 0
+    for one, *others in itertools.product(MIXED[:-1], MIXED, MIXED):
+        weight, bias = (None if dtype is None else torch.ones(sizes, dtype=dtype) for dtype in others)
+        given = ([*sizes],) if func is aten.native_layer_norm.default else ()
+        args = (torch.ones(64, *sizes, dtype=one), *given, weight, bias, *rest)
+        errors = [_raised(call, args) for call in (func, lambda *args: refuse_call(func, args, {}))]
+        assert type(errors[0]) is type(errors[1]), (one, *others)
+        refused += errors[0] is not None
+    assert 0 < refused < len(MIXED[:-1]) * len(MIXED) ** 2
+
+
+def _raised(call: Callable[..., object], args: tuple[Any, ...]) -> Exception | None:
+    try:
+        call(*args)
+    except Exception as error:
+        return error
+    return None
 
 
 @pytest.mark.parametrize(("func", "args", "error"), REFUSED, ids=lambda value: str(value)[:40])
