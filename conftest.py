@@ -3,7 +3,7 @@
 A test that leaves the process another than it found it fails: what comes after it would depend on the order. So does
 one for which Dynamo has compiled a function as often as it may: that runs in eager from then on, and never differs.
 
-A test is `nightly`, and no part of `python -m tox`, if the last measurement says that it takes more than 3 seconds of
+A test is `nightly`, and no part of `python -m tox`, if the last measurement says that it takes more than 2 seconds of
 a core, or that it needs a fixture that takes more than a minute: `tests/slow.json`, which
 `python -m pytest --measure-slow tests/slow.json` writes anew. What the default run has of the same searches is slices.
 
@@ -50,7 +50,7 @@ if "assay" not in list_backends():  # run from a checkout, with nothing installe
 
 
 SLOW = Path(__file__).parent / "tests" / "slow.json"
-MOST_TEST_S, MOST_FIXTURE_S = 3.0, 60.0
+MOST_TEST_S, MOST_FIXTURE_S = 2.0, 60.0
 """What a test of the default run, and a fixture that such tests share, may take of a core."""
 ALWAYS = ("test_architecture.py::", "test_documents.py::")
 """What every change is held to, however long it takes."""
