@@ -13,7 +13,7 @@ import os
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -310,9 +310,17 @@ def _captured(
         return results
 
     leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
+    without_gradients = nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad()
+    with _refused_by_name(), without_gradients:
+        return capture(Call(watched, leaves, mode), decompositions or {}, kind.pre_dispatch, keeps_lines=True)
+
+
+@contextmanager
+def _refused_by_name() -> Iterator[None]:
+    """Raises: ExportError in the place of Unsupported, with the line of the user's; an error of the module's as it
+    is."""
     try:
-        with nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad():
-            return capture(Call(watched, leaves, mode), decompositions or {}, kind.pre_dispatch, keeps_lines=True)
+        yield
     except ExportError:
         raise
     except Unsupported as error:
@@ -458,10 +466,8 @@ def _own(value: object) -> object:
 def _self_contained(captured: Captured, with_gradients: bool) -> Program:
     """The program with every result among its outputs, less the copies that `_own` made. Raises: ExportError for what
     only the finished graph tells, as that it reads a view that leaves its tensor."""
-    try:
+    with _refused_by_name():
         program = materialize(differentiate(captured) if with_gradients else captured.finish())
-    except Unsupported as error:
-        raise ExportError.because("unsupported", reason=error, place=_place(error)) from error
     if with_gradients:
         for role, node in zip(program.signature.outputs, program.returned, strict=True):
             if role not in program.signature.differentiable or not isinstance(node, torch.fx.Node):

@@ -19,6 +19,8 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from assay.compiler.ir.tensors.layout.strides import has_symbols
 
 aten = torch.ops.aten
+NUMBERS = (int, torch.SymInt, type(None))
+"""Where a slice may begin and end; a tensor is read by torch."""
 
 
 def indexed(value: torch.Tensor, index: object) -> torch.Tensor | None:
@@ -36,7 +38,8 @@ def indexed(value: torch.Tensor, index: object) -> torch.Tensor | None:
 def _is_plain(item: object) -> bool:
     """Whether an item makes a view, and is no number that changes."""
     if isinstance(item, slice):
-        return item.step is None or (type(item.step) is int and item.step > 0)
+        is_forward = item.step is None or (type(item.step) is int and item.step > 0)
+        return is_forward and all(isinstance(end, NUMBERS) for end in (item.start, item.stop))
     return item is None or item is Ellipsis or type(item) is int
 
 
