@@ -24,6 +24,7 @@ from assay.compiler.errors import Unexpected, Unsupported
 from assay.compiler.ir.graph.captured import Captured, as_node
 from assay.compiler.ir.graph.roles import CallInput, Freed, Gradient, OutputRole, Program, Shared, Tangent
 from assay.compiler.ir.graph.trace import HELD, Trace
+from assay.compiler.ir.graph.writes.views_beyond import check_backward
 from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import is_wrapper, with_inner
 from assay.compiler.torch_compat import holders_of
@@ -47,6 +48,7 @@ def differentiate(captured: Captured) -> Program:
             raise Unsupported("its backward writes an input, or a value that the call returns")
         if as_given != [trace.node_of(tangent) for tangent in tangents]:
             raise Unsupported("its backward writes a gradient that it is given, which is its caller's")
+        check_backward(trace.graph, forward.values(), gradients.values())
     joint = replace(
         signature,
         inputs=(*signature.inputs, *(Tangent(role) for role in roles)),

@@ -65,6 +65,23 @@ def check_unread(graph: fx.Graph) -> None:
         raise _refusal()
 
 
+def check_backward(graph: fx.Graph, forward: Iterable[fx.Node], gradients: Iterable[fx.Node]) -> None:
+    """Raises: Unsupported, which says so, where gradients are made of such a view and no result of forward is."""
+    marked = {node for node in graph.nodes if BEYOND in node.meta}
+    if marked and marked & _behind(gradients) and not marked & _behind(forward):
+        raise Unsupported(f"its backward is none that is compiled: {_refusal()}")
+
+
+def _behind(results: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes that results are made of, themselves too."""
+    pending, found = list(results), set[fx.Node]()
+    while pending:
+        if (node := pending.pop()) not in found:
+            found.add(node)
+            pending += node.all_input_nodes
+    return found
+
+
 def _refusal() -> Unsupported:
     return Unsupported("the program takes a view by as_strided that may leave the tensor for the rest of its storage")
 
