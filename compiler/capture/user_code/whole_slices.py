@@ -30,7 +30,7 @@ def indexed(value: torch.Tensor, index: object) -> torch.Tensor | None:
     if not all(map(_is_plain, index)) or index.count(Ellipsis) > 1:
         return None
     taken = sum(isinstance(item, int | slice) for item in index)
-    if taken > value.dim():
+    if taken > value.dim() or not _has_whole(index, value.shape, value.dim() - taken):
         return None
     return _taken(value, index, value.dim() - taken)
 
@@ -43,9 +43,19 @@ def _is_plain(item: object) -> bool:
     return item is None or item is Ellipsis or type(item) is int
 
 
-def _taken(value: torch.Tensor, index: Sequence[Any], left_over: int) -> torch.Tensor | None:
-    """The view, item by item; `left_over` dimensions are what an ellipsis stands for. None where no slice is whole."""
-    result, dim, has_whole = value, 0, False
+def _has_whole(index: Sequence[Any], shape: Sequence[int], left_over: int) -> bool:
+    """Whether an item is a whole slice; `left_over` dimensions are what an ellipsis stands for."""
+    dim = 0
+    for item in index:
+        if isinstance(item, slice) and _is_whole(item, shape[dim]):
+            return True
+        dim += left_over if item is Ellipsis else item is not None
+    return False
+
+
+def _taken(value: torch.Tensor, index: Sequence[Any], left_over: int) -> torch.Tensor:
+    """The view, item by item, without the whole slices."""
+    result, dim = value, 0
     for item in index:
         if item is Ellipsis:
             dim += left_over
@@ -54,11 +64,9 @@ def _taken(value: torch.Tensor, index: Sequence[Any], left_over: int) -> torch.T
         elif isinstance(item, int):
             result = aten.select.int(result, dim, item)
         elif _is_whole(item, result.shape[dim]):
-            has_whole, dim = True, dim + 1
+            dim += 1
         else:
             result, dim = aten.slice.Tensor(result, dim, item.start, item.stop, item.step or 1), dim + 1
-    if not has_whole:
-        return None
     return aten.alias.default(value) if result is value else result
 
 
