@@ -1,5 +1,7 @@
-"""A program compiled again for inputs that it was not compiled for and that no guard of Dynamo's tells apart: once for
-each way in which they overlap in memory or require grad, and for each set of numbers, up to a limit."""
+"""A program compiled again for inputs that it was not compiled for, and that no guard of Dynamo's tells apart.
+
+It is compiled once for each way in which they overlap in memory or require grad, and for each set of numbers, up to a
+limit."""
 
 from __future__ import annotations
 
