@@ -65,7 +65,7 @@ def test_what_was_weighed_is_not_dearer_than_the_other_choice(name: str) -> None
 
 def test_reasons_name_what_decided() -> None:
     x, w = torch.randn(16, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
-    joint = joint_of(lambda x, w: (nn.functional.dropout((x @ w).sigmoid(), 0.5) @ w).exp(), [x, w])
+    joint = joint_of(lambda x, w: (nn.functional.dropout(nn.functional.gelu(x @ w).sigmoid(), 0.5) @ w).exp(), [x, w])
     by_call = {decision.call: decision for decision in decisions_of(cheapest_split(joint)).values()}
     assert by_call["aten.native_dropout.default[1]"].why.reason is Reason.random
     assert by_call["aten.exp.default"].why.reason is Reason.held
