@@ -54,6 +54,7 @@ def load_call(linked: Linked, graphs: Mapping[str, object], again: Specialized, 
         "is_overlapping": overlap_test(linked.written, again.versions),
         "elsewhere": again,
         "eager": again.eager,
+        "again": again.again,
     }
     return load(linked.text, {**linked.namespace, **graphs, **guard}, "call", linked.code)
 

@@ -200,3 +200,43 @@ def batch_norm_by_weights_of_doubles() -> Made:
 @program(refusal)
 def batch_norm_by_statistics_of_doubles() -> Made:
     return lambda x, mean, var: F.batch_norm(x, mean, var), (leaf(2, 4), _of_doubles(4), _of_doubles(4)), {}
+
+
+@program(refusal, on_device)
+def written_before_and_behind_an_index_out_of_range() -> Made:
+    """The inputs hold what was written before the index, and nothing of what would be written behind it."""
+
+    def f(x: Tensor, y: Tensor, w: Tensor, at: Tensor) -> Tensor:
+        x.add_(1)
+        y.mul_(x)
+        found = w[at] + y
+        x.mul_(2)
+        return found
+
+    return f, (numbers(3), numbers(3), leaf(3), torch.tensor([7])), {}
+
+
+@program(refusal, on_device)
+def statistics_updated_before_a_label_out_of_range() -> Made:
+    def f(x: Tensor, mean: Tensor, var: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(F.batch_norm(x, mean, var, training=True), labels)
+
+    return f, (leaf(4, 3), torch.zeros(3), torch.ones(3), torch.tensor([0, 1, 7, 2])), {}
+
+
+@program(refusal, on_device, modes=("infer",))
+def part_written_before_an_index_out_of_range() -> Made:
+    def f(x: Tensor, w: Tensor, at: Tensor) -> Tensor:
+        x.index_copy_(0, at - at, w[:1] + 3)
+        return w[at]
+
+    return f, (numbers(3), numbers(3), torch.tensor([7])), {}
+
+
+@program(refusal, on_device, modes=("infer",))
+def drawn_before_an_index_out_of_range() -> Made:
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        x.add_(torch.rand(3))
+        return x[at]
+
+    return f, (numbers(3), torch.tensor([7])), {}

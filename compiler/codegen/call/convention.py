@@ -21,6 +21,7 @@ from assay.compiler.codegen.call.epilogue import emit_epilogue
 from assay.compiler.codegen.call.forward_half import emit_forward_half, saved_as_written
 from assay.compiler.codegen.call.graph_run import emit_run
 from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_head, scatters_by_strides
+from assay.compiler.codegen.call.replay import emit_made_again, is_made_again
 from assay.compiler.codegen.call.source import Source
 from assay.compiler.ir.graph.roles import InputRole, Program, Saved
 from assay.compiler.runtime.call import apply_of, in_anomaly_mode, in_transform, untraced, without_history
@@ -33,7 +34,9 @@ def emit_call(program: Program, needs: AmbientNeeds) -> Source:
     source = Source(namespace={"torch": torch}, is_grad_off=needs.is_grad_off)
     emit_head(source, program, needs)
     given = f"{source.bind('without_history', without_history)}(args)" if scatters_by_strides(program) else "args"
-    emit_run(source, program, signature.outputs, f"graph({given})", needs)
+    run = Source(namespace=source.namespace)
+    emit_run(run, program, signature.outputs, f"graph({given})", needs)
+    _emit_run(source, program, run)
     emit_epilogue(source, signature)
     return source
 
@@ -63,6 +66,15 @@ def emit_differentiable_call(
         given = [f"args[{i}]{'.detach()' * (role in apart)}" for i, role in enumerate(signature.inputs)]
         source.line(1, f"args = [{', '.join(given)}]")
     apply = f"(Graph.apply if {source.bind('in_transform', in_transform)}() else quick_apply)"
-    emit_run(source, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around, "_" * roots.is_anchored)
+    run = Source(namespace=source.namespace)
+    emit_run(run, None, visible, f"{apply}({'written, ' if checked else ''}*args)", around, "_" * roots.is_anchored)
+    _emit_run(source, forward, run)
     emit_epilogue(source, signature, checked)
     return source
+
+
+def _emit_run(source: Source, program: Program, run: Source) -> None:
+    if is_made_again(program):
+        emit_made_again(source, run)
+    else:
+        source.lines.extend(run.lines)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from assay.compiler.codegen.call.replay import is_made_again
 from assay.compiler.codegen.call.source import Source, is_tensor, name_of_kept
 from assay.compiler.codegen.call.versions import emit_bumps
 from assay.compiler.codegen.call.views import MOST_INLINE, emit_view, is_ahead, is_behind
@@ -90,6 +91,8 @@ def emit_head(source: Source, program: Program, needs: AmbientNeeds) -> None:
     signature = program.signature
     source.line(0, "def call(args):")
     _emit_tests(source, program, needs)
+    if is_made_again(program):
+        source.line(1, "given = [*args]")
     shared = [role for role in signature.inputs if isinstance(role, Shared)]
     for role in shared:
         source.line(1, f"{name_of_kept(role)} = {_shared_text(source, role)}")
