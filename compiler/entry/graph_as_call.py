@@ -104,11 +104,13 @@ def as_call(
     return GraphAsCall(call, structure, failed)
 
 
-def holds_functions(score: GivenFunction, mask: GivenFunction, dtype: torch.dtype, depth: int, out_depth: int) -> bool:
+def holds_functions(
+    score: GivenFunction, mask: GivenFunction, device: torch.device, dtype: torch.dtype, depth: int, out_depth: int
+) -> bool:
     """Whether there is a kernel of attention that holds these functions."""
     of_score, of_mask = (kinds_of(each.tensors, each.numbers) for each in (score, mask))
     functions = Functions(score.text, mask.text, of_score, of_mask, score.derivative, score.wanted)
-    return has_kernel(functions, dtype, depth, out_depth)
+    return has_kernel(functions, device, dtype, depth, out_depth)
 
 
 def _unguarded(leaves: Sequence[CallLeaf], placeholders: Sequence[fx.Node]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ def has_wide_vectors() -> bool:
 
 @functools.cache
 def _read(name: str) -> str:
-    return Path(__file__).with_name(name).read_text()
+    return (Path(__file__).parent / name).read_text()
 
 
 class Tiled:
@@ -51,7 +51,7 @@ class Tiled:
     def prepare(self) -> None:
         """Compiles them beside what the caller goes on to do."""
         if not self._loaded:
-            threading.Thread(target=self._prepare, daemon=True, name=f"assay-{self._file}").start()
+            threading.Thread(target=self._prepare, daemon=True, name=f"assay-{Path(self._file).name}").start()
 
     def _prepare(self) -> None:
         with suppress(BuildError):  # the first call raises it

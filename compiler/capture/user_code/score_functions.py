@@ -32,11 +32,13 @@ class GivenFunction:
     wanted: tuple[int, ...] = ()
 
     @staticmethod
-    def of(function: Callable[..., Any], given: Sequence[Any], form: Form, derives: bool = False) -> GivenFunction:
-        """Raises: NoText for a function that has no text, or is given something else."""
+    def of(
+        function: Callable[..., Any], given: Sequence[Any], form: Form, device: torch.device, derives: bool = False
+    ) -> GivenFunction:
+        """Raises: NoText for a function that has no text, or is given something else, or tensors of another device."""
         tensors = tuple(each for each in given if isinstance(each, torch.Tensor))
         numbers = tuple(each for each in given if isinstance(each, Number) and not isinstance(each, bool))
-        if len(tensors) + len(numbers) < len(given) or any(map(_is_refused, tensors)):
+        if len(tensors) + len(numbers) < len(given) or any(_is_refused(each, device) for each in tensors):
             raise NoText("a score function is given what no kernel reads")
         order = sorted(range(len(given)), key=lambda place: not isinstance(given[place], torch.Tensor))
 
@@ -53,8 +55,9 @@ class GivenFunction:
         return GivenFunction(text, tensors, numbers, derivative, wanted)
 
 
-Decide = Callable[[GivenFunction, GivenFunction, torch.dtype, int, int], bool]
-"""Whether a kernel holds a score and a mask function, for heads of this dtype with so many elements in q and in v."""
+Decide = Callable[[GivenFunction, GivenFunction, torch.device, torch.dtype, int, int], bool]
+"""Whether a kernel holds a score and a mask function, for heads on this device of this dtype with so many elements in q
+and in v."""
 
 
 def attention_of(
@@ -64,21 +67,24 @@ def attention_of(
     """The attention as one operator; None where no kernel holds it."""
     lists = [each for each in block_mask[2:6] if each is not None]
     *_, row_block, key_block, mask = block_mask
-    derives = _records_gradients((q, k, v, *of_score))
-    if not _is_taken(q, k, v) or not _are_lists(lists) or _records_gradients(of_mask):
+    derives, device = _records_gradients((q, k, v, *of_score)), q.device
+    if not _is_taken(q, k, v) or not _are_lists(lists, device) or _records_gradients(of_mask):
         return None
     if derives and (k.shape[0] != q.shape[0] or block_mask[7] is None):
         return None
+    turned = [each for each in block_mask[6:10] if each is not None] if derives and device.type == "cuda" else []
+    if turned and (not _are_lists(turned, device) or len(turned) != len(lists)):
+        return None
     try:
-        changes = GivenFunction.of(score, of_score, Form.score, derives)
-        hides = GivenFunction.of(mask, of_mask, Form.mask)
+        changes = GivenFunction.of(score, of_score, Form.score, device, derives)
+        hides = GivenFunction.of(mask, of_mask, Form.mask, device)
     except NoText:
         return None
     q, k, v = _as_autocast_casts(q, k, v)
-    if not has_kernel(changes, hides, q.dtype, int(q.shape[3]), int(v.shape[3])):
+    if not has_kernel(changes, hides, device, q.dtype, int(q.shape[3]), int(v.shape[3])):
         return None
     out, logs, tops = torch.ops.assay.flex_attention.default(
-        q, k, v, changes.tensors, changes.numbers, hides.tensors, hides.numbers, lists, [row_block, key_block],
+        q, k, v, changes.tensors, changes.numbers, hides.tensors, hides.numbers, lists, turned, [row_block, key_block],
         changes.text, hides.text, changes.derivative, changes.wanted, scale,
     )  # fmt: skip
     return out, logs, tops.detach()
@@ -91,8 +97,9 @@ def _as_autocast_casts(*heads: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(each.to(torch.get_autocast_dtype(device)) for each in heads)
 
 
-def _is_refused(value: torch.Tensor) -> bool:
-    return value.device.type != "cpu" or value.layout is not torch.strided or value.dtype.is_complex
+def _is_refused(value: torch.Tensor, device: torch.device) -> bool:
+    is_there = device.type in ("cpu", "cuda") and value.device == device
+    return not is_there or value.layout is not torch.strided or value.dtype.is_complex
 
 
 def _kind(value: object) -> Given:
@@ -100,8 +107,8 @@ def _kind(value: object) -> Given:
 
 
 def _is_taken(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Whether the heads are on the CPU, of one dtype, and none of their sizes is 0."""
-    if any(_is_refused(each) or each.dim() != 4 or each.dtype is not q.dtype for each in (q, k, v)):
+    """Whether the heads are on one device, of one dtype, and none of their sizes is 0."""
+    if any(_is_refused(each, q.device) or each.dim() != 4 or each.dtype is not q.dtype for each in (q, k, v)):
         return False
     sizes = [size for each in (q, k, v) for size in each.shape]
     return not any(isinstance(size, int) and size == 0 for size in sizes) and all(
@@ -109,9 +116,9 @@ def _is_taken(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     )
 
 
-def _are_lists(lists: Sequence[torch.Tensor]) -> bool:
+def _are_lists(lists: Sequence[torch.Tensor], device: torch.device) -> bool:
     """Whether these are the counts and indices of blocks as a kernel reads them."""
-    is_read = all(each.dtype is torch.int32 and each.device.type == "cpu" for each in lists)
+    is_read = all(each.dtype is torch.int32 and each.device == device for each in lists)
     return is_read and [each.dim() for each in lists] in ([3, 4], [3, 4, 3, 4])
 
 

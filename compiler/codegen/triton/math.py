@@ -342,3 +342,18 @@ def call_of(seed, start, position, threads: tl.constexpr, width: tl.constexpr):
 @triton.jit
 def unsigned(position):
     return position.to(tl.uint32) if position.dtype == tl.int32 else position.to(tl.uint64)
+
+
+if triton.knobs.runtime.interpret:
+
+    @triton.jit
+    def exp2_of_weights(x):
+        return d.exp2(x)
+else:
+
+    @triton.jit
+    def exp2_of_weights(x):
+        """2^x by the device's own instruction, in which what is less than the least normal number is 0."""
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
+        )

@@ -61,7 +61,7 @@ def fingerprint(gm: fx.GraphModule, leaves: Sequence[CallLeaf], options: Options
 def sources_digest() -> str:
     """The digest of the compiler's own files."""
     digest = hashlib.sha256()
-    for path in sorted([*FOLDER.rglob("*.py"), *FOLDER.rglob("*.h")]):
+    for path in sorted([*FOLDER.rglob("*.py"), *FOLDER.rglob("*.h"), *FOLDER.rglob("*.triton")]):
         digest.update(str(path.relative_to(FOLDER)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

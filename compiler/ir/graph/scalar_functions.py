@@ -67,8 +67,8 @@ def recorded(function: Callable[..., Any], given: Sequence[Given], form: Form = 
     environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
     mode, numbers = FakeTensorMode(shape_env=environment), _Numbers(environment)
     with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast(), mode, TransformGetItemToIndex():
-        before, after = ([torch.empty((), dtype=torch.float32) for _ in names] for names in form.value)
-        positions = [torch.empty((), dtype=torch.int64) for _ in POSITIONS]
+        before, after = ([torch.empty((), dtype=torch.float32, device="cpu") for _ in names] for names in form.value)
+        positions = [torch.empty((), dtype=torch.int64, device="cpu") for _ in POSITIONS]
         module = make_fx(function, tracing_mode="real")(*before, *positions, *map(numbers.example, given), *after)
     if environment.replacements:  # other guards are about what lies without gaps, on which no value depends
         raise NoText("a score function computes something else for some sizes")
@@ -114,7 +114,7 @@ class _Numbers:
             return self._number(None)
         dtype, dims = given
         sizes, strides = ([self._number(True) for _ in range(dims)] for _ in range(2))
-        return torch.empty_strided(sizes, strides, dtype=dtype)
+        return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
     def _number(self, is_positive: bool | None) -> torch.SymInt:
         self._count += 1
@@ -174,7 +174,7 @@ def _text(argument: object, names: dict[fx.Node, str]) -> str:
     if isinstance(argument, float) and not math.isfinite(argument):
         return f'float("{argument}")'
     if isinstance(argument, torch.device):
-        return f'torch.device("{argument}")'
+        return 'torch.device("cpu")'  # a scalar has no place of its own: whoever calls a function says where it runs
     if argument is None or isinstance(argument, bool | int | float | torch.dtype | torch.layout):
         return repr(argument)
     raise NoText(f"a score function gives an operator a {type(argument).__name__}")

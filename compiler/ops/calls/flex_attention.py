@@ -4,7 +4,8 @@
 
 `score` and `mask` are texts (`ir/graph/scalar_functions.py`) of functions that also take the tensors and the integers
 beside them. `blocks` are the lists of a block mask, whose blocks have `sizes` rows and keys. A block that is in none of
-the lists is not read, as torch's compiled kernels have it; a block in the last two lists is not masked.
+the lists is not read, as torch's compiled kernels have it; a block in the last two lists is not masked. `turned` are
+the lists of blocks of rows that read each block of keys, which backward on a GPU walks through.
 
 `derivative` is the text of the score function's derivative, empty where nobody asks for gradients. It also gives the
 gradients of those at `wanted` among `of_score`, which backward returns as one row.
@@ -21,9 +22,12 @@ import torch
 from torch import Tensor
 
 from assay.compiler.ir.graph.scalar_functions import Given
-from assay.compiler.kernels.flex_attention import AttentionKernel
-from assay.compiler.kernels.flex_attention_backward import BackwardKernel, Heads
-from assay.compiler.kernels.score_code import ELEMENTS, BlockMask
+from assay.compiler.ir.tensors.devices import LEAST_OF_BFLOAT16, has_triton, least_capability
+from assay.compiler.kernels.flex_attention.cpu import AttentionKernel
+from assay.compiler.kernels.flex_attention.cpu_backward import BackwardKernel, Heads
+from assay.compiler.kernels.flex_attention.gpu import AttentionPrograms, BackwardPrograms
+from assay.compiler.kernels.flex_attention.score_code import ELEMENTS, BlockMask
+from assay.compiler.kernels.flex_attention.score_programs import takes_functions
 from assay.compiler.ops.calls.score_kernels import Functions, change_of, collection_of, derivative_of
 from assay.compiler.ops.registry import Declined, Kind, record
 
@@ -32,7 +36,7 @@ DEEPEST = 256
 
 _GIVEN = (
     "Tensor[] of_score, SymInt[] score_numbers, Tensor[] of_mask, SymInt[] mask_numbers, Tensor[] blocks,"
-    " SymInt[] sizes, str score, str mask, str derivative, int[] wanted, float scale"
+    " Tensor[] turned, SymInt[] sizes, str score, str mask, str derivative, int[] wanted, float scale"
 )
 _LIBRARY = torch.library.Library("assay", "FRAGMENT")
 _LIBRARY.define(f"flex_attention(Tensor q, Tensor k, Tensor v, {_GIVEN}) -> (Tensor out, Tensor logs, Tensor tops)")
@@ -47,18 +51,44 @@ def kinds_of(tensors: Sequence[Tensor], numbers: Sequence[int | torch.SymInt]) -
     return (*((tensor.dtype, tensor.dim()) for tensor in tensors), *(None for _ in numbers))
 
 
-def has_kernel(functions: Functions, dtype: torch.dtype, depth: int, out_depth: int) -> bool:
-    """Whether there is a kernel for heads of so many elements that holds the functions. It is compiled beside what the
-    caller goes on to do."""
+def has_kernel(functions: Functions, device: torch.device, dtype: torch.dtype, depth: int, out_depth: int) -> bool:
+    """Whether a device has a kernel for heads of so many elements that holds the functions. On the CPU it is compiled
+    beside what the caller goes on to do."""
     if dtype not in ELEMENTS or not 0 < depth <= DEEPEST or not 0 < out_depth <= DEEPEST:
         return False
     try:
+        if device.type == "cuda":
+            return _has_programs(functions)
         _kernel(functions, dtype, depth, out_depth).prepare()
         if functions.derivative:
             _backward_kernel(functions, dtype, depth, out_depth).prepare()
     except Declined:
         return False
     return True
+
+
+def _has_programs(functions: Functions) -> bool:
+    """Whether the GPU has programs for the functions. Gradients of what functions read are sums by atomic additions,
+    which come in no order. Raises: Declined for functions that no kernel is made of."""
+    capability = least_capability()
+    if not has_triton() or capability is None or capability < LEAST_OF_BFLOAT16:
+        return False
+    made = [change_of(functions)]
+    if functions.derivative:
+        made += [collection_of(functions), derivative_of(functions)]
+    is_varying = bool(functions.wanted) and torch.are_deterministic_algorithms_enabled()
+    return takes_functions(made) and not is_varying
+
+
+@functools.lru_cache(maxsize=256)
+def _programs(functions: Functions, dtype: torch.dtype, depth: int, out_depth: int) -> AttentionPrograms:
+    return AttentionPrograms(change_of(functions), dtype, depth, out_depth)
+
+
+@functools.lru_cache(maxsize=256)
+def _backward_programs(functions: Functions, dtype: torch.dtype, depth: int, out_depth: int) -> BackwardPrograms:
+    made = (change_of(functions), collection_of(functions), derivative_of(functions))
+    return BackwardPrograms(made, functions.wanted, dtype, (depth, out_depth))
 
 
 @functools.lru_cache(maxsize=256)
@@ -79,15 +109,19 @@ class _Asked:
 
     def __init__(
         self, of_score: Sequence[Tensor], score_numbers: Sequence[int], of_mask: Sequence[Tensor],
-        mask_numbers: Sequence[int], blocks: Sequence[Tensor], sizes: Sequence[int], score: str, mask: str,
-        derivative: str, wanted: Sequence[int], scale: float,
+        mask_numbers: Sequence[int], blocks: Sequence[Tensor], turned: Sequence[Tensor], sizes: Sequence[int],
+        score: str, mask: str, derivative: str, wanted: Sequence[int], scale: float,
     ) -> None:  # fmt: skip
         kinds = kinds_of(of_score, score_numbers), kinds_of(of_mask, mask_numbers)
         self.functions = Functions(score, mask, *kinds, derivative, tuple(wanted))
         self.given: tuple[Tensor | int, ...] = (*of_score, *score_numbers, *of_mask, *mask_numbers)
-        full = (blocks[2], blocks[3]) if len(blocks) == 4 else None
-        self.mask = BlockMask((blocks[0], blocks[1]), full, *sizes)
+        self.mask = _mask_of(blocks, *sizes)
+        self.turned = _mask_of(turned, *reversed(sizes)) if turned else None
         self.wanted, self.scale = [of_score[place] for place in wanted], scale
+
+
+def _mask_of(lists: Sequence[Tensor], rows: int, keys: int) -> BlockMask:
+    return BlockMask((lists[0], lists[1]), (lists[2], lists[3]) if len(lists) == 4 else None, rows, keys)
 
 
 def _run(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,7 +129,8 @@ def _run(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor,
     if 0 in (*q.shape, *v.shape):
         nothing = q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
         return out.zero_(), nothing, nothing.clone()
-    kernel = _kernel(asked.functions, q.dtype, q.shape[3], v.shape[3])
+    kernel_of = _programs if q.is_cuda else _kernel
+    kernel = kernel_of(asked.functions, q.dtype, q.shape[3], v.shape[3])
     logs, tops = kernel((q, k, v), out, asked.mask, asked.given, asked.scale)
     return out, logs, tops
 
@@ -114,9 +149,12 @@ def _run_backward(
         for each in results:
             each.zero_()
         return (*results, q.new_zeros(sum(each.numel() for each in asked.wanted), dtype=torch.float64))
-    kernel = _backward_kernel(asked.functions, q.dtype, q.shape[3], v.shape[3])
+    kind = asked.functions, q.dtype, q.shape[3], v.shape[3]
     heads = Heads(q, k, v, out, logs, torch.zeros_like(out) if gradient is None else gradient, of_logs)
-    return (*results, kernel(heads, results, asked.mask, asked.given, asked.scale))
+    if asked.turned is not None:
+        programs = _backward_programs(*kind)
+        return (*results, programs(heads, results, asked.mask, asked.turned, asked.given, asked.scale))
+    return (*results, _backward_kernel(*kind)(heads, results, asked.mask, asked.given, asked.scale))
 
 
 def _meta_backward(
@@ -151,27 +189,28 @@ def _dense(size: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def _save(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    q, k, v, of_score, score_numbers, of_mask, mask_numbers, blocks, *ctx.others = inputs
+    q, k, v, of_score, score_numbers, of_mask, mask_numbers, blocks, turned, *ctx.others = inputs
     ctx.set_materialize_grads(False)
-    ctx.numbers, ctx.counts = (score_numbers, mask_numbers), (len(of_score), len(of_mask), len(blocks))
-    ctx.save_for_backward(q, k, v, *output[:2], *of_score, *of_mask, *blocks)
+    ctx.numbers, ctx.counts = (score_numbers, mask_numbers), tuple(map(len, (of_score, of_mask, blocks, turned)))
+    ctx.save_for_backward(q, k, v, *output[:2], *of_score, *of_mask, *blocks, *turned)
 
 
 def _derive(ctx: Any, gradient: Tensor | None, of_logs: Tensor | None, _: object) -> tuple[Any, ...]:
     q, k, v, out, logs, *given = ctx.saved_tensors
-    of_score, of_mask, blocks = _split(given, ctx.counts)
+    of_score, of_mask, blocks, turned = _split(given, ctx.counts)
     score_numbers, mask_numbers = ctx.numbers
     wanted = ctx.others[4]
     of_q, of_k, of_v, row = flex_attention_backward(
-        gradient, of_logs, q, k, v, out, logs, of_score, score_numbers, of_mask, mask_numbers, blocks, *ctx.others
-    )
+        gradient, of_logs, q, k, v, out, logs, of_score, score_numbers, of_mask, mask_numbers, blocks, turned,
+        *ctx.others,
+    )  # fmt: skip
     sizes = [of_score[place].numel() for place in wanted]
     starts = itertools.accumulate(sizes, initial=0)
     of_given: list[Tensor | None] = [None] * len(of_score)
     for place, start, size in zip(wanted, starts, sizes, strict=False):
         own = of_score[place]
         of_given[place] = row.narrow(0, start, size).view(own.shape).to(own.dtype)
-    constants = (_none_of(each) for each in (score_numbers, of_mask, mask_numbers, blocks, *ctx.others))
+    constants = (_none_of(each) for each in (score_numbers, of_mask, mask_numbers, blocks, turned, *ctx.others))
     return (of_q, of_k, of_v, of_given, *constants)
 
 
@@ -188,9 +227,10 @@ def _split(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [list(itertools.islice(rest, count)) for count in counts]
 
 
-_LIBRARY.impl("flex_attention", _run, "CPU")
+for _device in ("CPU", "CUDA"):
+    _LIBRARY.impl("flex_attention", _run, _device)
+    _LIBRARY.impl("flex_attention_backward", _run_backward, _device)
 _LIBRARY.impl("flex_attention", _meta, "Meta")
-_LIBRARY.impl("flex_attention_backward", _run_backward, "CPU")
 _LIBRARY.impl("flex_attention_backward", _meta_backward, "Meta")
 torch.library.register_autograd("assay::flex_attention", _derive, setup_context=_save, lib=_LIBRARY)
 

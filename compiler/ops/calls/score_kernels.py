@@ -36,7 +36,7 @@ from assay.compiler.ir.loops.index import ONE, ZERO, Index, Symbol, product, tot
 from assay.compiler.ir.loops.kernel import AsValue, Bind, Buffer, Element, Expr, Kernel, Load, Loop, Ref, Store
 from assay.compiler.ir.loops.lowered import Generated, Lowered, Tensor, Viewed
 from assay.compiler.ir.loops.rewrite import Expansion, Substitution, convert
-from assay.compiler.kernels.score_code import KEYS, PLACE, ScoreFunction, ScoreKernel
+from assay.compiler.kernels.flex_attention.score_code import KEYS, PLACE, ScoreFunction, ScoreKernel
 from assay.compiler.ops.indexing.lookup import checked
 from assay.compiler.ops.lower import lower
 from assay.compiler.ops.registry import Declined

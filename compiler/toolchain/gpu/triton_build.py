@@ -50,6 +50,8 @@ class Wanted:
     capability: int
     checks: bool
     stages: int = 0
+    multiples: tuple[int, ...] = ()
+    """The places of numbers that are multiples of 16, as addresses are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def _compiled(wanted: Wanted) -> tuple[Any, str]:
     aligned = [["tt.divisibility", ALIGNED_BYTES]]
     pointers = [(at,) for at, kind in enumerate(wanted.kinds) if kind.startswith("*")]
     attributes = dict.fromkeys(pointers, aligned) if wanted.is_aligned else {}
+    attributes |= {(at,): aligned for at in wanted.multiples}
     source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
     target = GPUTarget("cuda", wanted.capability, THREADS_OF_A_WARP)
 

@@ -152,7 +152,7 @@ class _Made:
     """A variant of a kernel: its launches as text, what they run, and the function that this makes."""
 
     text: str
-    codes: tuple[_Code, ...]
+    codes: tuple[DeviceCode, ...]
     launch: Launcher
 
 
@@ -206,7 +206,7 @@ class Variants:
         for program, wanted, answer in zip(plan.programs, plan.wanted, answers, strict=True):
             if isinstance(answer, NotBuilt):
                 raise _failed(program, answer)
-            codes.append(_on_device(wanted, answer, self.device))
+            codes.append(code_on_device(wanted, answer, self.device))
         text = self._launches(plan.programs, codes)
         launch = defined(text, "launch", launch_names(self.device, [code.named for code in codes]))
         self.variants[of] = _Made(text, tuple(codes), launch)
@@ -254,7 +254,7 @@ class Variants:
         text = show(self.kernel)
         return Launched(machine_of(self.device), self.device, text, codes, first.text, self.start_text())
 
-    def _launches(self, programs: Sequence[Program], codes: Sequence[_Code]) -> str:
+    def _launches(self, programs: Sequence[Program], codes: Sequence[DeviceCode]) -> str:
         """The function that launches the programs on the current stream of the kernel's device, as text."""
         kernel = self.kernel
         buffers = [f"a{n}" for n in range(len(kernel.buffers))]
@@ -312,7 +312,7 @@ def wanted_of(kernel: Kernel, program: Program, path: str, is_wide: bool, is_ali
     """What is to be compiled of the file that a program is in."""
     warps = tuple(dict.fromkeys((program.warps, *OTHER_WARPS)))
     kinds = tuple(signature_of(kernel, program, is_wide))
-    capability = _capability(kernel.device)
+    capability = capability_of(kernel.device)
     return Wanted(path, program.name, kinds, is_aligned, warps, capability, program.checks, program.stages)
 
 
@@ -329,14 +329,14 @@ def _failed(program: Program, error: NotBuilt) -> BuildError:
     return BuildError(f"assay: Triton failed on the program {program.name} with any number of warps: {error}")
 
 
-def _capability(device: torch.device) -> int:
+def capability_of(device: torch.device) -> int:
     is_here = device.type == "cuda" and torch.cuda.is_available()
     major, minor = torch.cuda.get_device_capability(device) if is_here else CAPABILITY
     return 10 * major + minor
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class DeviceCode:
     """Machine code on a device: what launches it, the function there, and what goes when nobody holds it.
 
     `threads` and `shared` are for the driver, and `data` and `name` are the code and its function for other processes;
@@ -363,16 +363,16 @@ class _Code:
         return f"run_{number}({grid}, 1, 1, stream, {given}, {values})"
 
 
-def _on_device(wanted: Wanted, built: Built, device: int) -> _Code:
+def code_on_device(wanted: Wanted, built: Built, device: int) -> DeviceCode:
     """What launches machine code on a device: the driver, where there is nothing to it but a function's arguments."""
     launch = launch_cuda() if built.is_plain and len(wanted.kinds) <= MOST_VALUES else None
     if launch is not None:
         function = load_cuda(built.data, built.name, built.shared, device)
-        return _Code(launch, function, None, built.threads, built.shared, built.data, built.name)
+        return DeviceCode(launch, function, None, built.threads, built.shared, built.data, built.name)
     from triton.runtime.driver import driver
 
     run = triton_code(wanted)
     with torch.cuda.device(device):
         module, function, *_ = driver.active.utils.load_binary(run.name, run.kernel, built.shared, device)
         launcher = driver.active.launcher_cls(run.src, run.metadata)
-    return _Code(launcher, function, (run.packed_metadata, module))
+    return DeviceCode(launcher, function, (run.packed_metadata, module))

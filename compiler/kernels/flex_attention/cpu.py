@@ -2,8 +2,8 @@
 
     out, logs, tops = softmax(changed(scale q k^T)) v, the logarithm of each row's sum and its greatest score, to base 2
 
-The C++ is `compiler/kernels/flex_attention.h`. It is compiled for each pair of functions, dtype and depth of heads, and
-serves all sizes. Blocks of keys that the block mask leaves out are not read.
+The C++ is `attend.h`. It is compiled for each pair of functions, dtype and depth of heads, and serves all sizes.
+Blocks of keys that the block mask leaves out are not read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from assay.compiler.kernels.score_code import (
+from assay.compiler.kernels.flex_attention.score_code import (
     KEYS,
     WIDEST,
     BlockMask,
@@ -51,7 +51,7 @@ class AttentionKernel:
         self._functions = (change,)
         function = Function("attend_changed", _COUNT + sum(each.count for each in change.kernels), _CALL, _ANSWER)
         head = head_of(dtype, depth, out_depth) + text_of(self._functions)
-        self._compiled = Tiled("flex_attention.h", [function], head, ["flex_blocks.h"])
+        self._compiled = Tiled("flex_attention/attend.h", [function], head, ["flex_attention/blocks.h"])
         self.prepare = self._compiled.prepare
 
     def __call__(

@@ -1,6 +1,6 @@
-"""The gradients of attention on the CPU whose scores a program changes (`compiler/kernels/flex_attention.py`).
+"""The gradients of attention on the CPU whose scores a program changes (`compiler/kernels/flex_attention/cpu.py`).
 
-The C++ is `compiler/kernels/flex_attention_backward.h`. Scores are made again, a tile at a time. Beside the gradients
+The C++ is `compiler/kernels/flex_attention/derive.h`. Scores are made again, a tile at a time. Beside the gradients
 of q, k and v there may be those of what the program's functions read, such as a table of biases. These are summed up in
 float64, by each thread for itself.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.compiler.kernels.score_code import (
+from assay.compiler.kernels.flex_attention.score_code import (
     KEYS,
     WIDEST,
     BlockMask,
@@ -75,7 +75,7 @@ class BackwardKernel:
         count = sum(each.count for function in functions for each in function.kernels)
         function = Function("derive_changed", _COUNT + count, _CALL, _ANSWER)
         head = head_of(dtype, *depths) + text_of(functions)
-        self._compiled = Tiled("flex_attention_backward.h", [function], head, ["flex_blocks.h"])
+        self._compiled = Tiled("flex_attention/derive.h", [function], head, ["flex_attention/blocks.h"])
         self.prepare = self._compiled.prepare
 
     def __call__(

@@ -3,7 +3,7 @@
 //
 // Keys are turned once to lie along the vectors, for all heads. Then each tile of rows goes through the blocks of keys
 // that it reads and keeps for each row the greatest score, the sum of e^(score - greatest) and the products with v, all
-// of which are rescaled when a greater score turns up. After flex_blocks.h and `change`, which is made of the program's
+// of which are rescaled when a greater score turns up. After blocks.h and `change`, which is made of the program's
 // functions.
 
 constexpr i64 OUT = (OUT_DEPTH + LANES - 1) / LANES * LANES;
@@ -139,7 +139,7 @@ INLINE void prepare(const Attention& a, i64 threads) {
   }
 }
 
-// Returns which checks of the program's functions failed. `scratch` has room for what `flex_attention.py` says.
+// Returns which checks of the program's functions failed. `scratch` has room for what `cpu.py` says.
 static u64 attend(Attention a, f32* scratch, i64 threads) {
   const Tiling tiling = tiling_of(a.rows, a.row_block);
   const i64 all_keys = a.key_batch * a.key_heads;

@@ -5,7 +5,7 @@
 //     of v: p^T gradient      of q: scale derived(s, g) k      of k: scale derived(s, g)^T q
 //
 // A task is some of the tiles that read one head of keys. It adds up the gradients of the keys and values by itself;
-// then those of all tasks of a head are added. After flex_blocks.h, and after `change`, `derive` and `collect`, which are
+// then those of all tasks of a head are added. After blocks.h, and after `change`, `derive` and `collect`, which are
 // made of the program's functions: `collect` adds to the gradients of what the functions read.
 
 constexpr i64 IN = (DEPTH + LANES - 1) / LANES * LANES, OUT = (OUT_DEPTH + LANES - 1) / LANES * LANES;
@@ -180,7 +180,7 @@ INLINE void join(const Gradients& a, i64 head) {
 }
 
 // Returns which checks of the program's functions failed. `scratch` has room for what
-// `flex_attention_backward.py` says.
+// `cpu_backward.py` says.
 static u64 derive_attention(Gradients a, f32* scratch, i64 threads) {
   const i64 heads = a.key_batch * a.key_heads;
   a.turned_keys = scratch;

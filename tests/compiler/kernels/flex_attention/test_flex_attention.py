@@ -14,8 +14,8 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from assay.compiler.kernels.flex_attention import AttentionKernel
-from assay.compiler.kernels.flex_attention_backward import BackwardKernel
+from assay.compiler.kernels.flex_attention.cpu import AttentionKernel
+from assay.compiler.kernels.flex_attention.cpu_backward import BackwardKernel
 
 FARTHER = 4.0
 """How much farther from float64 than torch's formula a result may be: each is another order of the same sums."""

@@ -1,4 +1,4 @@
-// What attention with a block mask reads, forward and backward. After tiles.h, and after what `flex_attention.py` writes:
+// What attention with a block mask reads, forward and backward. After tiles.h, and after what `cpu.py` writes:
 // `E`, the type of an element, with `WIDEN` and `NARROW`, and `DEPTH` and `OUT_DEPTH`, the elements of a head of q and v.
 
 constexpr i64 EVEN = LANES == 8 ? 6 : 12;  // tiles of so many rows are whole
