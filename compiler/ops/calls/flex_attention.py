@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -74,29 +75,51 @@ def _backward_kernel(functions: Functions, dtype: torch.dtype, depth: int, out_d
     return BackwardKernel(made, functions.wanted, dtype, (depth, out_depth))
 
 
-class _Asked:
-    """The arguments of both operators after the heads."""
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """How the scores are changed and hidden: the arguments of both operators after the heads, in their order."""
 
-    def __init__(
-        self, of_score: Sequence[Tensor], score_numbers: Sequence[int], of_mask: Sequence[Tensor],
-        mask_numbers: Sequence[int], blocks: Sequence[Tensor], sizes: Sequence[int], score: str, mask: str,
-        derivative: str, wanted: Sequence[int], scale: float,
-    ) -> None:  # fmt: skip
-        kinds = kinds_of(of_score, score_numbers), kinds_of(of_mask, mask_numbers)
-        self.functions = Functions(score, mask, *kinds, derivative, tuple(wanted))
-        self.given: tuple[Tensor | int, ...] = (*of_score, *score_numbers, *of_mask, *mask_numbers)
-        full = (blocks[2], blocks[3]) if len(blocks) == 4 else None
-        self.mask = BlockMask((blocks[0], blocks[1]), full, *sizes)
-        self.wanted, self.scale = [of_score[place] for place in wanted], scale
+    of_score: Sequence[Tensor]
+    score_numbers: Sequence[int]
+    of_mask: Sequence[Tensor]
+    mask_numbers: Sequence[int]
+    blocks: Sequence[Tensor]
+    sizes: Sequence[int]
+    score: str
+    mask: str
+    derivative: str
+    places: Sequence[int]
+    scale: float
+
+    @property
+    def functions(self) -> Functions:
+        """What kernels are made of."""
+        kinds = kinds_of(self.of_score, self.score_numbers), kinds_of(self.of_mask, self.mask_numbers)
+        return Functions(self.score, self.mask, *kinds, self.derivative, tuple(self.places))
+
+    @property
+    def given(self) -> tuple[Tensor | int, ...]:
+        """What both functions read."""
+        return *self.of_score, *self.score_numbers, *self.of_mask, *self.mask_numbers
+
+    @property
+    def block_mask(self) -> BlockMask:
+        full = (self.blocks[2], self.blocks[3]) if len(self.blocks) == 4 else None
+        return BlockMask((self.blocks[0], self.blocks[1]), full, *self.sizes)
+
+    @property
+    def wanted(self) -> list[Tensor]:
+        """The tensors of the score function whose gradients are asked for."""
+        return [self.of_score[place] for place in self.places]
 
 
 def _run(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    out, asked = _like(q, v.shape[3]), _Asked(*others)
+    out, changes = _like(q, v.shape[3]), _Changes(*others)
     if 0 in (*q.shape, *v.shape):
         nothing = q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
         return out.zero_(), nothing, nothing.clone()
-    kernel = _kernel(asked.functions, q.dtype, q.shape[3], v.shape[3])
-    logs, tops = kernel((q, k, v), out, asked.mask, asked.given, asked.scale)
+    kernel = _kernel(changes.functions, q.dtype, q.shape[3], v.shape[3])
+    logs, tops = kernel((q, k, v), out, changes.block_mask, changes.given, changes.scale)
     return out, logs, tops
 
 
@@ -109,21 +132,21 @@ def _run_backward(
     gradient: Tensor | None, of_logs: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor,
     *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    results, asked = (_like(q), _like(k), _like(v)), _Asked(*others)
+    results, changes = (_like(q), _like(k), _like(v)), _Changes(*others)
     if 0 in (*q.shape, *v.shape):
         for each in results:
             each.zero_()
-        return (*results, q.new_zeros(sum(each.numel() for each in asked.wanted), dtype=torch.float64))
-    kernel = _backward_kernel(asked.functions, q.dtype, q.shape[3], v.shape[3])
+        return (*results, q.new_zeros(sum(each.numel() for each in changes.wanted), dtype=torch.float64))
+    kernel = _backward_kernel(changes.functions, q.dtype, q.shape[3], v.shape[3])
     heads = Heads(q, k, v, out, logs, torch.zeros_like(out) if gradient is None else gradient, of_logs)
-    return (*results, kernel(heads, results, asked.mask, asked.given, asked.scale))
+    return (*results, kernel(heads, results, changes.block_mask, changes.given, changes.scale))
 
 
 def _meta_backward(
     gradient: Tensor | None, of_logs: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor,
     *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    count = sum(each.numel() for each in _Asked(*others).wanted)
+    count = sum(each.numel() for each in _Changes(*others).wanted)
     return _like(q), _like(k), _like(v), q.new_empty(count, dtype=torch.float64)
 
 
