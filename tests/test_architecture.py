@@ -13,6 +13,7 @@ import pytest
 
 from assay.compiler.options import Options
 from assay.suites.signatures import GIVEN, MOST_PARAMETERS, parameters
+from tests.mirrored_folders import UNMIRRORED, misplaced_tests, read_tests, unmirrored_folders
 from tests.sources import PACKAGES, ROOT, Import, Source, functions, imports, is_under, parse, read_sources, uses
 
 Sources = Mapping[str, Source]
@@ -290,6 +291,12 @@ def test_architecture_sees_every_package(project: Sources) -> None:
     assert {"compiler.options", "compiler.ir.graph.roles", "harness.case", "suites.zoo.language"} <= project.keys()
 
 
+def test_architecture_tests_mirror_the_packages(project: Sources) -> None:
+    tests = read_tests()
+    assert sorted({*unmirrored_folders(project, tests), *misplaced_tests(project, tests)}) == []
+    assert UNMIRRORED.keys() <= {name for name, source in project.items() if source.is_package}
+
+
 def test_architecture_reference_stays_short() -> None:
     lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "reference").rglob("*.py")}
     assert sum(lines.values()) < REFERENCE_LINES, lines
@@ -457,3 +464,27 @@ def test_architecture_sees_a_function_of_many_parameters() -> None:
 
 def test_architecture_sees_a_vague_name() -> None:
     assert list(vague_names(sources_of(compiler__utils=""))) and not list(vague_names(sources_of(compiler__ir="")))
+
+
+def test_architecture_sees_a_folder_without_tests() -> None:
+    files = sources_of(compiler__ops__registry="", compiler__ops__views__lower="", compiler__ir__roles="")
+    tests = ["compiler.ops.test_registry", "compiler.ops.views.test_lower", "compiler.ir.test_roles"]
+    assert list(unmirrored_folders(files, tests)) == []
+    assert len(list(unmirrored_folders(files, tests[:1]))) == 2
+    assert len(list(unmirrored_folders(files, [*tests, "compiler.no_room.test_roles"]))) == 1
+    stale = sources_of(compiler__ops__calls__products="")
+    assert list(unmirrored_folders(stale, ["compiler.ops.calls.test_products"])) == [
+        "compiler.ops.calls has a folder of tests now"
+    ]
+
+
+def test_architecture_sees_a_test_above_its_folder() -> None:
+    files = sources_of(compiler__ops__registry="", compiler__ops__views__lower="", compiler__ir__roles="")
+    below, beside = "from assay.compiler.ops.views import lower", "from assay.compiler.ops.registry import record"
+    good = sources_of(
+        compiler__ops__test_both=f"{below}\n{beside}",
+        compiler__ops__views__test_lower=below,
+        compiler__ir__test_roles=below,
+    )
+    assert list(misplaced_tests(files, good)) == []
+    assert len(list(misplaced_tests(files, sources_of(compiler__ops__test_lower=below)))) == 1
