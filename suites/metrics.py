@@ -21,11 +21,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from assay.suites.signatures import GIVEN, MOST_PARAMETERS, parameters
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("compiler", "reference", "harness", "suites")
 TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", *PACKAGES, "tests")
 MOST_WORDS = 30
-MOST_PARAMETERS = 6
 IGNORED = re.compile(r"# type: ignore")
 THRESHOLD = re.compile(r"^(?:LEAST|MOST|FEWEST)_[A-Z_]+ *(?::[^=]*)?=", re.M)
 NO_PROSE = re.compile(r"\s*[|#]|\s*>>>|    |.*\S {2,}\S")
@@ -43,7 +44,7 @@ def counts_of(root: Path = ROOT) -> Counts:
         **_folders(root),
         **_functions(root),
         **_imports(root),
-        f"functions of over {MOST_PARAMETERS} parameters": _crowded(root),
+        **_crowded(root),
         "`LEAST_` and `MOST_` constants in compiler/": _matches(root / "compiler", THRESHOLD),
         "`# type: ignore` in compiler/": _matches(root / "compiler", IGNORED),
         f"sentences of over {MOST_WORDS} words": sum(1 for path in _texts(root) for _ in long_sentences(path)),
@@ -85,16 +86,19 @@ def _lengths(package: Path) -> Iterator[int]:
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def _crowded(root: Path) -> int:
-    return sum(
-        len([each for each in (*given.posonlyargs, *given.args, *given.kwonlyargs) if each.arg not in ("self", "cls")])
-        > MOST_PARAMETERS
-        for package in PACKAGES
-        for path in (root / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for given in (node.args,)
-    )
+def _crowded(root: Path) -> Counts:
+    """How many functions take many parameters, and of how many of these the signature is ours to choose."""
+    found = list(_of_many_parameters(root))
+    elsewhere = {name.rpartition(".")[2] for name in GIVEN}
+    counted = f"functions of over {MOST_PARAMETERS} parameters"
+    return {counted: len(found), f"{counted} whose signature is ours": sum(name not in elsewhere for name in found)}
+
+
+def _of_many_parameters(root: Path) -> Iterator[str]:
+    for path in (path for package in PACKAGES for path in (root / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and len(parameters(node)) > MOST_PARAMETERS:
+                yield node.name
 
 
 def _imports(root: Path) -> Counts:

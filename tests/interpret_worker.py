@@ -14,7 +14,7 @@ from assay.compiler.codegen.triton.tile_sizes import SPACE
 from assay.compiler.options import Options
 from assay.harness.backends.interpreted import interpret
 from tests import kernel_ir as ir
-from tests.compiler.codegen.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
+from tests.compiler.codegen.triton.test_triton_programs import BY_ROW, CHANGED, INTERPRETED
 
 
 def main(cache: str, output: str) -> None:

@@ -5,7 +5,6 @@ Each rule is a function from sources to violations, one sentence each, and is it
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import statistics
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -13,6 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 import pytest
 
 from assay.compiler.options import Options
+from assay.suites.signatures import GIVEN, MOST_PARAMETERS, parameters
+from tests.mirrored_folders import UNMIRRORED, misplaced_tests, read_tests, unmirrored_folders
 from tests.sources import PACKAGES, ROOT, Import, Source, functions, imports, is_under, parse, read_sources, uses
 
 Sources = Mapping[str, Source]
@@ -82,32 +83,6 @@ TOLD = {("compiler.torch_compat", "torch._dynamo.compiled_autograd")}
 
 OTHER_PEOPLES = "suites.libraries"
 """Its rows import their packages when they are made: the suite is listed where none of them is installed."""
-MOST_PARAMETERS = 6
-_TORCHS = "the signature is that of torch's function of this name"
-_ENGINES = "the engine of autograd calls it, from C++"
-_SCHEMA = "the parameters are those of the operator's schema"
-CROWDED: dict[str, str] = {
-    "compiler.entry.aot.aot_function": _TORCHS,
-    "compiler.entry.aot.aot_module_simplified": _TORCHS,
-    "compiler.entry.export.aot_export_module": _TORCHS,
-    "compiler.entry.dynamo.compile_fx": _TORCHS,
-    "compiler.autograd.whole.recorder.proxy_call_backward": _ENGINES,
-    "compiler.autograd.whole.recorder.call_copy_slices_prologue": _ENGINES,
-    "compiler.capture.user_code.score_functions.attention_of": _SCHEMA,
-    "compiler.ops.calls.flex_attention.__init__": _SCHEMA,
-    "compiler.ops.calls.flex_attention._meta_backward": _SCHEMA,
-    "compiler.ops.calls.flex_attention._run_backward": _SCHEMA,
-    "compiler.kernels.attend.attend": _SCHEMA,
-    "compiler.kernels.attend.attend_backward": _SCHEMA,
-    "compiler.capture.decompositions.group_norm.group_norm": _SCHEMA,
-    "compiler.capture.decompositions.group_norm.group_norm_gradients": _SCHEMA,
-    "compiler.capture.decompositions.batch_norm.as_eager": _SCHEMA,
-    "compiler.capture.decompositions.batch_norm.as_eager_by_statistics": _SCHEMA,
-    "compiler.capture.decompositions.batch_norm.normalized_by_statistics": _SCHEMA,
-    "compiler.capture.decompositions.batch_norm.gradients_of_update": _SCHEMA,
-    "compiler.capture.user_code.rewritten_calls._refuse_pool": _SCHEMA,
-}
-"""Functions of more parameters than `MOST_PARAMETERS`, each with its reason: somebody else calls them so."""
 
 LAZY: dict[tuple[str, str], str] = {
     ("compiler.toolchain.load", "compiler.toolchain.gpu.triton_launch.load_triton"): "Triton need not be there",
@@ -270,19 +245,15 @@ def environment_readers(sources: Sources) -> Iterator[str]:
 
 def crowded_functions(sources: Sources) -> Iterator[str]:
     found = {
-        f"{name}.{function.name}": len(_parameters(function.args))
+        f"{name}.{function.name}": len(parameters(function))
         for name, source in sources.items()
         for function in functions(source)
     }
     for name, count in found.items():
-        if count > MOST_PARAMETERS and name not in CROWDED:
+        if count > MOST_PARAMETERS and name not in GIVEN:
             yield f"{name} takes {count} parameters; those that belong together are a dataclass"
-    known = {name for name in CROWDED if name.rpartition(".")[0] in sources}
+    known = {name for name in GIVEN if name.rpartition(".")[0] in sources}
     yield from (f"{name} takes few parameters now" for name in known if found.get(name, 0) <= MOST_PARAMETERS)
-
-
-def _parameters(given: ast.arguments) -> list[str]:
-    return [each.arg for each in given.posonlyargs + given.args + given.kwonlyargs if each.arg not in ("self", "cls")]
 
 
 def vague_names(sources: Sources) -> Iterator[str]:
@@ -318,6 +289,12 @@ def test_architecture_holds(rule: Callable[[Sources], Iterable[str]], project: S
 def test_architecture_sees_every_package(project: Sources) -> None:
     assert {name.partition(".")[0] for name in project} == set(PACKAGES)
     assert {"compiler.options", "compiler.ir.graph.roles", "harness.case", "suites.zoo.language"} <= project.keys()
+
+
+def test_architecture_tests_mirror_the_packages(project: Sources) -> None:
+    tests = read_tests()
+    assert sorted({*unmirrored_folders(project, tests), *misplaced_tests(project, tests)}) == []
+    assert UNMIRRORED.keys() <= {name for name, source in project.items() if source.is_package}
 
 
 def test_architecture_reference_stays_short() -> None:
@@ -487,3 +464,27 @@ def test_architecture_sees_a_function_of_many_parameters() -> None:
 
 def test_architecture_sees_a_vague_name() -> None:
     assert list(vague_names(sources_of(compiler__utils=""))) and not list(vague_names(sources_of(compiler__ir="")))
+
+
+def test_architecture_sees_a_folder_without_tests() -> None:
+    files = sources_of(compiler__ops__registry="", compiler__ops__views__lower="", compiler__ir__roles="")
+    tests = ["compiler.ops.test_registry", "compiler.ops.views.test_lower", "compiler.ir.test_roles"]
+    assert list(unmirrored_folders(files, tests)) == []
+    assert len(list(unmirrored_folders(files, tests[:1]))) == 2
+    assert len(list(unmirrored_folders(files, [*tests, "compiler.no_room.test_roles"]))) == 1
+    stale = sources_of(compiler__ops__calls__products="")
+    assert list(unmirrored_folders(stale, ["compiler.ops.calls.test_products"])) == [
+        "compiler.ops.calls has a folder of tests now"
+    ]
+
+
+def test_architecture_sees_a_test_above_its_folder() -> None:
+    files = sources_of(compiler__ops__registry="", compiler__ops__views__lower="", compiler__ir__roles="")
+    below, beside = "from assay.compiler.ops.views import lower", "from assay.compiler.ops.registry import record"
+    good = sources_of(
+        compiler__ops__test_both=f"{below}\n{beside}",
+        compiler__ops__views__test_lower=below,
+        compiler__ir__test_roles=below,
+    )
+    assert list(misplaced_tests(files, good)) == []
+    assert len(list(misplaced_tests(files, sources_of(compiler__ops__test_lower=below)))) == 1

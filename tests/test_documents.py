@@ -16,6 +16,7 @@ import pytest
 
 from assay.harness.cli.commands import commands
 from assay.suites import metrics
+from assay.suites.signatures import GIVEN
 from assay.suites.tables import followed_program, places, public_names
 from assay.suites.tables.parts import TABLE, TABLES, documents, filled
 from tests.sources import ROOT
@@ -176,6 +177,14 @@ def test_metrics_count_cycles_of_rooms(tmp_path: Path) -> None:
     assert metrics.arrows_of(tmp_path) == {**rooms, "compiler.top": {"compiler.d"}}
     assert list(metrics._imports(tmp_path).values()) == [1, 2]
     assert metrics.worse({"a": 1, "b": 2}, {"a": 2, "b": 2}) == ["a"]
+
+
+def test_metrics_tell_whose_a_signature_is(tmp_path: Path) -> None:
+    (tmp_path / "harness").mkdir()
+    many, given = "a, b, c, d, e, f, g", "compiler.entry.aot.aot_function"
+    assert given in GIVEN
+    (tmp_path / "harness" / "x.py").write_text(f"def own({many}): ...\ndef aot_function({many}): ...\ndef few(a): ...")
+    assert list(metrics._crowded(tmp_path).values()) == [2, 1]
 
 
 def test_the_docs_extra_is_what_conf_asks_for() -> None:

@@ -7,7 +7,7 @@ wrong = "A sum begins at one."      # one sentence: what the changed compiler do
 before = "init = 0"                 # the text, which stands in the file exactly once
 after = "init = 1"
 near = ["semantics.layout"]         # may be left out: what is tried first, as harness/selftest/mutant_rows.py says
-tests = ["tests/compiler/codegen/test_cpp_math.py"]  # may be left out: test files of this part of the compiler
+tests = ["tests/compiler/codegen/cpp/test_cpp_math.py"]  # may be left out: test files of this part of the compiler
 backend = "assay-triton"            # may be left out: the backend that runs the changed part; else `assay`
 needs = "gpu"                       # may be left out: what a machine must have to run the changed part
 """

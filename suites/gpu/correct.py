@@ -1,8 +1,9 @@
 """Models at full size beside eager on a GPU: `python -m assay.suites.gpu.correct --mode train --json rows.json bert`.
 
-`tests/suites/test_zoo_gpu.py` does this at the smallest size, with the same judgement: eager twice, in float64 on the
-same numbers, and on neighbouring ones where that is asked for. All of it is on the device, where the model is made too.
-Where float64 does not fit in the memory, a difference says that the judgement had no anchor, but eager's own spread.
+`tests/suites/zoo/test_zoo_gpu.py` does this at the smallest size, with the same judgement: eager twice, in float64 on
+the same numbers, and on neighbouring ones where that is asked for. All of it is on the device, where the model is made
+too. Where float64 does not fit in the memory, a difference says that the judgement had no anchor, but eager's own
+spread.
 
 Inference is in bfloat16, training in float32. Under autocast nothing that a program takes or gives says how coarsely it
 computes. Float64 is then further from eager than float32 could be, so that nothing sound is left to judge by.

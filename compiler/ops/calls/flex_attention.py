@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -104,20 +105,48 @@ def _backward_kernel(functions: Functions, dtype: torch.dtype, depth: int, out_d
     return BackwardKernel(made, functions.wanted, dtype, (depth, out_depth))
 
 
-class _Asked:
-    """The arguments of both operators after the heads."""
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """How the scores are changed and hidden: the arguments of both operators after the heads, in their order."""
 
-    def __init__(
-        self, of_score: Sequence[Tensor], score_numbers: Sequence[int], of_mask: Sequence[Tensor],
-        mask_numbers: Sequence[int], blocks: Sequence[Tensor], turned: Sequence[Tensor], sizes: Sequence[int],
-        score: str, mask: str, derivative: str, wanted: Sequence[int], scale: float,
-    ) -> None:  # fmt: skip
-        kinds = kinds_of(of_score, score_numbers), kinds_of(of_mask, mask_numbers)
-        self.functions = Functions(score, mask, *kinds, derivative, tuple(wanted))
-        self.given: tuple[Tensor | int, ...] = (*of_score, *score_numbers, *of_mask, *mask_numbers)
-        self.mask = _mask_of(blocks, *sizes)
-        self.turned = _mask_of(turned, *reversed(sizes)) if turned else None
-        self.wanted, self.scale = [of_score[place] for place in wanted], scale
+    of_score: Sequence[Tensor]
+    score_numbers: Sequence[int]
+    of_mask: Sequence[Tensor]
+    mask_numbers: Sequence[int]
+    blocks: Sequence[Tensor]
+    turned: Sequence[Tensor]
+    sizes: Sequence[int]
+    score: str
+    mask: str
+    derivative: str
+    places: Sequence[int]
+    scale: float
+
+    @property
+    def functions(self) -> Functions:
+        """What kernels are made of."""
+        kinds = kinds_of(self.of_score, self.score_numbers), kinds_of(self.of_mask, self.mask_numbers)
+        return Functions(self.score, self.mask, *kinds, self.derivative, tuple(self.places))
+
+    @property
+    def given(self) -> tuple[Tensor | int, ...]:
+        """What both functions read."""
+        return *self.of_score, *self.score_numbers, *self.of_mask, *self.mask_numbers
+
+    @property
+    def block_mask(self) -> BlockMask:
+        return _mask_of(self.blocks, *self.sizes)
+
+    @property
+    def turned_mask(self) -> BlockMask | None:
+        """The blocks of rows that read each block of keys, where there are lists of these."""
+        rows, keys = self.sizes
+        return _mask_of(self.turned, keys, rows) if self.turned else None
+
+    @property
+    def wanted(self) -> list[Tensor]:
+        """The tensors of the score function whose gradients are asked for."""
+        return [self.of_score[place] for place in self.places]
 
 
 def _mask_of(lists: Sequence[Tensor], rows: int, keys: int) -> BlockMask:
@@ -125,13 +154,13 @@ def _mask_of(lists: Sequence[Tensor], rows: int, keys: int) -> BlockMask:
 
 
 def _run(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    out, asked = _like(q, v.shape[3]), _Asked(*others)
+    out, changes = _like(q, v.shape[3]), _Changes(*others)
     if 0 in (*q.shape, *v.shape):
         nothing = q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
         return out.zero_(), nothing, nothing.clone()
     kernel_of = _programs if q.is_cuda else _kernel
-    kernel = kernel_of(asked.functions, q.dtype, q.shape[3], v.shape[3])
-    logs, tops = kernel((q, k, v), out, asked.mask, asked.given, asked.scale)
+    kernel = kernel_of(changes.functions, q.dtype, q.shape[3], v.shape[3])
+    logs, tops = kernel((q, k, v), out, changes.block_mask, changes.given, changes.scale)
     return out, logs, tops
 
 
@@ -144,24 +173,24 @@ def _run_backward(
     gradient: Tensor | None, of_logs: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor,
     *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    results, asked = (_like(q), _like(k), _like(v)), _Asked(*others)
+    results, changes = (_like(q), _like(k), _like(v)), _Changes(*others)
     if 0 in (*q.shape, *v.shape):
         for each in results:
             each.zero_()
-        return (*results, q.new_zeros(sum(each.numel() for each in asked.wanted), dtype=torch.float64))
-    kind = asked.functions, q.dtype, q.shape[3], v.shape[3]
+        return (*results, q.new_zeros(sum(each.numel() for each in changes.wanted), dtype=torch.float64))
+    kind = changes.functions, q.dtype, q.shape[3], v.shape[3]
     heads = Heads(q, k, v, out, logs, torch.zeros_like(out) if gradient is None else gradient, of_logs)
-    if asked.turned is not None:
-        programs = _backward_programs(*kind)
-        return (*results, programs(heads, results, asked.mask, asked.turned, asked.given, asked.scale))
-    return (*results, _backward_kernel(*kind)(heads, results, asked.mask, asked.given, asked.scale))
+    asked, turned = (changes.block_mask, changes.given, changes.scale), changes.turned_mask
+    if turned is None:
+        return (*results, _backward_kernel(*kind)(heads, results, *asked))
+    return (*results, _backward_programs(*kind)(heads, results, asked[0], turned, *asked[1:]))
 
 
 def _meta_backward(
     gradient: Tensor | None, of_logs: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor,
     *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    count = sum(each.numel() for each in _Asked(*others).wanted)
+    count = sum(each.numel() for each in _Changes(*others).wanted)
     return _like(q), _like(k), _like(v), q.new_empty(count, dtype=torch.float64)
 
 

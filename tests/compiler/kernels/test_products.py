@@ -14,7 +14,7 @@ from assay.compiler.kernels.tiles import Tiled
 from assay.compiler.ops.calls.products import has_wide_vectors
 from assay.compiler.passes.products.multiply_matrices import multiply_matrices
 from assay.compiler.toolchain import build
-from tests.compiler.passes.test_use_onednn import program_of
+from tests.compiler.passes.products.test_use_onednn import program_of
 
 SIZES = [
     (1, 1, 1),

@@ -17,7 +17,7 @@ from assay.compiler.passes.random.split_dropout import split_dropout
 from assay.compiler.runtime import philox
 from assay.reference.loops import OPERATORS
 from tests.compiler.autograd.test_partition import joint_of
-from tests.compiler.passes.test_split_dropout import recorded
+from tests.compiler.passes.random.test_split_dropout import recorded
 from tests.lowering import check
 
 aten = torch.ops.aten

@@ -10,8 +10,8 @@ import torch
 from assay.compiler.codegen.triton.programs import emit_programs
 from assay.compiler.options import Options
 from assay.compiler.toolchain.gpu.triton_launch import load_triton
-from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
-from tests.compiler.codegen.test_triton_programs import OWN
+from tests.compiler.codegen.cpp.test_cpp_kernels import BOUNDS, RUNS
+from tests.compiler.codegen.triton.test_triton_programs import OWN
 
 KERNELS = {**RUNS, **OWN}
 

@@ -19,7 +19,7 @@ from assay.compiler.options import Options
 from assay.compiler.pipeline import build
 from assay.compiler.schedule.products import Region
 from assay.suites.gpu import products
-from tests.compiler.toolchain.test_product_tiles import assert_near
+from tests.compiler.toolchain.gpu.test_product_tiles import assert_near
 from tests.lowering import traced
 from tests.product_programs import CASES, EVERY, Case
 

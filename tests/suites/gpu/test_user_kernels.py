@@ -1,6 +1,6 @@
 """Triton kernels that a program launches itself, on a GPU beside eager.
 
-The kernels are those of `tests/compiler/capture/test_user_triton_kernels.py`.
+The kernels are those of `tests/compiler/capture/user_code/test_user_triton_kernels.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from assay.compiler import journal
-from tests.compiler.capture.test_user_triton_kernels import PROGRAMS, flat, inputs
+from tests.compiler.capture.user_code.test_user_triton_kernels import PROGRAMS, flat, inputs
 
 pytestmark = [
     pytest.mark.gpu,

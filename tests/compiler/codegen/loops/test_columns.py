@@ -16,7 +16,7 @@ from assay.compiler.codegen.loops.columns import LEAST_ROWS
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.machine import number
 from tests import kernel_ir as ir
-from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
+from tests.compiler.codegen.cpp.test_cpp_kernels import BOUNDS, RUNS
 from tests.lowering import planned, traced
 from tests.stated_numbers import state
 

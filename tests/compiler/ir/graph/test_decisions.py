@@ -17,9 +17,9 @@ from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.graph.decisions import Decision, Reason, Told
 from assay.compiler.ir.graph.roles import Saved
 from assay.compiler.journal import listening
-from tests.compiler.autograd.test_memory_budget import layers
+from tests.compiler.autograd.rematerialization.test_memory_budget import layers
+from tests.compiler.autograd.rematerialization.test_rematerialize import functions
 from tests.compiler.autograd.test_partition import joint_of
-from tests.compiler.autograd.test_rematerialize import functions
 
 aten = torch.ops.aten
 

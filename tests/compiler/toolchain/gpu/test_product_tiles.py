@@ -30,7 +30,7 @@ from assay.compiler.schedule.order import plan
 from assay.compiler.schedule.products import Region
 from assay.reference.loops import as_function
 from tests import kernel_ir as ir
-from tests.compiler.toolchain.test_compiled_kernels import launches as launches  # the stand-in for a GPU
+from tests.compiler.toolchain.gpu.test_compiled_kernels import launches as launches  # the stand-in for a GPU
 from tests.lowering import executable, planned, traced
 from tests.product_programs import CASES, TILES, Case, by_tiles, drawn, run, runs
 from tests.sources import ROOT

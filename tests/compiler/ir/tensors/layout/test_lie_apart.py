@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from assay.compiler.ir.tensors.layout.lie_apart import lie_apart
-from tests.compiler.ir.test_overlap import footprint, views
+from tests.compiler.ir.tensors.layout.test_overlap import footprint, views
 
 Parts = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 

@@ -23,8 +23,8 @@ from assay.compiler.toolchain.gpu import triton_build
 from assay.compiler.toolchain.gpu.triton_build import stack_bytes
 from assay.compiler.toolchain.gpu.triton_launch import WIDE, Variants, compiled, module_of
 from tests import kernel_ir as ir
-from tests.compiler.codegen.test_cpp_kernels import BOUNDS, RUNS
-from tests.compiler.codegen.test_row_edges import EDGES
+from tests.compiler.codegen.cpp.test_cpp_kernels import BOUNDS, RUNS
+from tests.compiler.codegen.triton.test_row_edges import EDGES
 from tests.compiler.schedule.test_nested_reductions import RUNS as NESTED
 from tests.kernel_ir import F32, call, const, i, j, k, load, loops, reduce, store
 from tests.lowering import planned, traced

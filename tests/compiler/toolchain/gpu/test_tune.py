@@ -16,9 +16,9 @@ from assay.compiler.options import Options
 from assay.compiler.toolchain.gpu import tune
 from assay.compiler.toolchain.gpu.tune import fastest, filled, is_measurable
 from tests import kernel_ir as ir
-from tests.compiler.codegen.test_cpp_kernels import RUNS
-from tests.compiler.toolchain.test_compiled_kernels import launches as launches  # the stand-in for a GPU
-from tests.compiler.toolchain.test_compiled_kernels import options_of
+from tests.compiler.codegen.cpp.test_cpp_kernels import RUNS
+from tests.compiler.toolchain.gpu.test_compiled_kernels import launches as launches  # the stand-in for a GPU
+from tests.compiler.toolchain.gpu.test_compiled_kernels import options_of
 from tests.kernel_ir import call, const, i, j, load, loops, reduce, store
 
 pytest.importorskip("triton")

@@ -13,7 +13,7 @@ from assay.compiler.ir.loops.index import Index
 from assay.compiler.ir.loops.kernel import Kernel
 from assay.compiler.machine import number
 from tests import kernel_ir as ir
-from tests.compiler.codegen.test_cpp_kernels import RUNS
+from tests.compiler.codegen.cpp.test_cpp_kernels import RUNS
 from tests.kernel_ir import F32, accumulate, call, i, j, load, loops, n, store
 from tests.stated_numbers import state
 

@@ -18,7 +18,7 @@ from assay.compiler.ir.graph.trace import is_random
 from assay.compiler.passes.random.functionalize_rng import functionalize_rng
 from assay.compiler.passes.random.give_key import give_key
 from assay.harness.backends.registry import resolve
-from tests.compiler.passes.test_split_dropout import recorded
+from tests.compiler.passes.random.test_split_dropout import recorded
 from tests.lowering import traced
 
 COUNT = 200_000

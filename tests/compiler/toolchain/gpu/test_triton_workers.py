@@ -19,7 +19,7 @@ from assay.compiler.toolchain.gpu import triton_workers
 from assay.compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, _first_that_compiles, build, diagnosed
 from assay.compiler.toolchain.gpu.triton_launch import path_of, text_of, wanted_of
 from assay.compiler.toolchain.gpu.triton_workers import Workers, receive, send
-from tests.compiler.codegen.test_cpp_kernels import RUNS
+from tests.compiler.codegen.cpp.test_cpp_kernels import RUNS
 from tests.sources import ROOT
 
 pytest.importorskip("triton")
@@ -133,7 +133,7 @@ ENDS = """
 import sys
 from pathlib import Path
 from assay.compiler.toolchain.gpu.triton_workers import workers
-from tests.compiler.toolchain.test_triton_workers import NAMES, wanted
+from tests.compiler.toolchain.gpu.test_triton_workers import NAMES, wanted
 workers().count = 2
 workers().build_all([each for name in NAMES for each in wanted(name, Path(sys.argv[1]))])
 assert workers().idle.qsize() == 2
