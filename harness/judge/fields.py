@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from assay.harness.calls.errors import is_same_error, name_of
 from assay.harness.calls.memory import Alias
 from assay.harness.observe.observation import Facts
+from assay.harness.observe.view_chain import CUSTOM
 from assay.harness.outcome import Difference
 
 FLAGS = (
@@ -118,7 +119,7 @@ def _is_same_chain(eager: tuple[str, ...], ours: tuple[str, ...]) -> bool:
     ]
     if named[0] == named[1]:
         return True
-    return DERIVED_AGAIN in eager and "custom" not in ours
+    return DERIVED_AGAIN in eager and CUSTOM not in ours
 
 
 def versions(

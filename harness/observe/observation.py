@@ -44,6 +44,7 @@ from assay.harness.calls.memory import Alias, aliases, bits, is_allocated, numbe
 from assay.harness.calls.tree import Tree, modules_in, walk, walk_call
 from assay.harness.observe import ambient, leaks
 from assay.harness.observe.plain_loops import plain_loops
+from assay.harness.observe.view_chain import history_of
 from assay.harness.protocol.acts import LARGEST, REWRITTEN, SAME, Act
 from assay.harness.protocol.fresh_numbers import state_of
 from assay.harness.protocol.other_dtypes import Dtypes
@@ -321,7 +322,7 @@ def leaves_of(call: Call, state: Tree) -> dict[str, Tensor]:
     """The tensors that receive gradients, by path: leaves of the state, and the leaves hidden behind the rest."""
     found: dict[str, Tensor] = {}
     for path, tensor in state.tensors.items():
-        root = tensor if _history(tensor)[0] or tensor._base is None else tensor._base
+        root = tensor if history_of(tensor)[0] or tensor._base is None else tensor._base
         leaf = call.leaves.get(id(root), root)
         if leaf.is_leaf and leaf.requires_grad:
             found[path if root is tensor else f"{path}._base"] = leaf
@@ -363,7 +364,7 @@ def _numbers_since(tensor: Tensor, before: Tensor | None) -> Tensor:
 def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
     """The facts of a tensor now; `names` gives the paths of tensors that it may be a view of."""
     strided = tensor.layout == torch.strided and not tensor.is_nested
-    is_leaf, has_grad_fn, chain = _history(tensor)
+    is_leaf, has_grad_fn, chain = history_of(tensor)
     return Facts(
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         dtype=tensor.dtype,
@@ -381,31 +382,6 @@ def facts_of(tensor: Tensor, names: Mapping[int, str]) -> Facts:
         is_inference=tensor.is_inference(),
         is_allocated=is_allocated(tensor),
     )
-
-
-def _history(tensor: Tensor) -> tuple[bool, bool, tuple[str, ...]]:
-    """Whether a tensor is a leaf, whether it has a `grad_fn`, and its view chain.
-
-    A view that a write through another view made invalid raises when it is asked, and says so in its chain.
-    """
-    try:
-        is_leaf, node = tensor.is_leaf, tensor.grad_fn
-    except RuntimeError:
-        return False, True, ("invalid",)
-    base = tensor._base
-    if node is None or base is None:
-        return is_leaf, node is not None, ()
-    chain = []
-    while node is not None and node is not base.grad_fn and not hasattr(node, "variable"):
-        chain.append(_node_name(node))
-        node = node.next_functions[0][0] if node.next_functions else None
-    return is_leaf, True, tuple(chain)
-
-
-def _node_name(node: torch.autograd.graph.Node) -> str:
-    """The name of an autograd node of ATen's, which ends in a number or is C++'s; that of any other is `custom`."""
-    name = node.name().rpartition("::")[2]
-    return name if name[-1].isdigit() or "::" in node.name() else "custom"
 
 
 def _numbers(tensor: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ After the step all that lives in the two namespaces is compared, whatever step i
                replays of the steps. Where these tell too little, its anchor is a replay in float64. Once a call was
                made under autocast, the precision is bfloat16's
     gradient   of every leaf and every tensor that retains one: None is not zero; zeros have no sign, because a backward
-               of several results adds zeros for those that nothing flowed back to
+               of several results adds zeros for those that nothing flowed back to. The stride of a dimension of one
+               element is left out: it follows from the tangent. Autograd lays all other dimensions as the leaf's
     version    whether it grew, as in `assay.harness.judge.compare`, for each tensor that lived before the step
     alias      which tensors (gradients too) are one object, or share bytes
     random     the state of torch's generator
@@ -422,7 +423,7 @@ class Comparison:
     def _tensor(self, name: str, path: str, eager: Tensor, ours: Tensor) -> Iterator[Difference]:
         facts = self.eager.facts[path], self.ours.facts[path]
         if facts[0] != facts[1]:
-            yield from _facts_differences(path, *facts)
+            yield from _facts_differences(path, *facts, with_strides=name != "gradient")
         flags = [f"(inference, retains_grad) = {(t.is_inference(), t.retains_grad)}" for t in (ours, eager)]
         if flags[0] != flags[1]:
             yield Difference("flags", path, f"ours has {flags[0]}, eager's {flags[1]}")
@@ -501,12 +502,12 @@ def _facts(tensor: Tensor, names: Mapping[int, str]) -> Facts | str:
         return type(error).__name__
 
 
-def _facts_differences(path: str, eager: Facts | str, ours: Facts | str) -> Iterator[Difference]:
+def _facts_differences(path: str, eager: Facts | str, ours: Facts | str, *, with_strides: bool) -> Iterator[Difference]:
     if isinstance(eager, str) or isinstance(ours, str):
         told = [facts if isinstance(facts, str) else "no error" for facts in (ours, eager)]
         yield Difference("error", path, f"looking at grad_fn raises {told[0]} in ours, {told[1]} in eager")
         return
-    yield from fields.facts(path, eager, ours)
+    yield from fields.facts(path, eager, ours, with_strides=with_strides)
 
 
 def _is_nearer(ours: Tensor, eager: Tensor, truth: Tensor) -> bool:

@@ -94,7 +94,8 @@ LIMITS = {
     "apart": "A result's kept gradient is there too when torch.autograd.grad is asked for an input that another result "
     "of the same call leads to.",
     "written": "The gradient of an input as a call wrote it does not reach that call's results.",
-    "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for.",
+    "strides": "The strides of what torch.autograd.grad gives are those that the backward was compiled for. So is the "
+    "stride of a leaf's gradient along a dimension of one element, which twins do not compare.",
     "kept": "Torch ends the process where a result is written whose gradient is retained and that is not the first of "
     "its node (upstream_bugs/retained_gradient_of_a_second_result.py).",
     "order": "The leaves that one call leads to get their gradients in an order of the engine's own.",

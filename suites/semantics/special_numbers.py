@@ -147,6 +147,18 @@ def values_rounded_to_halves_on_the_way() -> Made:
 
 
 @program(special)
+def values_beyond_the_range_of_halves_on_the_way() -> Made:
+    """A float64 run tells what a rounding loses, not that it overflows: only the program's own rounding does."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        half, brain = x.half().float(), x.bfloat16().float()
+        return half, half.isfinite(), half * 0.5, brain, brain.isinf(), torch.where(half.isfinite(), x, -1.0)
+
+    largest = torch.finfo(torch.float32).max
+    return f, (torch.tensor([70000.0, 65519.0, -65520.0, 1.5, -1e6, largest, 1e-9]),), {}
+
+
+@program(special)
 def norms_of_one_element() -> Made:
     """Their squares and powers leave the range of the dtype, and they do not."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor, fx
 
 from assay.harness.backends.registry import resolve
-from assay.harness.search.twin import Step, Subject, Twin, replay, replay_in_float64
+from assay.harness.search.twin import Comparison, Step, Subject, Twin, replay, replay_in_float64
 from assay.suites.programs.subjects import Norms, detached
 
 
@@ -70,3 +71,28 @@ def test_views_of_what_was_drawn_move_with_it() -> None:
     steps = [Step("base_x1 = torch.randn((4, 2))\nx1 = base_x1.t()", draws=True)]
     moved, eager = (replay(Subject(detached), steps, seed).namespace for seed in (1, 2))
     assert torch.equal(moved["x1"], moved["base_x1"].t()) and not torch.equal(moved["x1"], eager["x1"])
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize(("shape", "strides", "told"), [((1, 4), (1, 1), set()), ((2, 4), (1, 2), {"stride"})])
+def test_twin_gradient_lies_as_its_leaf_but_for_dimensions_of_one_element(
+    shape: tuple[int, ...], strides: tuple[int, ...], told: set[str]
+) -> None:
+    """The stride of one element follows from the tangent, which a compiled backward does not know beforehand."""
+    twin = driven(Subject(scaled), Step(f"x1 = torch.randn({shape}).requires_grad_()", draws=True), call("y2", "x1"))
+    laid = f"torch.empty_strided({shape}, {strides}).fill_(2)"
+    twin.eager.run(Step("y2.sum().backward()"))
+    twin.ours.run(Step(f"y2.sum().backward()\nx1.grad = {laid}"))
+    compared = Comparison(twin.eager, twin.ours, lambda path: [], lambda path: "not asked", is_coarse=False)
+    assert {difference.field for difference in compared.differences()} == told
+
+
+def test_twin_result_has_the_stride_of_one_element_too() -> None:
+    twin = driven(Subject(scaled), Step("x1 = torch.ones(1, 4)"), call("y2", "x1"))
+    twin.ours.run(Step("y2 = torch.empty_strided((1, 4), (1, 1)).fill_(2)"))
+    twin.eager.run(Step("y2 = torch.empty_strided((1, 4), (4, 1)).fill_(2)"))
+    compared = Comparison(twin.eager, twin.ours, lambda path: [], lambda path: "not asked", is_coarse=False)
+    assert {difference.field for difference in compared.differences()} == {"stride"}
