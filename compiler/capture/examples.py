@@ -99,7 +99,7 @@ def read_offsets(program: Program) -> tuple[Begins, ...]:
     """What the graph relies on of where its inputs begin in their storages."""
     divisors: dict[fx.Node, set[int]] = {}
     for node in (node for node in program.module.graph.nodes if node.op == "call_function"):
-        divisor = divisor_of(node.target, *fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"]))
+        divisor = divisor_of(node.target, *fx.map_arg((node.args, node.kwargs), lambda each: each.meta.get("val")))
         if divisor is not None:
             divisors.setdefault(_viewed(node.args[0]), set()).add(divisor)
     pairs = list(zip(program.signature.inputs, program.placeholders, strict=True))
