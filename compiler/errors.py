@@ -136,6 +136,10 @@ BANS = {
         "pre_dispatch=True takes no trace_joint=True: gradients are recorded below autograd, where composite operators "
         "are taken apart already; export with one of the two"
     ),
+    "effect_inside": (
+        "a function given to {operator} has an effect, as a print: the tokens of an exported graph order only effects "
+        "of the graph itself; call it outside of the function"
+    ),
     "nested_inputs": (
         "{what} is a {found}: aot_export_joint_simple takes one flat tuple or list of arguments, none inside another"
     ),

@@ -25,6 +25,7 @@ from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
 from assay.compiler.capture.inputs import Call, CallLeaf
 from assay.compiler.capture.replayed_warnings import warned
 from assay.compiler.capture.unrecorded_writes import WrittenOut
+from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
 from assay.compiler.capture.user_code.recorded_functions import functions_recorded
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it

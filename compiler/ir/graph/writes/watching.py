@@ -198,7 +198,7 @@ class Watching(FunctionalTensorMode):
         if (divisor := divisor_of(*call)) is not None:
             self.note_offset(args[0], divisor)
         if has_registered_effect(func):
-            return self._as_it_is(call)
+            return self.recorded_as_it_is(call)
         if not func._schema.is_mutable:
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if is_beyond:
@@ -227,7 +227,7 @@ class Watching(FunctionalTensorMode):
         with self:
             return FunctionalTensor.to_functional(value)
 
-    def _as_it_is(self, call: Call) -> object:
+    def recorded_as_it_is(self, call: Call) -> object:
         """Records a call with an effect beside its result on plain tensors; the graph keeps their order."""
         func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
         return pytree.tree_map_only(torch.Tensor, self._wrapped, func(*args, **kwargs))
