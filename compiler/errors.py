@@ -34,6 +34,9 @@ REFUSED = {
         "disable_functionalization=True is not taken: graphs are recorded functional, and what writes memory in place "
         "is chosen after that; call the function without it"
     ),
+    "serializable": (
+        "serializable=True is not taken: what calls the graphs is a Python function of this process; leave it out"
+    ),
     "layout_opt": (
         "layout_opt=True is not taken by compile_fx_inner: a graph's values lie as its nodes say; compile the model "
         "through torch.compile, where layouts are chosen"

@@ -53,6 +53,7 @@ from assay.compiler.entry.ahead.partition_functions import (
     default_partition,
     min_cut_rematerialization_partition,
 )
+from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
 from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
@@ -68,6 +69,8 @@ from assay.compiler.runtime.call import in_batch
 from assay.compiler.torch_compat import Decompositions
 
 __all__ = [
+    "aot_compile_joint_with_descriptors",
+    "aot_export_joint_with_descriptors",
     "aot_function",
     "aot_module",
     "aot_module_simplified",
