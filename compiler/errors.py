@@ -34,6 +34,9 @@ REFUSED = {
         "disable_functionalization=True is not taken: graphs are recorded functional, and what writes memory in place "
         "is chosen after that; call the function without it"
     ),
+    "serializable": (
+        "serializable=True is not taken: what calls the graphs is a Python function of this process; leave it out"
+    ),
     "layout_opt": (
         "layout_opt=True is not taken by compile_fx_inner: a graph's values lie as its nodes say; compile the model "
         "through torch.compile, where layouts are chosen"
@@ -135,6 +138,10 @@ BANS = {
     "pre_dispatch": (
         "pre_dispatch=True takes no trace_joint=True: gradients are recorded below autograd, where composite operators "
         "are taken apart already; export with one of the two"
+    ),
+    "effect_inside": (
+        "a function given to {operator} has an effect, as a print: the tokens of an exported graph order only effects "
+        "of the graph itself; call it outside of the function"
     ),
     "nested_inputs": (
         "{what} is a {found}: aot_export_joint_simple takes one flat tuple or list of arguments, none inside another"

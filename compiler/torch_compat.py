@@ -13,6 +13,7 @@ from torch._dynamo.source import LocalSource
 from torch._dynamo.utils import counters
 from torch._guards import Source
 from torch._library import simple_registry
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
@@ -37,6 +38,15 @@ def proxy_mode(
     if _MODE_TAKES_TABLE:
         return ProxyTorchDispatchMode(tracer, "symbolic", pre_dispatch=pre_dispatch, decomposition_table=decompositions)
     return ProxyTorchDispatchMode(tracer, "symbolic", pre_dispatch=pre_dispatch)
+
+
+def recording_functions(
+    mode: FakeTensorMode, decompositions: Decompositions, pre_dispatch: bool
+) -> AbstractContextManager[None]:
+    """While it is entered, torch's operators that take functions record these as graphs, in this mode."""
+    tracer = proxy_tensor._MakefxTracer(decompositions, "real", True, pre_dispatch, False, False, True)
+    tracer.fake_tensor_mode, tracer.fx_tracer = mode, PythonKeyTracer()
+    return proxy_tensor._set_make_fx_tracer(tracer)
 
 
 def decomposing(decompositions: Decompositions) -> AbstractContextManager[object]:

@@ -12,6 +12,7 @@ GIVEN: dict[str, str] = {
     "compiler.entry.aot.aot_function": _TORCHS,
     "compiler.entry.aot.aot_module_simplified": _TORCHS,
     "compiler.entry.export.aot_export_module": _TORCHS,
+    "compiler.entry.joint_export.aot_export_joint_with_descriptors": _TORCHS,
     "compiler.entry.dynamo.compile_fx": _TORCHS,
     "compiler.autograd.whole.recorder.proxy_call_backward": _ENGINES,
     "compiler.autograd.whole.recorder.call_copy_slices_prologue": _ENGINES,

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 from assay.compiler.capture.decompositions.view_steps import one_view
 from assay.compiler.capture.wrapper_views import ALIASES, detached_from, steps_from
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.held_functions import is_end_of_loop
 from assay.compiler.ir.graph.roles import (
     Base,
     CallInput,
@@ -117,7 +118,8 @@ class Aliases:
         node = self.trace.node_of(value)
         if is_wrapper(value) and (value._base is not None or detached_from(value, self.trace) is not None):
             return
-        if node not in self.owners and node not in self._homes and not is_view(producer(node)[0]):
+        is_own = not is_view(producer(node)[0]) or is_end_of_loop(node)
+        if node not in self.owners and node not in self._homes and is_own:
             self._add(UserOutput(index), node, value)
 
     def _written_through_views(self, recorded: list[tuple[int, torch.Tensor]]) -> Iterator[tuple[int, torch.Tensor]]:

@@ -38,7 +38,7 @@ def program_of(gm: fx.GraphModule, examples: Sequence[object]) -> Program:
     program = Program(own, signature)
     if len(program.placeholders) != len(examples):
         raise Unsupported(f"the graph takes {len(program.placeholders)} inputs and is given {len(examples)} examples")
-    _fill(program, examples)
+    fill_values(program, examples)
     return program
 
 
@@ -46,7 +46,7 @@ def _is_flat(value: object) -> bool:
     return not isinstance(value, (tuple, list, dict, slice))
 
 
-def _fill(program: Program, examples: Sequence[object]) -> None:
+def fill_values(program: Program, examples: Sequence[object]) -> None:
     """Gives the values that the nodes lack; numbers that are inputs take the place of what they are read for."""
     nodes = [node for node in program.module.graph.nodes if node.op != "output"]
     mode = fake_mode_of(node.meta.get("val") for node in nodes) or fake_mode_of(examples) or FakeTensorMode()
@@ -99,7 +99,7 @@ def read_offsets(program: Program) -> tuple[Begins, ...]:
     """What the graph relies on of where its inputs begin in their storages."""
     divisors: dict[fx.Node, set[int]] = {}
     for node in (node for node in program.module.graph.nodes if node.op == "call_function"):
-        divisor = divisor_of(node.target, *fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"]))
+        divisor = divisor_of(node.target, *fx.map_arg((node.args, node.kwargs), lambda each: each.meta.get("val")))
         if divisor is not None:
             divisors.setdefault(_viewed(node.args[0]), set()).add(divisor)
     pairs = list(zip(program.signature.inputs, program.placeholders, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -24,6 +25,8 @@ from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
 from assay.compiler.capture.inputs import Call, CallLeaf
 from assay.compiler.capture.replayed_warnings import warned
 from assay.compiler.capture.unrecorded_writes import WrittenOut
+from assay.compiler.capture.user_code.printed_values import record_print as record_print  # which registers it
+from assay.compiler.capture.user_code.recorded_functions import functions_recorded
 from assay.compiler.capture.user_code.rewritten_calls import UserCalls
 from assay.compiler.capture.user_code.triton_kernels import record_launch as record_launch  # which registers it
 from assay.compiler.capture.wrapper_views import check_copied
@@ -48,6 +51,7 @@ from assay.compiler.ir.graph.roles import (
 )
 from assay.compiler.ir.graph.trace import Trace
 from assay.compiler.ir.graph.writes.storage_offsets import begins
+from assay.compiler.ir.graph.writes.watching import Recording
 from assay.compiler.ir.tensors.in_place import version
 from assay.compiler.ir.tensors.layout.strides import extent, overlaps_itself
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
@@ -114,7 +118,7 @@ def capture(
         raise Unsupported("forward-mode differentiation is on: no kernel takes tangents along")
     for leaf in call.leaves:
         _check_layout(leaf.fake, "is given")
-    trace = Trace(call.fake_mode, decompositions, pre_dispatch)
+    trace = Trace(call.fake_mode, decompositions, pre_dispatch, _functions_of(call, decompositions, pre_dispatch))
     if keeps_lines:
         trace.keep_lines()
     fakes = [leaf.fake for leaf in call.leaves]
@@ -142,6 +146,13 @@ def capture(
         )  # fmt: skip
         _check_shared_views(call, captured.signature.results)
         return captured
+
+
+def _functions_of(call: Call, decompositions: Decompositions, pre_dispatch: bool) -> Recording | None:
+    """What is open while functions are recorded that operators are given; None where the graph holds none."""
+    if not call.holds_functions:
+        return None
+    return functools.partial(functions_recorded, call.fake_mode, decompositions, pre_dispatch)
 
 
 def _run(trace: Trace, call: Call, arguments: list[object]) -> list[object]:

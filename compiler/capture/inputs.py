@@ -47,7 +47,8 @@ class Call:
     is the GPU that is the current one, where the call makes something there. `nodes` is how many nodes run in eager
     where the call does. `pieces` makes of the call, for leaves for which the compiler refuses it with this reason, one
     in pieces; None where all of it is for eager. `names` are what the graph calls the leaves; by default it calls them
-    by their roles.
+    by their roles. With `holds_functions` operators that take functions are nodes of the graph, as `cond` and `scan`
+    are; else such a program is refused.
     """
 
     function: Callable[[list[object]], Sequence[object]]
@@ -61,6 +62,7 @@ class Call:
     nodes: int = 1
     pieces: Callable[[Unsupported, Sequence[object]], GraphCall | None] | None = None
     names: tuple[str, ...] = ()
+    holds_functions: bool = False
 
     def eager(self, leaves: list[object]) -> Sequence[object]:
         """The call itself, uncompiled."""

@@ -53,6 +53,7 @@ from assay.compiler.entry.ahead.partition_functions import (
     default_partition,
     min_cut_rematerialization_partition,
 )
+from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
 from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
@@ -68,6 +69,8 @@ from assay.compiler.runtime.call import in_batch
 from assay.compiler.torch_compat import Decompositions
 
 __all__ = [
+    "aot_compile_joint_with_descriptors",
+    "aot_export_joint_with_descriptors",
     "aot_function",
     "aot_module",
     "aot_module_simplified",
@@ -211,7 +214,7 @@ def aot_module_simplified(
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
     made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
-    call = replace(made.call, names=numbered("primals", len(made.call.leaves)))
+    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
     compiled = Recompiled.of(
         call.leaves,
         compile(call, compilers, Journal.open(options, compile_region_name)),
@@ -343,7 +346,7 @@ class _AheadOfTime:
         roles = [self._role(index, value) for index, value in enumerate(values)]
         leaves = _leaves(roles, values, fake_mode, self.dynamic)
         names = numbered("primals", len(leaves))
-        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names)
+        call = Call(function, leaves, fake_mode, constants=tuple(others), names=names, holds_functions=True)
         compiled = compile(call, self.compilers, Journal.open(self.options))
         guards = _guards(shape_env, leaves, unique)
         try:

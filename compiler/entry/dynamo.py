@@ -37,6 +37,7 @@ from assay.compiler.entry.inner_keywords import (
     with_static_inputs,
 )
 from assay.compiler.entry.module_as_call import ModuleAsCall, is_flat_graph
+from assay.compiler.entry.pieces.compiled_functions import with_compiled_functions
 from assay.compiler.entry.pieces.refusal import Cuts, Refusal
 from assay.compiler.entry.pieces.regions import partition_asked
 from assay.compiler.entry.recompile import Recompiled
@@ -114,6 +115,7 @@ def compile_fx(
         compilers = Compilers(forward, backward, inference, decompositions=table)
 
     def compiled(call: Call) -> GraphCall:
+        call = replace(call, holds_functions=True)
         if inner_compile is not None:
             call = replace(call, names=numbered("primals", len(call.leaves)))
         run = compile(call, compilers, journal)
@@ -131,8 +133,10 @@ def compile_fx(
 def _plain_compilers(options: Options, journal: Journal, table: Decompositions) -> Compilers:
     """Our own compiler for graphs of a caller of `compile_fx`, without the passes that choose libraries."""
 
+    compile_piece = functools.partial(compile_graph, options=options, cuts=Cuts())
+
     def build_graph(program: Program) -> GraphCall:
-        return build(program, options, journal).load()
+        return build(with_compiled_functions(program, compile_piece), options, journal).load()
 
     write = functools.partial(write_in_place, generate=target_of(options) != "aten")
     build_whole = bordered(build_graph)
@@ -162,7 +166,8 @@ def compile_fx_inner(
     options = options or Options.of(None, None)
     program = with_static_inputs(program_of(gm, example_inputs), keywords.get("static_input_idxs", ()))
     journal = Journal.open(options, name_of(keywords, compile_region_name))
-    run = _recorded(build(program, options, journal), program, options, keywords)
+    given = with_compiled_functions(program, functools.partial(compile_graph, options=options, cuts=Cuts()))
+    run = _recorded(build(given, options, journal), program, options, keywords)
     fakes = [node.meta["val"] for node in program.placeholders]
     numbers, offsets = read_numbers(program), read_offsets(program)
     given_back = GivenBack(nodes_of(gm))

@@ -312,7 +312,8 @@ def _captured(
     leaves = tuple(_fake(role, value, mode) for role, value in zip(inputs.roles, inputs.values, strict=True))
     without_gradients = nullcontext() if kind.joint or kind.pre_dispatch else torch.no_grad()
     with _refused_by_name(), without_gradients:
-        return capture(Call(watched, leaves, mode), decompositions or {}, kind.pre_dispatch, keeps_lines=True)
+        call = Call(watched, leaves, mode, holds_functions=True)
+        return capture(call, decompositions or {}, kind.pre_dispatch, keeps_lines=True)
 
 
 @contextmanager

@@ -75,10 +75,15 @@ class ModuleAsCall:
     structure: list[pytree.TreeSpec] = field(default_factory=list)
 
     @staticmethod
-    def of(module: nn.Module, examples: Sequence[object], is_fixed: bool = False) -> ModuleAsCall:
+    def of(
+        module: nn.Module,
+        examples: Sequence[object],
+        is_fixed: bool = False,
+        keywords: dict[str, Any] | None = None,
+    ) -> ModuleAsCall:
         """Raises: Unsupported for an input that the compiler does not take."""
         state = module_state(module)
-        flat, spec = pytree.tree_flatten(tuple(examples))
+        flat, spec = pytree.tree_flatten(tuple(examples) if keywords is None else (tuple(examples), keywords))
         constants = tuple(IS_GIVEN if isinstance(leaf, (torch.Tensor, torch.SymInt)) else leaf for leaf in flat)
         given = [*state.values(), *(leaf for leaf in flat if isinstance(leaf, (torch.Tensor, torch.SymInt)))]
         roles = [state_role(index, name, value) for index, (name, value) in enumerate(state.items())]
@@ -93,8 +98,9 @@ class ModuleAsCall:
         def run(values: list[object]) -> Sequence[object]:
             left = iter(values[len(state) :])
             filled = [next(left) if leaf is IS_GIVEN else leaf for leaf in constants]
-            args = pytree.tree_unflatten(filled, spec)
-            results, found = pytree.tree_flatten(called(module, dict(zip(state, values, strict=False)), args, {}))
+            given = pytree.tree_unflatten(filled, spec)
+            args, named = (given, {}) if keywords is None else given
+            results, found = pytree.tree_flatten(called(module, dict(zip(state, values, strict=False)), args, named))
             structure[:] = [found]
             return results
 

@@ -19,6 +19,8 @@ from torch import fx
 from torch._higher_order_ops.effects import with_effects
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from assay.compiler.errors import ExportError
+from assay.compiler.ir.graph.held_functions import is_any_inside
 from assay.compiler.ir.graph.materialize import set_returned
 from assay.compiler.ir.graph.roles import Program, Token
 from assay.compiler.ir.typed_nodes import int_argument
@@ -26,8 +28,14 @@ from assay.compiler.torch_compat import effect_of
 
 
 def with_tokens(program: Program, mode: FakeTensorMode) -> Program:
-    """The program with a token, first of its inputs and of its outputs, for each kind of effect that its calls have."""
+    """The program with a token, first of its inputs and of its outputs, for each kind of effect that its calls have.
+
+    Raises: ExportError for an effect in a function that an operator is given, as in a branch: no token leads there.
+    """
     graph = program.module.graph
+    for node in graph.nodes:
+        if is_any_inside(node, program.module, lambda inner: effect_of(inner.target) is not None):
+            raise ExportError.because("effect_inside", operator=node.target)
     calls = [(node, effect_of(node.target)) for node in graph.nodes if node.op == "call_function"]
     kinds = tuple(dict.fromkeys(kind for _, kind in calls if kind is not None))
     if not kinds:

@@ -22,6 +22,10 @@ PLACES: tuple[object, ...] = (
 """Where a function that does not say so itself is looked for."""
 
 
+PRINT: object = getattr(torch.ops.higher_order, "print", None)
+"""The higher-order operator that its arguments tell. Others hold functions, or refer to tables of a process."""
+
+
 @functools.cache
 def target_text(target: object) -> str:
     """The one place where a function of torch or Python is found. Raises: Unkeyed for any other."""
@@ -32,6 +36,8 @@ def target_text(target: object) -> str:
         if name.partition(".")[0] not in BUILT_IN:
             raise Unkeyed(f"{name} is an operator of the user's own")
         return f"{type(target).__name__} {name}"
+    if isinstance(target, torch._ops.HigherOrderOperator) and target is PRINT:
+        return "higher_order print"
     names = [str(getattr(target, said, "")) for said in ("__qualname__", "__name__")]
     own = sys.modules.get(getattr(target, "__module__", None) or "")
     places = (own, *PLACES) if own is not None and _is_known(own) else PLACES

@@ -33,10 +33,11 @@ from torch.fx.node import _side_effectful_need_to_be_preserved_pre_dispatch
 from torch.utils import _pytree as pytree
 
 from assay.compiler.errors import Unsupported
+from assay.compiler.ir.graph.held_functions import IS_PURE
 from assay.compiler.ir.graph.wrapper_nodes import wrapper_behind
 from assay.compiler.ir.graph.writes.storage_offsets import OffsetsRead
 from assay.compiler.ir.graph.writes.views_beyond import check_unread
-from assay.compiler.ir.graph.writes.watching import Restrided, Watching
+from assay.compiler.ir.graph.writes.watching import Recording, Restrided, Watching
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC, Symbolic
 from assay.compiler.ir.tensors.mutating_operators import functional_elem
 from assay.compiler.ir.tensors.value_checks import IS_CHECK, MAY_REFUSE, may_refuse
@@ -75,10 +76,17 @@ class Trace:
     """Records the ATen calls made between `with trace.recording():` and its end, functionalized, on fake tensors.
 
     With `pre_dispatch` they are recorded above autograd: composite operators are not taken apart, and where gradients
-    or autocast are switched, while `noting_modes()` is open, that is a call of the graph.
+    or autocast are switched, while `noting_modes()` is open, that is a call of the graph. `holds_functions` is open
+    while functions that operators are given are recorded; without it such calls are refused.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, decompositions: Decompositions, pre_dispatch: bool = False) -> None:
+    def __init__(
+        self,
+        fake_mode: FakeTensorMode,
+        decompositions: Decompositions,
+        pre_dispatch: bool = False,
+        holds_functions: Recording | None = None,
+    ) -> None:
         self.fake_mode = fake_mode
         self.tracer = _Tracer()
         self.tracer.graph = fx.Graph(tracer_cls=PythonKeyTracer)
@@ -87,7 +95,7 @@ class Trace:
         self.pre_dispatch = pre_dispatch
         self._proxy_mode = proxy_mode(self.tracer, decompositions, pre_dispatch)
         self._decompositions = decompositions
-        self._functional_mode = Watching(self.tracer, pre_dispatch)
+        self._functional_mode = Watching(self.tracer, pre_dispatch, holds_functions)
         self._inputs: list[fx.Node] = []
         self._wrappers: dict[int, tuple[torch.Tensor, fx.Node]] = {}
         self._made: dict[tuple[int, tuple[fx.Node, ...]], tuple[torch.Tensor, fx.Node]] = {}
@@ -386,6 +394,8 @@ def has_effect(node: fx.Node) -> bool:
     """Whether a node must run even when nobody reads what it returns."""
     if node.op in ("placeholder", "output") or IS_CHECK in node.meta:
         return True
+    if IS_PURE in node.meta:
+        return False
     return is_effectful(node.target) and not (_is_plain(node.target) and _drops_nothing(node))
 
 

@@ -32,8 +32,17 @@ def appends(m: Any, x: Tensor) -> tuple[Tensor]:
     return (x,)
 
 
-def branches(m: Any, x: Tensor) -> tuple[Tensor]:
-    return (torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.sin(), (x,)),)
+def strict(m: Any, x: Tensor) -> tuple[Tensor]:
+    return (torch.ops.higher_order.strict_mode(torch.sin, (x,)),)
+
+
+def printing(x: Tensor) -> Tensor:
+    torch.ops.aten._print("taken")
+    return x.cos()
+
+
+def effect_in_a_branch(m: Any, x: Tensor) -> tuple[Tensor]:
+    return (torch.cond(x.sum() > 0, printing, torch.sin, (x,)),)
 
 
 def registers(m: Any, x: Tensor) -> tuple[Tensor]:
@@ -102,8 +111,9 @@ INFERENCE: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], str, str]] 
     "parameter": (lambda: Calls(assigns(weight="parameter")), (X,), "parameter_assigned", "'weight'"),
     "buffer_shape": (lambda: Calls(assigns(seen="long")), (X,), "buffer_assigned", "'seen'"),
     "registered": (lambda: Calls(registers), (X,), "registered", "'late'"),
-    "cond": (lambda: Calls(branches), (X,), "unsupported", "cond, a higher-order operator"),
-    "cond_line": (lambda: Calls(branches), (X,), "unsupported", "test_export_bans.py:"),
+    "strict": (lambda: Calls(strict), (X,), "unsupported", "strict_mode, a higher-order operator"),
+    "strict_line": (lambda: Calls(strict), (X,), "unsupported", "test_export_bans.py:"),
+    "effect_in_a_branch": (lambda: Calls(effect_in_a_branch), (X,), "effect_inside", "given to cond"),
     "leaves": (lambda: Calls(lambda m, x: (x[1:].as_strided((3,), (1,), 0) * 2,)), (X,), "unsupported", "as_strided"),
 }  # fmt: skip
 

@@ -144,11 +144,11 @@ def test_pre_dispatch_export_leaves_no_mode_behind() -> None:
     assert torch._ops._get_dispatch_mode_pre_dispatch(key) is None
 
 
-def test_pre_dispatch_export_refuses_control_flow_as_one_below_does() -> None:
-    class Branches(nn.Module):
+def test_pre_dispatch_export_refuses_an_unknown_higher_order_operator_as_one_below_does() -> None:
+    class Strict(nn.Module):
         def forward(self, x: Tensor) -> Any:
-            return (torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),)
+            return (torch.ops.higher_order.strict_mode(torch.sin, (x,)),)
 
     for pre_dispatch in (False, True):
         with pytest.raises(ExportError, match="higher-order operator"):
-            aot_export_module(Branches(), (torch.ones(3),), trace_joint=False, pre_dispatch=pre_dispatch)
+            aot_export_module(Strict(), (torch.ones(3),), trace_joint=False, pre_dispatch=pre_dispatch)

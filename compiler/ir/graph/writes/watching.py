@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
-from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_mode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -43,6 +43,8 @@ from assay.compiler.ir.tensors.refusals import check_position, refuse_call
 from assay.compiler.ir.tensors.wrappers import has_wrapper
 from assay.compiler.torch_compat import has_registered_effect
 
+Recording = Callable[[], AbstractContextManager[None]]
+"""What is open while the functions of an operator are recorded, as the branches of `cond`."""
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its positional and its keyword arguments."""
 REPLACES = (torch.ops.aten.set_,)
@@ -105,16 +107,20 @@ def _is_functional(value: object) -> bool:
 class Watching(FunctionalTensorMode):
     """Functionalization that notes what it makes invisible: in-place changes of metadata, and writes by owner.
 
-    `tracer` is what it records into, `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
+    `inputs` are the program's. `own` says of a tensor whose memory it is a view of;
     the writes through it and its views are counted for that owner. `divisors` says, by the storages of inputs, what
-    the program relies on of where they begin (`ir/graph/writes/storage_offsets.py`).
+    the program relies on of where they begin (`ir/graph/writes/storage_offsets.py`). `holds_functions` is open while
+    functions of operators are recorded; None where no call of such an operator is.
     """
 
     supports_higher_order_operators = True  # which are refused, by name
 
-    def __init__(self, tracer: PythonKeyTracer, pre_dispatch: bool = False) -> None:
+    def __init__(
+        self, tracer: PythonKeyTracer, pre_dispatch: bool = False, holds_functions: Recording | None = None
+    ) -> None:
         super().__init__(pre_dispatch=pre_dispatch, export=pre_dispatch)
-        self.tracer = tracer
+        self._tracer = tracer
+        self.holds_functions = holds_functions
         self.inputs: list[torch.Tensor] = []
         self.writes: Counter[object] = Counter()
         self.divisors: dict[int, set[int]] = {}
@@ -128,6 +134,12 @@ class Watching(FunctionalTensorMode):
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
         self._random_state = _random_state()
+
+    @property
+    def tracer(self) -> PythonKeyTracer:
+        """What calls are recorded into now: while a function is recorded that an operator is given, the graph of it."""
+        inner = get_proxy_mode() if self.holds_functions is not None else None
+        return self._tracer if inner is None else cast(PythonKeyTracer, inner.tracer)
 
     def take(self, argument: torch.Tensor) -> None:
         """From here on, `argument` is known to be what the program is given."""
@@ -186,7 +198,7 @@ class Watching(FunctionalTensorMode):
         if (divisor := divisor_of(*call)) is not None:
             self.note_offset(args[0], divisor)
         if has_registered_effect(func):
-            return self._as_it_is(call)
+            return self.recorded_as_it_is(call)
         if not func._schema.is_mutable:
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if is_beyond:
@@ -215,7 +227,7 @@ class Watching(FunctionalTensorMode):
         with self:
             return FunctionalTensor.to_functional(value)
 
-    def _as_it_is(self, call: Call) -> object:
+    def recorded_as_it_is(self, call: Call) -> object:
         """Records a call with an effect beside its result on plain tensors; the graph keeps their order."""
         func, args, kwargs = pytree.tree_map_only(FunctionalTensor, inner_of, call)
         return pytree.tree_map_only(torch.Tensor, self._wrapped, func(*args, **kwargs))

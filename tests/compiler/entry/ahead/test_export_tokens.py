@@ -12,8 +12,10 @@ from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_module as export_of_torch
 from torch._higher_order_ops.effects import with_effects
 from torch._library.effects import EffectType
+from torch.export.graph_signature import _convert_to_export_graph_signature
 
 from assay.compiler.entry.export import GraphSignature, aot_export_module
+from assay.compiler.errors import ExportError
 
 seen: list[str] = []
 
@@ -102,6 +104,27 @@ def test_export_takes_no_token_where_nothing_has_an_effect() -> None:
     graph, signature = aot_export_module(nn.Linear(3, 2), (torch.ones(3),), trace_joint=False)
     assert signature.input_tokens == [] == signature.output_tokens
     assert graph.graph.find_nodes(op="call_function", target=with_effects) == []
+
+
+def test_tokens_are_those_of_the_signature_of_an_exported_program() -> None:
+    """What torch.export makes of a signature: each token as an input and an output of that kind, in the first place."""
+    graph, signature = aot_export_module(Noted(), (torch.ones(3),), trace_joint=False)
+    made = _convert_to_export_graph_signature(signature, graph, set())  # type: ignore[arg-type]
+    assert made.input_tokens == tuple(signature.input_tokens) == ("token",)
+    assert made.output_tokens == tuple(signature.output_tokens)
+    kinds = [each.kind.name for each in (*made.input_specs, *made.output_specs)]
+    outputs = ["TOKEN", "BUFFER_MUTATION", "USER_OUTPUT", "USER_OUTPUT"]
+    assert kinds == ["TOKEN", "PARAMETER", "BUFFER", "USER_INPUT", *outputs]
+
+
+def test_export_refuses_an_effect_in_a_branch() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            heard = torch.ops.assay_tokens.heard
+            return (torch.cond(x.sum() > 0, lambda a: heard(a, "taken"), lambda a: a.sin(), (x,)),)
+
+    with pytest.raises(ExportError, match="a function given to cond has an effect"):
+        aot_export_module(Branches(), (torch.ones(3),), trace_joint=False)
 
 
 def test_a_signature_may_be_changed() -> None:
