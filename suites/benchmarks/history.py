@@ -2,20 +2,16 @@
 
 Counts of a compile and of a call come first, as they are the same on a busy machine. Beside the one time is that of a
 fixed eager workload: `assay regressions --asv` takes times relative to it, and knows kernels by their hash.
+
+asv starts a process for each number of each subject. This module imports no torch, so that such a process only looks a
+number up.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-
-from assay.compiler import journal
-from assay.harness.measure import alternate, python_calls
-from assay.harness.track.measure_worker import hash_of, workload
-
-from .subject import NotSame, Subject, empty_caches
 
 SUBJECTS = (
     ("overhead.tiny_function", "train"),
@@ -24,10 +20,6 @@ SUBJECTS = (
     ("benchmarks.layer_norm", "infer"),
 )
 NAMES = tuple(f"{case} {mode}" for case, mode in SUBJECTS)
-ROUNDS = 15
-SAMPLE_S = 0.02
-LETTERS = 12
-"""Of a hash: a float holds so many hexadecimal digits exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +45,14 @@ class History:
 
     def setup_cache(self) -> dict[str, Counted]:
         os.environ["ASSAY_MACHINE"] = "default"  # what is measured of the machine would decide what is generated
-        return {f"{case} {mode}": counted(Subject(case, mode, "assay")) for case, mode in SUBJECTS}
+        counted = importlib.import_module(".counted", __package__).counted
+        return {f"{case} {mode}": counted(case, mode) for case, mode in SUBJECTS}
 
     setup_cache.timeout = 900  # type: ignore[attr-defined]
 
     def setup(self, found: dict[str, Counted], name: str) -> None:
         if found[name].why:
-            raise NotSame(f"{name}: {found[name].why}")
+            raise AssertionError(f"{name}: {found[name].why}")
 
     def track_compile_calls(self, found: dict[str, Counted], name: str) -> int:
         return found[name].compile_calls
@@ -95,39 +88,3 @@ class History:
         return found[name].workload_s
 
     track_fixed_workload.unit = "s"  # type: ignore[attr-defined]
-
-
-def counted(subject: Subject) -> Counted:
-    """A subject's numbers, if its result is eager's. Raises: nothing of the subject; its error becomes a reason."""
-    try:
-        result = subject.result()
-        if result.verdict != "same":
-            return Counted(why=f"{result.verdict} {result.detail}".rstrip())
-        return _counted(subject)
-    except Exception as error:
-        return Counted(why=f"{type(error).__name__}: {error}"[:500])
-
-
-def _counted(subject: Subject) -> Counted:
-    with empty_caches(), tempfile.TemporaryDirectory() as folder:
-        subject.step()()  # imports belong to no subject
-        journal.reset()
-        with empty_caches():
-            step = subject.step_under(f"{subject.backend},dump={folder}")
-            step()
-        kernels = journal.totals()["kernels"]
-        step = subject.step()
-        with empty_caches():
-            compile_calls = python_calls(step)
-        for _ in range(3):
-            step()
-        times = alternate(step, workload(), rounds=ROUNDS, sample_s=SAMPLE_S)
-        return Counted(
-            compile_calls, python_calls(step), int(str(kernels)), _lines(Path(folder)),
-            int(hash_of(Path(folder))[:LETTERS] or "0", 16), times.ours_ms / 1e3, times.theirs_ms / 1e3,
-        )  # fmt: skip
-
-
-def _lines(folder: Path) -> int:
-    """The lines of all sources that were generated."""
-    return sum(path.read_text().count("\n") for path in folder.glob("*/*_source_*.py"))
