@@ -12,7 +12,7 @@ from assay.harness.track.measure_worker import hash_of, workload
 from .history import Counted
 from .subject import Subject, empty_caches
 
-ROUNDS = 15
+ROUNDS = 9
 SAMPLE_S = 0.02
 LETTERS = 12
 """Of a hash: a float holds so many hexadecimal digits exactly."""

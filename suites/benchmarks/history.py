@@ -1,4 +1,4 @@
-"""What is followed over many commits: `asv run --bench "^history\\."`, a minute or two a commit.
+"""What is followed over many commits: `asv run --bench "^history\\."`, less than a minute a commit.
 
 Counts of a compile and of a call come first, as they are the same on a busy machine. Beside the one time is that of a
 fixed eager workload: `assay regressions --asv` takes times relative to it, and knows kernels by their hash.
@@ -14,8 +14,6 @@ import os
 from dataclasses import dataclass
 
 SUBJECTS = (
-    ("overhead.tiny_function", "train"),
-    ("overhead.tiny_module", "train"),
     ("overhead.mutation_and_alias", "train"),
     ("benchmarks.layer_norm", "infer"),
 )
