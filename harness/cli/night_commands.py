@@ -68,13 +68,16 @@ def publish(name: str, url: str | None, base: str | None, output: Path) -> None:
 @BACKENDS
 @URL
 @click.option("--limit", "limit_s", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="S")
-def measure(backends: tuple[str, ...], url: str | None, limit_s: float) -> None:
+@click.option("--apart", "takes_apart", is_flag=True, help="Also take a step of a few cases apart, for the site.")
+def measure(backends: tuple[str, ...], url: str | None, limit_s: float, takes_apart: bool) -> None:
     """Measure this commit: first call, steady call, calls of Python functions; kept in the store."""
     store, facts = opened(url), environment()
     run = store.begin(facts, {"measure": list(backends)})
     commit = str(facts["commit"] or run.started)
     samples = list(needed("assay.harness.track.measure").measured(backends, limit_s, commit, say=click.echo))
     store.measured(run.id, samples)
+    if takes_apart:
+        needed("assay.harness.night.step_profiles").keep_profiles(store, run, limit_s, say=click.echo)
     store.end(run)
     for sample in samples:
         click.echo(f"{sample['series']}: {sample['value']:.4g} {sample['unit']}")

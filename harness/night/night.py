@@ -16,6 +16,7 @@ from pathlib import Path
 from assay.harness.judge import ledger
 from assay.harness.locate.runner import Runner
 from assay.harness.night.parts import Part, Ran, parts, run_part
+from assay.harness.night.step_profiles import keep_profiles
 from assay.harness.remember.causes import case_of, locate_within
 from assay.harness.remember.reports import results_of
 from assay.harness.remember.store import Run, Store
@@ -23,11 +24,13 @@ from assay.harness.remember.verdict_on_run import NEW, Verdict, base_of, judge_r
 from assay.harness.report.documents import Row
 from assay.harness.report.environment import environment
 from assay.harness.site.publish import publish
-from assay.harness.site.states import states_of
 from assay.harness.track.measure import measured
 from assay.harness.track.regressions import Regression, regressions_of
+from assay.harness.track.states import states_of
 
 FOR_PARTS, FOR_LOCATING, FOR_MEASURING = 0.7, 0.15, 0.15
+FOR_SAMPLES = 0.7
+"""Of the time for measuring; the rest is for taking steps apart."""
 MOST_LINES = 18
 MOST_STATES = 5
 
@@ -85,8 +88,9 @@ def run_night(settings: Settings, say: Callable[[str], None] = lambda text: None
         _keep_states(store, run)
         left_s = settings.budget_s - (time.monotonic() - start)
         commit = run.commit or run.started
-        samples = list(measured(settings.backends, left_s, commit, say=say)) if _is_wanted("measure", settings) else []
-        store.measured(run.id, samples)
+        if _is_wanted("measure", settings):
+            store.measured(run.id, list(measured(settings.backends, left_s * FOR_SAMPLES, commit, say=say)))
+            keep_profiles(store, run, settings.budget_s - (time.monotonic() - start), say=say)
         store.end(run)
         verdict = judge_run(store, store.run(run.id), base_of(store, run), ledger.read())
         page = publish(store, verdict, settings.folder / "site")

@@ -278,6 +278,16 @@ class Store:
         with self.engine.connect() as connection:
             return {found["role"]: found["digest"] for found in connection.execute(query).mappings()}
 
+    def in_role(self, run: Run, role: str) -> dict[int, str]:
+        """The hashes of the artefacts that the rows of a run have in a role, by the rows' numbers."""
+        query = (
+            sa.select(schema.row_artefacts.c.row, schema.row_artefacts.c.digest)
+            .join(schema.rows, schema.rows.c.id == schema.row_artefacts.c.row)
+            .where(schema.rows.c.run == run.id, schema.row_artefacts.c.role == role)
+        )
+        with self.engine.connect() as connection:
+            return {row: digest for row, digest in connection.execute(query)}
+
     # ---- samples
 
     def measured(self, run: str, samples: Sequence[Mapping[str, Any]]) -> None:

@@ -15,16 +15,20 @@ from assay.harness.track.regressions import Regression, Series
 MOST_BARS = 10
 MOST_LETTERS = 26
 """Of a case's name beside its bar: a telephone has no room for more."""
+OF_VERDICTS = {
+    "same": "#3b7d3b", "fell-back": "#c9a227", "diverged": "#b3261e", "crash": "#6d1f7a", "timeout": "#c2571a",
+    "no-oracle": "#7f8a94", "reference-unstable": "#a9b1b8", "unsupported": "#5b7fa6",
+}  # fmt: skip
 COLOURS = ("#2f6f9f", "#c2571a", "#3b7d3b", "#7a4fa3", "#8a6d1d")
 
 
-def as_json(figure: go.Figure, name: str) -> Mapping[str, str]:
-    """A figure for a page: a name for its place, and what Plotly is given."""
+def as_json(figure: go.Figure, name: str, height: str = "") -> Mapping[str, str]:
+    """A figure for a page: a name for its place, what Plotly is given, how high it is if not as high as most."""
     figure.update_layout(
         margin={"l": 55, "r": 15, "t": 40, "b": 60}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
         title={"text": name, "font": {"size": 14}}, legend={"orientation": "h", "y": -0.18}, template="none",
     )  # fmt: skip
-    return {"name": name, "data": str(figure.to_json()).replace("</", "<\\/")}
+    return {"name": name, "data": str(figure.to_json()).replace("</", "<\\/"), "height": height}
 
 
 def trends(series: Sequence[Series], regressions: Sequence[Regression]) -> list[Mapping[str, str]]:
@@ -57,7 +61,9 @@ def _verdicts(rows: Sequence[Kept]) -> Mapping[str, str]:
     for verdict in VERDICTS:
         counts = [sum(_is(row, backend, verdict) for row in rows) for backend in backends]
         if any(counts):
-            figure.add_bar(x=counts, y=backends, orientation="h", name=verdict)
+            figure.add_bar(
+                x=counts, y=backends, orientation="h", name=verdict, marker={"color": OF_VERDICTS.get(verdict)}
+            )
     figure.update_layout(barmode="stack")
     return as_json(figure, "Verdicts by backend")
 

@@ -2,9 +2,12 @@
 
     index.html            the sentence, what is new, verdicts by backend and suite, every row with filters
     causes/NAME.html      a cause: its rows, its repro, the text of an issue
-    cases/NAME.html       a case that is not as eager everywhere: what differs, and the states of the compile
+    cases/NAME.html       a case that is not as eager everywhere, or whose step was taken apart: what differs, its
+                          graphs drawn, generated code beside the user's lines, the states of the compile
     trends.html           what is measured from commit to commit, with the points at which it changed
-    compile.html          where compile time goes, and how fast the result is
+    compile.html          where compile time goes, by case and by stage, and how fast the result is
+    kernels.html          the kernels of a few steps against the roofline
+    memory.html           the bytes that are live along these steps
     feed.atom             the regressions, as a feed
     data/rows.js          the rows, as data that the pages read
     data/verdict.json     what `assay triage --json` says
@@ -32,9 +35,12 @@ from assay.harness.remember.store import Kept, Store
 from assay.harness.remember.verdict_on_run import Cause, Verdict, document
 from assay.harness.report.documents import FORMATS, finite
 from assay.harness.report.triage import speed
+from assay.harness.site.drawn_graph import drawn
 from assay.harness.site.feed import atom
 from assay.harness.site.plots import bars, trends
-from assay.harness.site.states import Change, changes_of
+from assay.harness.site.profiles import profiles_of, roofline, stage_bars, timelines
+from assay.harness.site.states import changes_of, is_graph
+from assay.harness.site.user_lines import beside, lines_of
 from assay.harness.track.regressions import Regression, regressions_of, series_of
 
 PLOTLY = "plotly.min.js"
@@ -90,23 +96,42 @@ def _pages(store: Store, verdict: Verdict, found: Sequence[Regression]) -> Itera
     yield Page("index.html", "index.html.jinja", {"matrix": matrix(verdict.rows), "verdicts": VERDICTS})
     lines = trends(series_of(store.samples()), found)
     yield Page("trends.html", "trends.html.jinja", {"figures": lines, "regressions": found})
-    yield Page("compile.html", "compile.html.jinja", {"figures": bars(verdict.rows)})
+    profiles = profiles_of(store, verdict.run)
+    yield Page("compile.html", "compile.html.jinja", {"figures": [*stage_bars(profiles), *bars(verdict.rows)]})
+    yield Page("kernels.html", "kernels.html.jinja", {"figures": roofline(profiles), "profiles": profiles})
+    yield Page("memory.html", "memory.html.jinja", {"figures": timelines(profiles), "profiles": profiles})
     for cause in verdict.causes:
         yield Page(f"causes/{cause.cluster.signature[:16]}.html", "cause.html.jinja", {"cause": cause})
+    apart = {each.case: each.states for each in profiles}
     for case, rows in by_case(verdict.rows).items():
-        if any(row.result.verdict != "same" for row in rows):
-            changes = _changes(store, rows)
-            values = {"case": case, "rows": rows, "causes": causes, "changes": changes}
+        if case in apart or any(row.result.verdict != "same" for row in rows):
+            states = _states(store, rows) or apart.get(case, ())
+            values = {"case": case, "rows": rows, "causes": causes, **shown_of(states)}
             yield Page(f"cases/{slug(case)}.html", "case.html.jinja", values)
 
 
-def _changes(store: Store, rows: Sequence[Kept]) -> list[Change]:
+def _states(store: Store, rows: Sequence[Kept]) -> Sequence[Mapping[str, str]]:
     """The states that were kept of the first row that has any."""
     for row in rows:
         digest = store.attached(row).get("states")
         if digest is not None:
-            return changes_of(json.loads(store.content(digest)))
-    return []
+            found: list[Mapping[str, str]] = json.loads(store.content(digest))
+            return found
+    return ()
+
+
+def shown_of(states: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """What a page shows of the states: the first of each graph drawn, code beside lines, what each state changed."""
+    lines = lines_of(states)
+    first = {state["graph"]: state for state in reversed(states) if is_graph(state["text"])}
+    figures = [
+        drawn(state["text"], f"{graph}: {state['state']}", lines.get(graph, {}))
+        for graph, state in sorted(first.items())
+    ]
+    return {
+        "changes": changes_of(states), "kernels": beside(states),
+        "figures": [figure for figure in figures if figure is not None],
+    }  # fmt: skip
 
 
 def slug(name: str) -> str:

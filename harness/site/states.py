@@ -1,14 +1,10 @@
-"""The states of a compile as they are kept of a case, and what each step changed."""
+"""What each step of a compile changed, of its states as they are kept."""
 
 from __future__ import annotations
 
 import difflib
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from assay.harness.locate.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +17,9 @@ class Change:
     difference: tuple[str, ...]
 
 
-def states_of(runner: Runner, backend: str, mode: str) -> list[dict[str, str]]:
-    """Every state that our compiler goes through, as it is written to a folder: graph, state, text."""
-    with tempfile.TemporaryDirectory(prefix="assay-states-") as folder:
-        runner.run(f"{backend},warm=False,dump={folder}", mode)
-        paths = sorted(Path(folder).glob("*/*.py"))
-        return [{"graph": p.parent.name, "state": p.stem.partition("_")[2], "text": p.read_text()} for p in paths]
+def is_graph(text: str) -> bool:
+    """Whether a state is a graph of ATen calls, and no schedule or source."""
+    return text.lstrip().startswith("class ")
 
 
 def changes_of(states: Sequence[Mapping[str, str]]) -> list[Change]:
@@ -36,9 +29,9 @@ def changes_of(states: Sequence[Mapping[str, str]]) -> list[Change]:
     for state in states:
         lines = state["text"].splitlines()
         earlier = before.get(state["graph"], lines)
-        is_graph = "class " in state["text"][:2000]
-        found = tuple(difflib.unified_diff(earlier, lines, lineterm="", n=2))[2:] if is_graph else ()
+        compares = is_graph(state["text"])
+        found = tuple(difflib.unified_diff(earlier, lines, lineterm="", n=2))[2:] if compares else ()
         made.append(Change(state["graph"], state["state"], state["text"], found))
-        if is_graph:
+        if compares:
             before[state["graph"]] = lines
     return made

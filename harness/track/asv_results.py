@@ -22,6 +22,9 @@ API_VERSION = 2
 MACHINE = "pytest-benchmark"
 COLUMNS = ["result", "params", "version", "started_at", "duration", "samples"]
 SECONDS = "seconds"
+WORKLOAD, HASH = "fixed_workload", "kernels_hash"
+"""How benchmarks end that are no series: what a fixed eager workload took beside the others of their class, and the
+hash of the kernels that were generated, as a number."""
 
 
 def samples_of(folder: Path) -> list[dict[str, Any]]:
@@ -43,15 +46,35 @@ def _units(folder: Path) -> dict[str, str]:
 
 def _samples(document: Mapping[str, Any], units: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     commit = str(document["commit_hash"])[:10]
-    place = position_of(commit) or int(document["date"])
-    for name, values in document["results"].items():
-        row = dict(zip(document["result_columns"], values, strict=False)) if isinstance(values, list) else {}
-        for combination, value in _values(row):
-            if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-                unit = units.get(name, "").replace(SECONDS, "s") or "s"
-                told = {"commit": commit, "position": place, "run": document.get("env_name", ""), "kernels": ""}
-                series = " ".join((name, *combination))
-                yield {"series": series, "value": value, "unit": unit[:16], "steady": None, **told}
+    told = {"commit": commit, "position": position_of(commit) or int(document["date"]),
+            "run": document.get("env_name", "")}  # fmt: skip
+    found = {name: dict(_numbers(document, values)) for name, values in document["results"].items()}
+    for name, numbers in found.items():
+        if name.endswith((WORKLOAD, HASH)):
+            continue
+        unit = units.get(name, "").replace(SECONDS, "s") or "s"
+        for combination, value in numbers.items():
+            kernels = _beside(found, name, HASH, combination)
+            yield {**told, "series": " ".join((name, *combination)), "value": value, "unit": unit[:16],
+                   "steady": _beside(found, name, WORKLOAD, combination),
+                   "kernels": "" if kernels is None else f"{int(kernels):x}"}  # fmt: skip
+
+
+def _numbers(document: Mapping[str, Any], values: Any) -> Iterator[tuple[tuple[str, ...], float]]:
+    """What a benchmark came to by its parameters; nothing of what failed."""
+    row = dict(zip(document["result_columns"], values, strict=False)) if isinstance(values, list) else {}
+    for combination, value in _values(row):
+        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
+            yield combination, value
+
+
+def _beside(
+    found: Mapping[str, Mapping[tuple[str, ...], float]], name: str, ending: str, combination: tuple[str, ...]
+) -> float | None:
+    """The number of the benchmark of the same class that ends so, for the same parameters."""
+    own = name.rpartition(".")[0]
+    others = (other for other in found if other.rpartition(".")[0] == own and other.endswith(ending))
+    return next((found[other].get(combination) for other in others), None)
 
 
 def _values(row: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -2,8 +2,8 @@
 
     share = (bytes that must move / time of a call on the device) / (bytes that a copy moves / its time)
 
-Each program runs in alternating rounds, on inputs that take turns so that no cache holds them. Times are of the
-device, as a graph of calls is replayed. The row says what eager computes too.
+Each program runs in alternating rounds, on inputs that take turns, from a cache that was written over. Times are of the
+device's own events, as a graph of calls is replayed. The row has the clocks of each round, and what eager computes too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from assay.compiler.entry.dynamo import assay
+from assay.harness.bench.gpu_rounds import Cuda, in_rounds
 from assay.suites.gpu.programs import PROGRAMS, Moved
 
 ROUNDS = 5
@@ -33,8 +34,8 @@ def moved_bytes(value: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tensors.values())
 
 
-def replayed(call: Callable[[], object]) -> Callable[[], float]:
-    """What gives the seconds of one call on the device."""
+def replayed(call: Callable[[], object]) -> Callable[[], None]:
+    """What replays so many calls on the device, after calls that warmed it up."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -45,17 +46,8 @@ def replayed(call: Callable[[], object]) -> Callable[[], float]:
     with torch.cuda.graph(graph):
         for _ in range(CALLS):
             call()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def timed() -> float:
-        graph.replay()
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1e3 / CALLS
-
-    return timed
+    graph.replay()
+    return graph.replay
 
 
 def in_turns(function: Callable[..., object], sets: list[tuple[torch.Tensor, ...]]) -> Callable[[], object]:
@@ -86,7 +78,7 @@ def measured(program: Moved, backends: list[str], rate: float) -> dict[str, Any]
     if program.name.startswith("embedding"):  # the rows that are asked for, not the table
         bytes_moved = moved_bytes(sets[0][0]) * (1 + sets[0][1].shape[1] * sets[0][1].element_size() // 8)
     row: dict[str, Any] = {"name": program.name, "bytes": bytes_moved}
-    timers: dict[str, Callable[[], float]] = {}
+    steps: dict[str, Callable[[], None]] = {}
     for backend in backends:
         torch._dynamo.reset()
         began = time.perf_counter()
@@ -96,16 +88,15 @@ def measured(program: Moved, backends: list[str], rate: float) -> dict[str, Any]
             found = run(*sets[0])
             row[f"{backend}_compile_s"] = time.perf_counter() - began
             row[f"{backend}_error"] = worst(found, expected)
-            timers[backend] = replayed(in_turns(run, sets))
+            steps[backend] = replayed(in_turns(run, sets))
         except Exception as error:  # the row says so
             row[f"{backend}_failed"] = f"{type(error).__name__}: {error}"[:2000]
-    times: dict[str, list[float]] = {backend: [] for backend in timers}
-    for _ in range(ROUNDS):
-        for backend, timed in timers.items():
-            times[backend].append(timed())
-    for backend, taken in times.items():
-        row[f"{backend}_us"] = statistics.median(taken) * 1e6
-        row[f"{backend}_share"] = bytes_moved / statistics.median(taken) / rate
+    rounds = in_rounds(steps, ROUNDS, Cuda())
+    row |= {"clocks_mhz": rounds.clocks_mhz, "steady_clocks": rounds.is_steady}
+    for backend in steps:
+        taken_s = rounds.median_ms(backend) / 1e3 / CALLS
+        row[f"{backend}_us"] = taken_s * 1e6
+        row[f"{backend}_share"] = bytes_moved / taken_s / rate
     return row
 
 

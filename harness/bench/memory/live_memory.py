@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from assay.compiler.ir.graph.decisions import Decision, Plan, Told
 from assay.compiler.journal import listening
 from assay.harness.backends.registry import resolve
-from assay.harness.bench.steps import make_step
+from assay.harness.bench.steps import Wrap, make_step
 from assay.harness.case import Case
 
 FORWARD = "assay: forward"
@@ -94,10 +94,14 @@ class Memory:
 
 
 def measure(case: Case, backend: str, size: str, seed: int) -> Memory:
-    """Compiles the case under the backend and looks at one step of it. Raises: what the case or the backend does."""
-    inner = resolve(backend).wrap
+    """Compiles the case and looks at a step of training. Raises: what the case or the backend does."""
+    return measure_step(case, "train", resolve(backend).wrap, size=size, seed=seed)
+
+
+def measure_step(case: Case, mode: str, inner: Wrap, *, size: str, seed: int) -> Memory:
+    """The same of a step in either mode, of what `inner` makes of the program."""
     with listening() as told:
-        step = make_step(case, "train", lambda function: marked(inner(function)), size=size, seed=seed, device="cpu")
+        step = make_step(case, mode, lambda function: marked(inner(function)), size=size, seed=seed, device="cpu")
         step()
         step()
     measured = profiled(step)

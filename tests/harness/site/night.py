@@ -11,6 +11,7 @@ from assay.harness.remember.causes import assign_by_kind
 from assay.harness.remember.store import Cluster, Run, Store
 from assay.harness.report.documents import Row
 from tests.harness.remember.rows import FACTS, row
+from tests.harness.site.profiled import profile
 
 COMMITS = 12
 PLANTED = {"compile_s zoo.bert train assay": (6, 1.05, "s"), "ms kernel.softmax assay": (8, 1.10, "ms")}
@@ -33,10 +34,18 @@ def night(store: Store, count: int = 40) -> Run:
         {"graph": "graph_001", "state": name, "text": f"class G:\n  a = {name}\n  b"} for name in ("joint", "fold")
     ]
     store.attach(failed[0], "states", store.keep("states", json.dumps(states).encode()))
+    _take_apart(store, run)
     assign_by_kind(store, run)
     measure(store, run)
     store.end(run)
     return store.run(run.id)
+
+
+def _take_apart(store: Store, run: Run) -> None:
+    """Profiles of two rows that are as eager."""
+    for number, mode in ((6, "train"), (12, "infer")):
+        row = next(kept for kept in store.rows(run) if kept.result.case == f"zoo.case_{number}")
+        store.attach(row, "profile", store.keep("profile", json.dumps(profile(mode)).encode()))
 
 
 def _rows(count: int) -> list[Row]:

@@ -90,7 +90,8 @@ def rows(browser: webdriver.Chrome) -> list[str]:
     return list(browser.execute_script(script))
 
 
-PAGES = ("index.html", "trends.html", "compile.html", f"causes/{'f' * 16}.html", "cases/zoo.case_0.html")
+WITH_FIGURES = ("trends.html", "compile.html", "kernels.html", "memory.html", "cases/zoo.case_6.html")
+PAGES = ("index.html", *WITH_FIGURES, f"causes/{'f' * 16}.html", "cases/zoo.case_0.html")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -99,7 +100,7 @@ def test_pages_fit_and_say_no_error(browser: webdriver.Chrome, site: Path, page:
     for is_dark in (False, True):
         sized(browser, size, is_dark)
         opened(browser, site, page)
-        if page in ("trends.html", "compile.html"):
+        if page in WITH_FIGURES:
             until(browser, lambda b: b.find_elements(By.CSS_SELECTOR, ".figure .main-svg"))
             time.sleep(0.3)
         kept(browser, f"{Path(page).stem[:12]}_{size}{'_dark' if is_dark else ''}")

@@ -61,6 +61,14 @@ def test_publish_marks_what_was_planted(site: Path) -> None:
     assert any("stepped +5 %" in str(title) for title in titles) and any("new:" in str(title) for title in titles)
 
 
+def test_publish_shows_steps_that_were_taken_apart(site: Path) -> None:
+    assert "kernel_1" in (site / "kernels.html").read_text() and "1,048,576" in (site / "kernels.html").read_text()
+    case = (site / "cases" / "zoo.case_6.html").read_text()
+    assert "model.py:10  return h.softmax(-1) &lt; 1" in case and "m::gelu(in0[i0]) &lt; 1" in case
+    assert 'data-source="figure-1"' in case and "static/plotly.min.js" in case
+    assert "MB over ms: zoo.case_12 infer" in (site / "memory.html").read_text()
+
+
 def test_states_are_compared_with_the_one_before() -> None:
     states = [{"graph": "g", "state": name, "text": f"class G:\n  {name}"} for name in ("one", "two")]
     assert changes_of(states)[1].difference == ("@@ -1,2 +1,2 @@", " class G:", "-  one", "+  two")
