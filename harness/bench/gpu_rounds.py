@@ -1,7 +1,8 @@
 """Steps on a GPU, timed by its own events: in turns, from an empty cache, with the clocks noted.
 
 Within a round every step runs once, and who goes first moves on from round to round, so that drift meets all alike.
-Before each a buffer larger than the GPU's cache is written: nothing that an earlier step left there is found.
+Before each a buffer larger than the GPU's cache is written: nothing that an earlier step left there is found. The GPU
+then waits for a while, in which the host launches the step: what is timed is the GPU, unless launching takes longer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ Step = Callable[[], object]
 FLUSHED = 2
 """How many times the cache is written over."""
 UNKNOWN_CACHE_BYTES = 1 << 28
+WAIT_CYCLES = 1 << 20
+"""The GPU's cycles, about half a millisecond, that the host has to launch a step."""
 QUERY = ("--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader,nounits")
 
 
@@ -50,6 +53,7 @@ class Cuda:
 
     def timed_ms(self, step: Step) -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(WAIT_CYCLES)
         start.record()
         step()
         end.record()
