@@ -179,6 +179,17 @@ def leaf_grad_off(value: torch.Tensor) -> AbstractContextManager[Any]:
     return GradOff() if value.requires_grad and value.is_leaf else nullcontext()
 
 
+def overwrite(kept: torch.Tensor, new: torch.Tensor) -> None:
+    """Copies the value of an input after the call into it, where autograd records the copy.
+
+    What the input was before gets its gradient from the graph alone. A copy would add a gradient of zeros to it, which
+    changes -0.0, and a complex infinity beside NaN. Torch detaches no views in place.
+    """
+    if kept.requires_grad and not kept.is_leaf and not kept._is_view():
+        kept.detach_()
+    kept.copy_(new)
+
+
 def write_back(kept: Sequence[torch.Tensor], new: Sequence[torch.Tensor], times: Sequence[int]) -> None:
     """Copies the values of inputs after the call into them; what a kernel wrote over its input is there already. The
     version of each grows by as many `times` as eager writes it."""

@@ -1325,3 +1325,25 @@ def spectrum_of_an_expanded_leaf() -> Made:
         return torch.view_as_real(torch.stft(x, 4, 1, window=torch.ones(4), center=False, return_complex=True))
 
     return f, (torch.randn(3, 1).expand(3, 6).requires_grad_(),), {}
+
+
+def _of_inner_inputs(f: Callable[..., Any], *leaves: Tensor) -> Any:
+    result = f(*(leaf.clone() for leaf in leaves))
+    result.backward(torch.ones_like(result))
+    return result, [leaf.grad for leaf in leaves]
+
+
+@program("written inner inputs", modes=TRAIN, scenario=_of_inner_inputs)
+def complex_input_divided_in_place_by_zero() -> Made:
+    """The gradient is an infinity beside NaN, to which not even zeros may be added."""
+    return lambda x: x.div_(-0.0), (torch.tensor([1.5 + 0j, -2.0 + 1j], requires_grad=True),), {}
+
+
+@program("written inner inputs", modes=TRAIN, scenario=_of_inner_inputs)
+def input_multiplied_in_place_by_negative_zero() -> Made:
+    """The gradient is -0.0, to which not even zeros may be added."""
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return x.mul_(-0.0) + y.mul_(x)
+
+    return f, (leaf(3), leaf(3)), {}

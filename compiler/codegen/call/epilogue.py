@@ -24,7 +24,7 @@ from assay.compiler.ir.graph.roles import (
     View,
     Written,
 )
-from assay.compiler.runtime.call import bump_version, leaf_grad_off, write_back
+from assay.compiler.runtime.call import bump_version, leaf_grad_off, overwrite, write_back
 
 
 def emit_epilogue(source: Source, signature: Signature, checked: Sequence[CallInput] = ()) -> None:
@@ -107,6 +107,6 @@ def _emit_write(source: Source, role: Mutation) -> None:
     if role.kind == "no_grad":
         source.line(1, f"{source.unrecorded()}{kept}.copy_({new})")
     else:
-        source.line(1, f"{kept}.copy_({new})")
+        source.line(1, f"{source.bind('overwrite', overwrite)}({kept}, {new})")
     if role.writes != 1:
         source.line(1, f"{source.bind('bump_version', bump_version)}({kept}, {role.writes - 1})")
