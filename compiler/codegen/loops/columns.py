@@ -67,7 +67,7 @@ def cut_of_rows(nest: Nest, reductions: Sequence[Reduce]) -> Cut | None:
     least = number("narrow_cut_elements" if width <= NARROW else "wide_cut_elements")
     if rows * width < least or parts < 4:
         return None
-    lanes = min(-(-width // 64) * 64, number("column_lanes") // count // 64 * 64)
+    lanes = min(-(-width // 64) * 64, max(64, number("column_lanes") // count // 64 * 64))
     return Cut(rows, width, parts, lanes)
 
 
