@@ -57,7 +57,22 @@ NUMBERS: dict[str, Number] = {
     "fetched_columns": Number(96, "from which on the memory of later rows is asked for: fewer are in registers"),
     "long_columns": Number(800, "from which on it is not: such a row is long enough for the processor"),
     "read_once_elements": Number(1 << 15, "of a matrix summed both ways at once: less is read again as fast"),
+    "read_once_rows": Number(256, "of such a matrix, from which on each part of it has rows enough"),
+    "read_once_columns": Number(32, "of such a matrix, from which on a row is worth reading for both"),
+    "column_totals": Number(1 << 14, "of columns that stay in the second cache while rows are read"),
+    "column_lanes": Number(1 << 12, "of columns summed side by side: totals of more leave the first cache"),
     "attended_keys": Number(1 << 12, "that own attention takes: scores of more leave the second cache"),
+    # Threads and vectors of a processor.
+    "parallel_iterations": Number(8, "of outer loops that leave a fused reduction threads enough"),
+    "collapsed_iterations": Number(256, "of outer loops that are enough for all threads: no other loop joins them"),
+    "accumulated_step_work": Number(12, "of a step of a sum, up to which it waits for the addition before"),
+    # Where ATen's kernels are faster than generated code.
+    "concatenated_tensors": Number(4, "that are chosen from at each element: ATen copies more of them faster"),
+    "channels_last_window_elements": Number(4, "of a window that is averaged: ATen averages larger ones faster"),
+    "selected_elements": Number(6144, "that passes of `topk` read of a row: ATen selects faster than more of them"),
+    "parallel_dropout_elements": Number(
+        1 << 12, "of a mask drawn by threads: to read the generator's state takes longer than a smaller one"
+    ),
     # What a call and a thread cost, in the work that is worth one.
     "product_flops_per_thread": Number(1 << 19, "of a product of matrices that are worth another thread"),
     "attention_flops_per_thread": Number(1 << 20, "of attention that are worth another thread"),
@@ -81,6 +96,7 @@ NUMBERS: dict[str, Number] = {
     "split_instances": Number(1056, "that a split makes: as many as run at a time"),
     "split_elements": Number(1 << 13, "that an instance reads in less time than another launch takes"),
     "split_gathered_elements": Number(1 << 11, "the same of elements whose places are data"),
+    "divided_row_elements": Number(1 << 10, "of a row that is worth two blocks where these leave fewer lanes idle"),
     "shared_memory_bytes": Number(227 << 10, "of shared memory that a launch may take"),
     "odd_product_flops_a_second": Number(240 * 10**12, "of the library's products with rows that begin anywhere"),
     "even_product_flops_a_second": Number(700 * 10**12, "with rows at multiples of 16 bytes"),

@@ -247,6 +247,8 @@ def cold_compile(make_step: Callable[[str | Callable[..., object]], Step], backe
     """Compiles afresh with "eager" and with `backend`; `make_step(backend)` gives a step that is not yet compiled.
 
     The first round is thrown away: it pays for imports that tracing this program needs, which neither side owns.
+
+    Raises: what `make_step` and the step raise.
     """
     seconds = []
     for chosen in ("eager", "eager", backend):

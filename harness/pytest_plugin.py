@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Raises: pytest.UsageError for a backend that torch does not have, or that this machine cannot run."""
     name = config.getoption("--assay-backend")
     if name != DEFAULT and (reason := _holding().why_not(name)):
         raise pytest.UsageError(reason)

@@ -232,6 +232,7 @@ def memory_efficient_fusion(fn: Callable[..., Any] | nn.Module, **kwargs: Any) -
     Keywords are those of `aot_function`, and take the place of the compilers, the partition function and the
     decompositions that are used otherwise.
 
+    Raises: what `aot_function` does, or `aot_module` for a module.
     Source: the signature is that of torch/_functorch/compilers.py, torch 2.13.
     """
     settings: dict[str, Any] = {
@@ -247,6 +248,7 @@ def memory_efficient_fusion(fn: Callable[..., Any] | nn.Module, **kwargs: Any) -
 def nnc_jit(f: Callable[..., Any]) -> Callable[..., Any]:
     """A function compiled by TorchScript, forward and backward.
 
+    Raises: when called, the errors of TorchScript for a graph that it cannot express, as one with symbolic sizes.
     Source: the signature is that of torch/_functorch/compilers.py, torch 2.13.
     """
     return aot_function(f, ts_compile)

@@ -212,7 +212,11 @@ def compile_graph(
     cuts: Cuts | None = None,
 ) -> Compiled:
     """Compiles a Dynamo graph. What the compiler cannot take is cut out of it and runs in eager, or is given back, as
-    the option `fallback` says. `cuts` are those of the graph of which this one is a piece."""
+    the option `fallback` says. `cuts` are those of the graph of which this one is a piece.
+
+    Raises: OptionError for a partition function that a region asks for and torch does not have; Unsupported or
+    Unexpected with `fallback="error"`.
+    """
     journal = Journal.open(options)
     if cuts is not None:
         count_piece()

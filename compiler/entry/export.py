@@ -162,6 +162,7 @@ def aot_export_joint_simple(
     each result that requires grad, and returns a gradient, or None, for each argument. The first `num_params_buffers`
     arguments keep their sizes where those of the others are symbols.
 
+    Shapes: those of the arguments and results; a tangent has its result's, a gradient its argument's.
     Raises: ExportError where the graph would need another calling convention than `func` has: nested arguments or
     results, a written argument, a result that shares an argument's memory.
     Source: signature and calling convention are those of torch/_functorch/aot_autograd.py, torch 2.13.

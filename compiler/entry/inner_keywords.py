@@ -74,7 +74,10 @@ def name_of(keywords: InnerKeywords, region: str | None) -> str | None:
 
 
 def with_static_inputs(program: Program, positions: Sequence[int]) -> Program:
-    """The program with the inputs of these positions as parameters, which lie where they lay."""
+    """The program with the inputs of these positions as parameters, which lie where they lay.
+
+    Raises: OptionError for a position that the graph has no input at.
+    """
     inputs: list[InputRole] = list(program.signature.inputs)
     for position in positions:
         if not 0 <= position < len(inputs):

@@ -20,12 +20,10 @@ import torch
 from torch import Tensor
 
 from assay.compiler.errors import BuildError
+from assay.compiler.machine import number
 from assay.compiler.options import Options
 from assay.compiler.toolchain import build as _build
 from assay.compiler.toolchain.cache import fetch, key_of
-
-LEAST = 1 << 12
-"""Elements below which reading and writing the generator's state (5 KB, about 6 us) costs more than it saves."""
 
 BITS = 53
 """Of a number that ATen draws to compare with a probability."""
@@ -59,7 +57,9 @@ def is_ours(x: Tensor) -> bool:
 
 
 def _is_drawn_for(x: Tensor) -> bool:
-    return type(x) is Tensor and x.device.type == "cpu" and x.numel() >= LEAST and x.is_contiguous()
+    if type(x) is not Tensor or x.device.type != "cpu" or not x.is_contiguous():
+        return False
+    return x.numel() >= number("parallel_dropout_elements")
 
 
 Dropout = Callable[[int, int, float, int, int, int | None, int | None], None]

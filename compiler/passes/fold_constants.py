@@ -36,6 +36,7 @@ aten = torch.ops.aten
 MOST_BYTES = 1 << 20
 """The largest value that is folded, and that a kept call may hold."""
 MOST_BYTES_IN_ALL = 1 << 22
+"""Bytes of all values that one graph has folded: they stay in memory as long as the compiled graph."""
 MOST_BYTES_ON_THE_WAY = 1 << 26
 """The largest value that is computed on the way to one."""
 MOST_FREE = 8

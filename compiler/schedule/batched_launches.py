@@ -21,6 +21,7 @@ from assay.compiler.machine import number
 
 DEVICE = "cuda"
 MOST_SETS = 32
+"""Launches that become one, at most: the program of that one tells the buffers of each from the others'."""
 MOST_BUFFERS = 224
 """Arguments of a launch, at most: a function takes 250."""
 

@@ -59,8 +59,6 @@ DEEPEST = 56
 FEW_NODES = 4
 """Nodes that a value adds to a group that computes all but these already, whatever its size: the positions of elements
 beside these."""
-LEAST_PARALLEL = 8
-"""Outer iterations below which a reduction is not worth sharing a kernel with what is computed from it."""
 EXACT = ("max", "min", "any", "all", "argmax", "argmin")
 """Reductions that give the same number in any order."""
 LANE = Symbol("lane")
@@ -531,7 +529,9 @@ class _Fusion:
         shortest = min(own, self.cost.count(group.domain))
         whole = self.cost.count(domain)
         has_reduce = any(isinstance(node, Reduce) for node in (*group.seen, *nodes(expr)))
-        return not has_reduce or shortest == whole or shortest >= LEAST_PARALLEL or whole <= number("launch_work")
+        if not has_reduce or shortest == whole or whole <= number("launch_work"):
+            return True
+        return shortest >= number("parallel_iterations")
 
     def _lines_up(self, group: Group, wider: Group, placed: Expr) -> bool:
         """Whether every member is read at the group's own loops, or at those with inner ones reduced over."""

@@ -15,11 +15,6 @@ from assay.compiler.machine import number
 from assay.compiler.schedule.fuse import Group
 from assay.compiler.schedule.layout import Bound
 
-LEAST_ROWS = 256
-LEAST_COLUMNS = 32
-MOST_TOTALS = 1 << 14
-"""Totals that are kept beside a row while it is read."""
-
 Read = tuple[str, int, int]
 """A tensor that is read, and the steps of its elements from row to row and from column to column."""
 
@@ -67,13 +62,14 @@ def _shape_of_columns(kernel: Kernel) -> tuple[int, int] | None:
     if columns is None or len(rows) != 1 or any(isinstance(n, Reduce) for r in reductions for n in nodes(r.body)):
         return None
     (count,) = rows
-    if count is None or len(reductions) * columns[0] > MOST_TOTALS or not _is_worth_it(count, columns[0]):
+    if count is None or len(reductions) * columns[0] > number("column_totals") or not _is_worth_it(count, columns[0]):
         return None
     return count, columns[0]
 
 
 def _is_worth_it(rows: int, columns: int) -> bool:
-    return rows >= LEAST_ROWS and columns >= LEAST_COLUMNS and rows * columns >= number("read_once_elements")
+    has_rows, has_columns = rows >= number("read_once_rows"), columns >= number("read_once_columns")
+    return has_rows and has_columns and rows * columns >= number("read_once_elements")
 
 
 def _is_plain(kernel: Kernel) -> bool:

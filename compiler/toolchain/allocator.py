@@ -29,6 +29,7 @@ BLOCKS_MAPPED = 1 << 16
 """glibc's own number of these."""
 LARGEST_MMAP_THRESHOLD = 1 << 25
 MOST_KEPT = 1 << 30
+"""Bytes of freed memory that the process keeps at the end of the heap, where that is no sixteenth of all memory."""
 MOST_FROM_HEAP = 1 << 28
 """Larger blocks are mapped, and given back when they are freed."""
 

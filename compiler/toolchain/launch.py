@@ -34,6 +34,7 @@ KERNELS_PER_UNIT = 3
 """A unit costs 0.02 s beside its kernels and linking them 0.02 s; a kernel takes 0.02 to 0.1 s. More units than
 processors gain nothing, up to a size from which on the C++ compiler takes more than linear time."""
 MOST_KERNELS_PER_UNIT = 32
+"""Kernels of a unit, at most: more of them take the C++ compiler more than linear time."""
 
 MOST_TEXTS = 1024
 """How many kernels keep their texts, so that what the same process compiles again is not written again."""

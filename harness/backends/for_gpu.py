@@ -203,7 +203,10 @@ def measure(kernel: Kernel, programs: Sequence[Program], variant: Variant, cache
 
 
 def resources_of(code: Any, wanted_warps: int) -> Resources:
-    """What machine code takes; the assembler is asked for spills only where there is a stack to hold them."""
+    """What machine code takes; the assembler is asked for spills only where there is a stack to hold them.
+
+    Raises: RuntimeError where `cuobjdump` says nothing of registers.
+    """
     said = _said([tool("cuobjdump"), "--dump-resource-usage"], code.kernel)
     found = USAGE.search(said)
     if found is None:

@@ -83,7 +83,10 @@ class Ended:
 
 
 def run_units(units: Sequence[Unit], settings: Settings) -> Iterator[Ended]:
-    """Runs the units, `jobs` groups at a time, and gives each as it ends; samples that cannot be made are a crash."""
+    """Runs the units, `jobs` groups at a time, and gives each as it ends; samples that cannot be made are a crash.
+
+    Raises: the error of a thread that feeds a worker, after the other threads have ended.
+    """
     inbox: queue.Queue[Ended | Exception | None] = queue.Queue()
     waiting = deque(_by_group(units))
     lines = [_Line(settings, waiting, inbox) for _ in range(settings.jobs)]

@@ -53,7 +53,10 @@ class Backward:
 
 def training_step(call: Call, wrap: Wrap, seed: int) -> Callable[[], list[Tensor | None]]:
     """One forward and backward, which gives the gradients of the leaves. The program runs once without `wrap` here, to
-    learn its outputs and leaves."""
+    learn its outputs and leaves.
+
+    Raises: ValueError if nothing requires a gradient.
+    """
     args, kwargs = call.args, call.kwargs
     backward = learn_backward(differentiable(call.function(*args, **kwargs)), seed)
     compiled = wrap(call.function)

@@ -783,6 +783,7 @@ def check_backends(names: Sequence[str], takes_backwards: bool = False) -> None:
 
 
 def check_device(device: str) -> None:
+    """Raises: click.UsageError for `cuda` where torch sees no GPU."""
     if device == "cuda" and not torch.cuda.is_available():
         raise click.UsageError("--device cuda: torch sees no CUDA GPU on this machine; use --device cpu")
 
@@ -803,6 +804,7 @@ def _attempt(option: str, path: Path, action: Callable[[], object]) -> None:
 
 
 def read_ledger(device: str) -> tuple[ledger.Known, ...]:
+    """The known differences of a device. Raises: click.UsageError for a ledger that does not say what it must."""
     try:
         return ledger.read(device=device)
     except ledger.LedgerError as error:

@@ -93,7 +93,10 @@ def run_warm(
     case: Case, mode: str, backend: str, asked: RunRequest = DEFAULT_REQUEST, timeout_s: float = 300.0
 ) -> Result:
     """What `run_isolated` gives of a process whose caches another one has filled. Where that one does not pass, its own
-    row is given: then there is nothing to start from."""
+    row is given: then there is nothing to start from.
+
+    Raises: ValueError for a case that `discover` did not find.
+    """
     with tempfile.TemporaryDirectory(prefix="assay-cache-") as folder:
         environment = warm_environment(Path(folder))
         untimed = dataclasses.replace(asked, timed=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.compiler import machine
+from assay.compiler import FOLDER, machine
 from assay.compiler.kernels import attention_rates, product_rates
 from assay.compiler.kernels.flash_attention import DEPTHS
 from assay.compiler.machine import Fact, Times
@@ -124,3 +125,14 @@ def test_ways_to_multiply_agree() -> None:
     for fact in (product_rates.STRAIGHT, product_rates.TURNED):
         shapes = {tuple(way().shape) for way in fact.ways.values()}  # type: ignore[attr-defined]
         assert shapes == {(product_rates.ROWS, product_rates.COLUMNS)} and fact.defaults.keys() == fact.ways.keys()
+
+
+def test_every_number_that_is_stated_is_one_that_the_compiler_asks_for() -> None:
+    asked: set[str] = set()
+    for path in FOLDER.rglob("*.py"):
+        text = path.read_text()
+        for call in re.findall(r"(?<![.\w])number\(([^()]*)\)", text):
+            asked |= set(re.findall(r'"(\w+)"', call))
+        for name in re.findall(r'number_on\([^()]*"(\w+)"\)', text):
+            asked |= {f"{name}_{device}" for device in ("cpu", "cuda")} & machine.NUMBERS.keys()
+    assert asked == machine.NUMBERS.keys()

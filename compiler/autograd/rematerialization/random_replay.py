@@ -22,7 +22,7 @@ from assay.compiler.ir.graph.trace import module_of
 from assay.compiler.ops.calls.generators import exchange_generator_state, generator_state
 
 LEAST_BYTES = 1 << 14
-"""Below this, numbers are kept: the state of a generator is 5 KB itself."""
+"""Bytes of random numbers below which they are kept: the state of a generator, kept in their place, is 5 KB."""
 
 
 def is_replayable(call: fx.Node) -> bool:

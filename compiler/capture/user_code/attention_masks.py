@@ -34,6 +34,7 @@ MASK = 3
 MOST_ELEMENTS = 1 << 24
 """Of a mask that is computed while compiling: 10 ms."""
 MOST_CALLS = 64
+"""Calls that make a mask, which are followed back from attention: a mask of more is computed at each call."""
 MAKERS: frozenset[Callable[..., Any]] = frozenset((torch.arange, torch.ones, torch.zeros, torch.full))
 FUNCTIONS: frozenset[Callable[..., Any]] = frozenset((
     *MAKERS, torch.logical_and, torch.logical_or, torch.logical_not,

@@ -69,6 +69,7 @@ from assay.compiler.ir.loops.kernel import (
     Scan,
     Store,
 )
+from assay.compiler.machine import number
 from assay.compiler.runtime import philox
 
 TURNED = (4, 64)
@@ -76,9 +77,6 @@ TURNED = (4, 64)
 
 SHORT = 64
 """A simd loop of so many iterations takes less time than a costly value outside of it that is made by itself."""
-
-MOST_COLLAPSED = 256
-"""Iterations that are enough to share among threads: no further loop is joined to them."""
 
 MOST_ASIDE = 4
 """How many such values are made beforehand."""
@@ -512,7 +510,8 @@ class _Emitter(Reductions):
         busy = {self.depth_of(self.variables.free(r)) for r in self.reductions}
         busy |= {self.depth_of(loops_of(self.variables, s, self.nest.loops)) for s in self.nest.stores}
         width, count = 1, self._count(self.nest.loops[depth])
-        while count < MOST_COLLAPSED and depth + width not in busy and depth + width < len(self.nest.loops):
+        most = number("collapsed_iterations")
+        while count < most and depth + width not in busy and depth + width < len(self.nest.loops):
             loop = self.nest.loops[depth + width]
             if loop.var in (self.nest.lane, self.scanned) or loop.var not in self.apart or self._is_leaf(depth + width):
                 break
@@ -567,7 +566,8 @@ class _Emitter(Reductions):
         """Whether nothing but some iterations too few to share among threads is around a nest that runs in squares."""
         if self.parallel or not self._is_transposing(depth + width) or self.stores_at(depth + width):
             return False
-        return math.prod(self._count(loop) for loop in self.nest.loops[depth : depth + width]) < MOST_COLLAPSED
+        around = math.prod(self._count(loop) for loop in self.nest.loops[depth : depth + width])
+        return around < number("collapsed_iterations")
 
     def _is_transposing(self, depth: int) -> bool:
         """Whether the two innermost loops start here and a load walks the outer one contiguously."""

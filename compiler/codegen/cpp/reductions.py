@@ -20,6 +20,7 @@ from assay.compiler.codegen.loops.operators import COSTLY, HALVES
 from assay.compiler.codegen.loops.renamer import Renamer, operands, subexpressions
 from assay.compiler.ir.loops.index import Index, Int, Symbol
 from assay.compiler.ir.loops.kernel import Call, Const, Expr, Load, Loop, Reduce
+from assay.compiler.machine import number
 
 PARALLEL_WORK = 1 << 16
 """Operator evaluations below which a loop stays on one thread: starting the others costs about 5 microseconds."""
@@ -39,9 +40,6 @@ every addition would wait for the one before."""
 
 SIDE_BLOCK = 2048
 """`BLOCK` for such a reduction: as few terms a lane."""
-
-MOST_ABREAST = 12
-"""The price of one step of a reduction (`cost`) above which its additions have no need to wait."""
 
 SCRATCH_BYTES = 1 << 17
 """The longest row of scratch, which is on the stack."""
@@ -123,12 +121,12 @@ class Reductions(Values):
         is_long = len(loops) > 1 or not isinstance(loops[0].extent, Int) or loops[0].extent.value > limit
         is_wide = narrow == "f32" and reduce.op in ("sum", "prod") and is_long
         has_nan = not in_lanes and reduce.op in ("max", "min") and narrow in ("f32", "f64")
-        number = next(self.count)
+        place = next(self.count)
         return Accumulator(
             reduce,
-            f"acc{number}",
-            f"total{number}" if is_wide else None,
-            f"nan{number}" if has_nan else None,
+            f"acc{place}",
+            f"total{place}" if is_wide else None,
+            f"nan{place}" if has_nan else None,
             narrow,
             "f64" if is_wide else narrow,
             operator_of(reduce.op, dtype),
@@ -455,7 +453,8 @@ def _is_abreast(takes: Sequence[tuple[Accumulator, Expr]], loop: Loop) -> bool:
     if any(accumulator.narrow not in ("f32", "f64") or not accumulator.operator.clause for accumulator, _ in takes):
         return False
     bodies = [body for _, body in takes]
-    return len(takes) <= 2 and cost(bodies) <= MOST_ABREAST and not any(map(is_costly, bodies))
+    is_cheap = cost(bodies) <= number("accumulated_step_work") and not any(map(is_costly, bodies))
+    return len(takes) <= 2 and is_cheap
 
 
 def is_small(work: Index) -> bool:

@@ -19,17 +19,15 @@ from assay.compiler.ir.loops.index import Int
 from assay.compiler.ir.loops.kernel import Reduce
 from assay.compiler.ir.loops.rewrite import nodes
 from assay.compiler.machine import number
-from assay.compiler.schedule.row_and_column_sums import MOST_TOTALS
 
 MOST_PARTS = 64
+"""Parts of the rows, each of which a thread takes: what they find is joined one part after another."""
 LEAST_ROWS = 64
 """Rows of a part: joining then costs a thirty-second part of reading."""
 NARROW = 128
 """Columns that are too few to share among threads."""
 MOST_FOUND = 1 << 20
-"""Bytes of what the parts find."""
-MOST_LANES = 4096
-"""Columns that have their totals side by side: longer runs of memory, but more of the nearest cache is theirs."""
+"""Bytes of the memory in which the parts keep what they find until it is joined."""
 AHEAD = 1024
 """Elements ahead of what is read at which is asked for."""
 ITEM = 8
@@ -69,7 +67,7 @@ def cut_of_rows(nest: Nest, reductions: Sequence[Reduce]) -> Cut | None:
     least = number("narrow_cut_elements" if width <= NARROW else "wide_cut_elements")
     if rows * width < least or parts < 4:
         return None
-    lanes = min(-(-width // 64) * 64, MOST_LANES // count // 64 * 64)
+    lanes = min(-(-width // 64) * 64, max(64, number("column_lanes") // count // 64 * 64))
     return Cut(rows, width, parts, lanes)
 
 
@@ -86,6 +84,6 @@ def cut_beside(rows: Nest, columns: Nest, reductions: Sequence[Reduce]) -> Cut |
     parts = min(MOST_PARTS, row.extent.value // LEAST_ROWS)
     if len(segments(column, rows.stores)) > 1:
         return None
-    if parts < 4 or column.extent.value * len(reductions) > MOST_TOTALS:
+    if parts < 4 or column.extent.value * len(reductions) > number("column_totals"):
         return None
     return Cut(row.extent.value, column.extent.value, parts, column.extent.value)

@@ -418,6 +418,7 @@ def _is_beyond(step: Index, span: Index) -> bool:
 
 
 MOST_SEGMENTS = 4
+"""Ranges that a loop is cut into, each of which is code of its own: of more only the longest is set apart."""
 GUESSED_EXTENT = 64
 
 NEAR_BYTES = 1 << 20

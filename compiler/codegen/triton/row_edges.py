@@ -24,7 +24,7 @@ READ_BYTES = 16
 MOST_WIDTH = 8
 """Elements that rows are read by, at most."""
 LEAST_LENGTH = 128
-"""A row so short is read by few threads however it lies."""
+"""Elements of a row that a warp reads at once, four a thread: a shorter row is one access however it lies."""
 
 
 @dataclass(frozen=True, slots=True)

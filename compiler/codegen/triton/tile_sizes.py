@@ -21,6 +21,7 @@ POINTWISE, REDUCED = 512, 1024
 """Elements a warp has of a tile: of a reduction more, for the fewer warps the less they wait for each other, and most
 where they are not kept."""
 WARPS, MOST_WARPS = 4, 16
+"""Warps of a pointwise tile, and of any tile at most: half of what the hardware has room for in a block."""
 MOST_ROWS, LEAST_STEP = 1024, 128
 """Rows of a tile, at most, and elements of a step, at least, where they are changed."""
 REGISTERS = 256
@@ -47,8 +48,8 @@ SHORT, BUSY = 1024, 64
 instances. To split what is read in so little time would take another launch."""
 LEAST_ACROSS, SHORT_ACROSS = 8, 8192
 """Rows of such a tile at least, which is what one access to memory brings, and its elements."""
-DIVIDED, LEAST_DIVIDED = 0.55, 1024
-"""A row longer than so many elements is two blocks, where these have at most such a share of the lanes that one has."""
+DIVIDED = 0.55
+"""A long row is two blocks, where these have at most such a share of the lanes that one has."""
 GUESSED = 4096
 """A size that is a symbol."""
 
@@ -220,7 +221,11 @@ def pieces_of(lanes: int, is_one: bool = False) -> list[int]:
     """The blocks of a whole row: a power of two, or two of them where that leaves far fewer lanes idle."""
     width = power_above(lanes)
     most, rest = width // 2, power_above(max(1, lanes - width // 2))
-    return [most, rest] if not is_one and lanes > LEAST_DIVIDED and most + rest <= DIVIDED * width else [width]
+    return (
+        [most, rest]
+        if not is_one and lanes > number("divided_row_elements") and most + rest <= DIVIDED * width
+        else [width]
+    )
 
 
 def split_of(rows: int, length: int, blocks: Blocks) -> tuple[int, int]:

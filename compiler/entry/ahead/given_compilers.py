@@ -29,7 +29,10 @@ class Given:
     decompositions: Decompositions | None
 
     def compilers(self, keeps_writes: bool) -> Compilers:
-        """The compilers of one compile. With `keeps_writes` a graph without gradients writes its inputs itself."""
+        """The compilers of one compile. With `keeps_writes` a graph without gradients writes its inputs itself.
+
+        Raises: OptionError, when the compile partitions, for a partition function that returns other graphs.
+        """
         compile_id = next_compile()
         return Compilers(
             _builder(self.forward, compile_id, "forward"),

@@ -12,11 +12,9 @@ from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, as_index, maxim
 from assay.compiler.ir.loops.kernel import AsValue, Expr
 from assay.compiler.ir.loops.lowered import Tensor, coordinates
 from assay.compiler.ir.loops.rewrite import call, constant, convert
+from assay.compiler.machine import number
 from assay.compiler.ops.indexing.views import position_of, start_of
 from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, number_of, record, rule
-
-MOST_PIECES = 4
-"""Above this many tensors to concatenate, ATen's copies are faster than choosing at each element."""
 
 
 def compared(op: str, a: Index, b: Index) -> Expr:
@@ -47,7 +45,8 @@ def cat(operation: Operation) -> Result:
     output = operation.output
     needs_elements(operation.fakes[0])
     pieces = [piece for piece in operation["tensors"] if not is_empty(piece)]
-    if not 0 < len(pieces) <= MOST_PIECES or any(len(piece.shape) != len(output.shape) for piece in pieces):
+    has_all_dims = all(len(piece.shape) == len(output.shape) for piece in pieces)
+    if not 0 < len(pieces) <= number("concatenated_tensors") or not has_all_dims:
         raise Declined(f"{len(pieces)} pieces")
     dim = operation["dim"] % len(output.shape)
     if len(pieces) > 1 and output.stride[dim] is ONE and not all(isinstance(piece.shape[dim], Int) for piece in pieces):
@@ -71,13 +70,13 @@ def _chosen(pieces: list[Tensor], dim: int, start: Index, output: Tensor) -> Exp
 @rule(Kind.indexing, "stack")
 def stack(operation: Operation) -> Result:
     output, pieces = operation.output, operation["tensors"]
-    if not 0 < len(pieces) <= MOST_PIECES:
+    if not 0 < len(pieces) <= number("concatenated_tensors"):
         raise Declined(f"{len(pieces)} pieces")
     own, dim = coordinates(len(output.shape)), operation["dim"] % len(output.shape)
     values = [element(piece, (*own[:dim], *own[dim + 1 :]), output.dtype) for piece in pieces]
     chosen = values[-1]
-    for number, value in reversed(list(enumerate(values[:-1]))):
-        is_here = compared("lt", own[dim], Int(number + 1))
+    for place, value in reversed(list(enumerate(values[:-1]))):
+        is_here = compared("lt", own[dim], Int(place + 1))
         chosen = call("where", is_here, value, chosen, dtype=output.dtype)
     return (chosen,)
 

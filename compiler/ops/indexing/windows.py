@@ -19,13 +19,12 @@ from assay.compiler.ir.loops.index import ONE, ZERO, Index, Int, Symbol, maximum
 from assay.compiler.ir.loops.kernel import AsValue, Expr, Loop, Reduce
 from assay.compiler.ir.loops.lowered import Tensor, coordinates
 from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.machine import number
 from assay.compiler.ops.indexing.indexing import clamped_place, compared, where_all
 from assay.compiler.ops.registry import Declined, Kind, Operation, Result, Rule, element, number_of, record
 
 MOST_TAPS = 32
 """Windows of more elements are left to ATen: written out they would be long to compile."""
-MOST_TAPS_OF_CHANNELS = 4
-"""The same for averages where the channels lie together: there ATen takes 0.63 of our time for nine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,8 @@ def average_pool(count: int) -> Rule:
     def lower(operation: Operation) -> Result:
         source = pooled(operation, "self", count)
         sides, dtype = sides_of(operation, source, count), widened(source.dtype)
-        if source.stride[-count - 1] is ONE and math.prod(side.kernel for side in sides) > MOST_TAPS_OF_CHANNELS:
+        elements = math.prod(side.kernel for side in sides)
+        if source.stride[-count - 1] is ONE and elements > number("channels_last_window_elements"):
             raise Declined("channels last")
         total: Expr = constant(0.0, dtype)
         for tap in taps(source, sides, dtype):

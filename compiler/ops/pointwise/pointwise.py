@@ -181,6 +181,7 @@ def signbit(operation: Operation) -> Result:
 
 
 LEAST_INTEGER = -(1 << 63)
+"""The least int64, which is its own negative."""
 
 
 def scaled(operation: Operation, name: str, dtype: torch.dtype) -> Expr:
@@ -274,6 +275,7 @@ FLOAT_POWERS: dict[float, Callable[[Expr], Expr]] = {
 
 
 MOST_FLOAT32 = torch.finfo(torch.float32).max
+"""The largest finite float32."""
 
 
 def _is_float32(number: float) -> bool:

@@ -19,6 +19,7 @@ from assay.compiler.ir.loops.index import Index, Int, Symbol
 from assay.compiler.ir.loops.kernel import AsValue, Bind, Expr, Loop, Reduce
 from assay.compiler.ir.loops.lowered import Tensor, coordinates
 from assay.compiler.ir.loops.rewrite import call, constant, convert, widened
+from assay.compiler.machine import number
 from assay.compiler.ops.indexing.indexing import where_all
 from assay.compiler.ops.indexing.lookup import of_scalars
 from assay.compiler.ops.registry import Declined, Kind, Operation, Result, element, record
@@ -36,8 +37,6 @@ algorithm happens to put first."""
 MOST_TAKEN = 8
 """Passes over a row, each of which compares with the places of those before."""
 FEW_TAKEN = 4
-MOST_STEPS = 6144
-"""Elements seen in more passes than `FEW_TAKEN`: 6 of 1024 take 0.8 of ATen's time, 8 as long as ATen's."""
 LONGEST_KEPT = 4096
 """A row that a GPU keeps in registers through all passes, which would each read a longer one again."""
 LATE = 1 << 20
@@ -123,7 +122,7 @@ def is_sortable(row: Row) -> bool:
 def is_passed(row: Row, count: int) -> bool:
     """Whether passes find so many elements faster than ATen."""
     longest = LATE if row.tensor.device.type == "cpu" else LONGEST_KEPT
-    is_near = count <= FEW_TAKEN or count * row.length <= MOST_STEPS
+    is_near = count <= FEW_TAKEN or count * row.length <= number("selected_elements")
     return count <= MOST_TAKEN and is_near and row.length < longest
 
 
@@ -131,8 +130,8 @@ def sorted_position(row: Row, descending: bool) -> Expr:
     """Where the element stands that is here in the sorted row: the one whose rank is this place."""
     none = constant(0, torch.int32)
     terms: list[Expr] = [
-        call("where", call("eq", rank, row.here), constant(number, torch.int32), none, dtype=torch.int32)
-        for number, rank in enumerate(ranks(row, descending))
+        call("where", call("eq", rank, row.here), constant(place, torch.int32), none, dtype=torch.int32)
+        for place, rank in enumerate(ranks(row, descending))
     ]
     while len(terms) > 1:  # in pairs, no deeper than it must be
         terms = [call("add", *terms[k : k + 2]) if k + 1 < len(terms) else terms[k] for k in range(0, len(terms), 2)]
@@ -142,26 +141,26 @@ def sorted_position(row: Row, descending: bool) -> Expr:
 def ranks(row: Row, descending: bool) -> list[Expr]:
     """Where each element of the row goes. Comparisons are false of a NaN, whose place is known by itself: ones that
     put it where it belongs do not vectorise."""
-    found = [numbers_before(row, number, descending) for number in range(row.length)]
+    found = [numbers_before(row, place, descending) for place in range(row.length)]
     if not row.dtype.is_floating_point:
         return found
     loop = row.loop("n")
     nans = Reduce("sum", (loop,), one_if(call("isnan", row.at(Symbol(loop.var)))), torch.int32)
     none, all_ = constant(0, torch.int32), constant(row.length, torch.int32)
     of_nan: Expr = none if descending else call("sub", all_, nans)
-    for number, before in enumerate(found):
-        is_nan = call("isnan", row.at(Int(number)))
+    for place, before in enumerate(found):
+        is_nan = call("isnan", row.at(Int(place)))
         of_number = call("add", nans, before) if descending else before
-        found[number] = call("where", is_nan, of_nan, of_number, dtype=torch.int32)
+        found[place] = call("where", is_nan, of_nan, of_number, dtype=torch.int32)
         of_nan = call("add", of_nan, one_if(is_nan))
     return found
 
 
-def numbers_before(row: Row, number: int, descending: bool) -> Expr:
+def numbers_before(row: Row, place: int, descending: bool) -> Expr:
     """How many numbers of the row go before one of its elements: those that are less, and equals that stand before."""
-    loop = row.loop(f"r{number}")
-    mine, other = row.at(Int(number)), row.at(Symbol(loop.var))
-    stands_before = call("lt", AsValue(Symbol(loop.var), torch.int32), constant(number, torch.int32))
+    loop = row.loop(f"r{place}")
+    mine, other = row.at(Int(place)), row.at(Symbol(loop.var))
+    stands_before = call("lt", AsValue(Symbol(loop.var), torch.int32), constant(place, torch.int32))
     less, not_greater = ("gt", "ge") if descending else ("lt", "le")
     stays, comes = one_if(call(not_greater, other, mine)), one_if(call(less, other, mine))
     return Reduce("sum", (loop,), call("where", stands_before, stays, comes, dtype=torch.int32), torch.int32)
@@ -196,8 +195,8 @@ def chosen(row: Row, count: int, largest: bool) -> Expr:
     for _ in range(count):
         taken.append(next_best(row, taken, largest))
     position = taken[-1]
-    for number, place in reversed(list(enumerate(taken[:-1]))):
-        is_here = call("eq", row.here, constant(number, torch.int32))
+    for rank, place in reversed(list(enumerate(taken[:-1]))):
+        is_here = call("eq", row.here, constant(rank, torch.int32))
         position = call("where", is_here, place, position, dtype=torch.int32)
     return position
 

@@ -40,6 +40,7 @@ aten = torch.ops.aten
 
 PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default)
 LEAST_ROWS = 2
+"""Rows of a product, at least: of one row it is a matrix times a vector, which memory limits."""
 
 
 def multiply_matrices(program: Program) -> int:

@@ -24,6 +24,7 @@ from assay.compiler.options import as_llvm_leaves_it
 
 THREADS_OF_A_WARP = 32
 MOST_WARPS = 16
+"""Warps of a program whose values do not fit in registers: half of what the hardware has room for in a block."""
 KEPT_OVER_A_CALL = 32
 """Bytes that a thread stores around calls, which cost nothing of note."""
 PACKED = re.compile(r"\b(?:add|sub)\.[su]16x2\s+\S+, ([^\s,]+), ([^\s;]+);")

@@ -25,6 +25,7 @@ from assay.compiler import FOLDER
 from assay.compiler.toolchain.gpu.triton_build import Built, NotBuilt, Wanted, build
 
 MOST_WORKERS = 32
+"""Processes that compile Triton programs, on machines of as many processors: each loads Triton for itself."""
 FEW = 2
 """Programs that are compiled sooner here than by workers that are still to start."""
 IDLE_S = 120.0

@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.compiler.codegen.cpp.kernel import emit_kernel
 from assay.compiler.entry.dynamo import assay
 from assay.compiler.ir.loops.kernel import Kernel
-from assay.compiler.schedule.row_and_column_sums import MOST_TOTALS
+from assay.compiler.machine import number
 from tests.lowering import check, planned, traced
 
 IN_PARTS = "part*"
@@ -134,6 +134,6 @@ def test_what_is_small_or_of_other_rows_stays_two_kernels() -> None:
     assert count(both_ways, 512, 256) == 1
     assert count(both_ways, 128, 512) == 2, "parts of few rows"
     assert count(both_ways, 512, 16) == 2, "few columns"
-    assert count(both_ways, 512, MOST_TOTALS) == 2, "totals that no near cache holds"
+    assert count(both_ways, 512, number("column_totals")) == 2, "totals that no near cache holds"
     assert count(of_two, 512, 256) == 2, "nothing is read twice"
     assert count(in_turn, 512, 256) == 2, "the one needs the other"

@@ -68,6 +68,16 @@ def test_parts_of_rows_are_as_eager(shape: tuple[int, int], dtype: torch.dtype) 
         torch.testing.assert_close(ours, eager, rtol=0, atol=0)
 
 
+def test_parts_of_rows_have_lanes_for_any_number_of_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes for fewer columns than a vector has would be none, and a loop over tiles of none would not end."""
+    x = torch.randint(-9, 9, (1 << 15, 16)).float()
+    several = text_of(lambda x: sum((x - k).sum(0) for k in range(number("column_lanes") // 64 + 2)), x)
+    assert IN_PARTS in several and "tile += 0" not in several
+    state(monkeypatch, column_lanes=1)
+    assert "tile += 64" in text_of(lambda x: x.sum(0), x)
+    assert torch.equal(compiled(lambda x: x.sum(0))(x), x.sum(0))
+
+
 def test_parts_of_rows_err_at_most_as_eager() -> None:
     x = torch.rand(1 << 16, 200)  # of one sign: rounding only adds up
     exact = x.double().sum(0)
