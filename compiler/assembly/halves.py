@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -38,8 +38,9 @@ from assay.compiler.journal import Journal
 from assay.compiler.passes import DRAWN, FUNCTIONAL, MERGED
 from assay.compiler.passes.runner import check, optimize, written
 from assay.compiler.runtime.call import check_versions
-from assay.compiler.runtime.higher_order import HigherOrder, Order, Roots, Sizes
+from assay.compiler.runtime.higher_order import HigherOrder, Order, Roots
 from assay.compiler.runtime.partial_backward import PartialBackward
+from assay.compiler.runtime.saved_values import Sizes
 from assay.compiler.toolchain.serialized_call import Linked
 
 Divide: TypeAlias = Callable[[Captured, Compilers, Journal], Split]
@@ -80,7 +81,7 @@ def halve(captured: Captured, call: Call, compilers: Compilers, journal: Journal
     partial = partial_backward(split.forward, split.backward, build_without, recorded)
     roots = roots_of(split.forward, tuple(captured.leaves), call.sizes().values())
     forward = split.forward if hooks is None else plain.forward
-    higher = higher_order(roots, call, compilers, lambda: forward, journal)
+    higher = higher_order(roots, partial.results, call, compilers, lambda: forward, journal)
     higher.unpack = unpack
     needs = replace(ambient_needs(call, split.forward.signature), hooks_off=hooks is not None)
     linked = link_differentiable(split, partial, higher, call, needs)
@@ -128,7 +129,12 @@ def recorded_backward(
 
 
 def higher_order(
-    roots: Roots, call: Call, compilers: Compilers, forward: Callable[[], Program], journal: Journal
+    roots: Roots,
+    results: Mapping[int, int],
+    call: Call,
+    compilers: Compilers,
+    forward: Callable[[], Program],
+    journal: Journal,
 ) -> HigherOrder:
     """The gradients of a call's gradients, which nothing is done for until they are asked for.
 
@@ -154,7 +160,7 @@ def higher_order(
         recorded = by_operators(copied(program))
         return order_of(forward(), again, compilers.backward(written(program, compilers.write, journal)), recorded)
 
-    return HigherOrder(make, roots, check_versions)
+    return HigherOrder(make, roots, results, check_versions)
 
 
 def by_operators(program: Program) -> GraphCall:

@@ -224,14 +224,16 @@ def bump_version(tensor: torch.Tensor, by: int) -> None:
         torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
 
 
+WRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
+
+
 def check_versions(written: Sequence[tuple[torch.Tensor, int]]) -> None:
     """Raises: RuntimeError, as eager's backward does, where a tensor has been written since its value was saved."""
     for tensor, version in written:
         if tensor._version != version:
             raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
-                "instead"
+                f"{WRITTEN}: [{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version "
+                f"{version} instead"
             )
 
 

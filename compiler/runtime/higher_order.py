@@ -14,21 +14,21 @@ So whoever never asks pays for an empty tensor at most, and no memory is held fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from assay.compiler.ir.graph.backward.derivative_path import Path
 from assay.compiler.ir.graph.roles import GraphCall
-from assay.compiler.runtime.call import in_batch, is_grad_enabled, untraced, without_autocast
+from assay.compiler.runtime.call import WRITTEN, in_batch, is_grad_enabled, untraced, without_autocast
 from assay.compiler.runtime.expected_inputs import is_plain
+from assay.compiler.runtime.saved_values import Sizes, Unpacking, detached, root_as_taken, saved_unless_written
+from assay.compiler.torch_compat import unchecked
 from assay.compiler.torch_stubs import empty_strided_cpu
 
-Sizes = tuple[int, ...]
 MOST_ORDERS = 256
 """How many orders of one call are held, over all sizes; beyond that the oldest goes."""
 
@@ -44,20 +44,28 @@ class Order:
     """The gradients of one order, built; `recorded` runs them operator by operator, on what no kernel takes.
 
     `arguments` are what the graph takes: a saved tensor, a saved size or a tangent, each by its position among those of
-    its kind; `layouts` bring each into the strides that the graph was built for. `gradients` are for each input of the
-    call, and then for each tangent of the orders before, the graph's output, or None.
+    its kind; `layouts` bring each into the strides that the graph was built for. `written` are the positions of what
+    has to have the version that forward noted. `gradients` are for each input of the call, and then for each tangent of
+    the orders before, the graph's output, or None.
     """
 
     graph: GraphCall
     recorded: GraphCall
     arguments: tuple[tuple[str, int], ...]
     layouts: tuple[Callable[[Tensor], Tensor] | None, ...]
+    written: tuple[int, ...]
     gradients: tuple[int | None, ...]
     differentiable: frozenset[int]
 
-    def run(self, saved: Sequence[Tensor], sizes: Sequence[int], tangents: Sequence[Tensor]) -> Sequence[Any]:
+    def reads(self, kind: str) -> set[int]:
+        """The positions of what the graph takes of a kind."""
+        return {index for of, index in self.arguments if of == kind}
+
+    def run(self, saved: Sequence[Tensor | None], sizes: Sequence[int], tangents: Sequence[Tensor]) -> Sequence[Any]:
         kinds: dict[str, Sequence[Any]] = {"saved": saved, "size": sizes, "tangent": tangents}
         given = [kinds[kind][index] for kind, index in self.arguments]
+        if any(value is None for value in given):
+            raise RuntimeError(WRITTEN)
         laid_out = [
             value if layout is None else layout(value) for layout, value in zip(self.layouts, given, strict=True)
         ]
@@ -71,13 +79,15 @@ class Roots:
 
     `places` are, for each input that the call has gradients of, its position among what the call's node takes, `count`
     how many these are. `sources` tell where autograd's knowledge of each is found: in a saved tensor, by its position,
-    or behind the node, by the position of a tensor that it takes, if that is a leaf. `is_anchored`: one may be no leaf,
-    and the node then has an anchor. `sizes` are where the call is given its symbolic sizes.
+    or (None) behind the node, if it is a leaf. `behind` are the positions among the tensors that the node takes.
+    `is_anchored`: one that is not saved may be no leaf, and the node then has an anchor. `sizes` are where the call is
+    given its symbolic sizes.
     """
 
     places: tuple[int, ...]
     count: int
-    sources: tuple[tuple[str, int], ...]
+    sources: tuple[int | None, ...]
+    behind: tuple[int, ...]
     is_anchored: bool
     sizes: tuple[tuple[int, int | None], ...]
 
@@ -96,43 +106,19 @@ class Waiting:
         return self.found.pop(torch._C._current_graph_task_id(), [])
 
 
-@dataclass(frozen=True, slots=True)
-class Unpacking:
-    """How the values that forward would keep are found in what it keeps where hooks on saved tensors are parts of the
-    graphs.
-
-    `tensors` has, for each value that forward would keep, what lays it out as the graphs expect, and where it is.
-    Without a structure it is the value at a position among what is kept. With a structure it is what the hook makes of
-    leaves in it. Each leaf is a position, or a constant in a tuple of its own.
-    """
-
-    hook: Callable[[Any], Tensor]
-    tensors: tuple[tuple[Callable[[Tensor], Tensor], pytree.TreeSpec | None, tuple[Any, ...]], ...]
-    sizes: tuple[int, ...]
-
-    def __call__(self, saved: Sequence[Tensor], sizes: Sizes) -> tuple[tuple[Tensor, ...], Sizes]:
-        kept = (*saved, *sizes)
-        found: list[Tensor] = []
-        for laid_out, structure, leaves in self.tensors:
-            values = [leaf[0] if isinstance(leaf, tuple) else kept[leaf] for leaf in leaves]
-            if structure is None:
-                found.append(values[0])
-            else:
-                found.append(laid_out(self.hook(pytree.tree_unflatten(values, structure)).detach()))
-        return tuple(found), tuple(sizes[index] for index in self.sizes)
-
-
 @dataclass(slots=True)
 class HigherOrder:
     """The gradients of all orders of one call. `make(path, at, is_open)` builds those of one order where the call's
     symbolic sizes are the numbers `at`: torch's formulas of a higher order ask for them.
 
-    `check` holds written inputs to their versions. `unpack` gives the values that forward would keep, and the sizes,
+    `results` are the saved tensors whose versions forward noted, as those of `PartialBackward` are. `check` holds
+    written inputs to their versions. `unpack` gives the values that forward would keep, and the sizes,
     from those that it keeps, where hooks on saved tensors are parts of the graphs.
     """
 
     make: Callable[[Path, Sizes, bool], Order]
     roots: Roots
+    results: Mapping[int, int]
     check: Callable[[Any], None]
     unpack: Unpacking | None = None
     orders: dict[tuple[Path, Sizes, bool], Order] = field(default_factory=dict)
@@ -180,26 +166,39 @@ class HigherOrder:
             at = _At(self, path, (None,) * len(self.roots.places), (), sizes, numbers, None)
             return at.gradients(order, [tangent for _, tangent in given])
         if written := getattr(ctx, "written", None):
-            self.check(written)
-        saved: Sequence[Tensor] = ctx.saved_tensors
+            self.check(written if self.unpack else [written[index] for index in order.written])
+        wanted = order.reads("saved")
+        if self.unpack is not None:
+            wanted = self.unpack.reads(wanted, len(ctx._raw_saved_tensors) - self.roots.is_anchored)
+        saved: Sequence[Tensor | None] = saved_unless_written(ctx, wanted, self.results)
         anchor: Tensor | None = None
         if self.roots.is_anchored:
             *saved, anchor = saved
+            if anchor is None and unchecked(ctx._raw_saved_tensors[-1]) is not None:
+                _ = ctx.saved_tensors  # raises: autograd gives the anchor with all that was saved, or not at all
         roots = (anchor,) if anchor is not None else tuple(self._roots(ctx, saved))
-        kept = tuple(value.detach() for value in saved)
+        kept = tuple(map(detached, saved))
         if self.unpack is not None:
             kept, sizes = self.unpack(kept, sizes)
         at = _At(self, path, roots, kept, sizes, numbers, waiting if anchor is not None else None)
         return at.gradients(order, [tangent for _, tangent in given])
 
-    def _roots(self, ctx: Any, saved: Sequence[Tensor]) -> Iterator[Tensor | None]:
-        """The inputs themselves: those that were saved, and leaves; None for what has no gradient in the call."""
-        for kind, index in self.roots.sources:
-            if kind == "saved":
+    def _roots(self, ctx: Any, saved: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
+        """The inputs themselves: those that were saved, and leaves; None for what has no gradient in the call.
+
+        Raises: what autograd raises for one that was saved and written since, if it has become another function of
+        what it was made from.
+        """
+        for index, behind in zip(self.roots.sources, self.roots.behind, strict=True):
+            edge = ctx.next_functions[behind]
+            if index is not None and saved[index] is not None:
                 yield saved[index]
+            elif edge[0] is None:
+                yield None
+            elif index is None or hasattr(edge[0], "variable"):
+                yield edge[0].variable
             else:
-                node = ctx.next_functions[index][0]
-                yield None if node is None else node.variable
+                yield root_as_taken(unchecked(ctx._raw_saved_tensors[index]), edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ class _At:
     higher: HigherOrder
     path: Path
     roots: tuple[Tensor | None, ...]
-    saved: tuple[Tensor, ...]
+    saved: tuple[Tensor | None, ...]
     sizes: Sizes
     at: Sizes
     waiting: Waiting | None
@@ -238,6 +237,7 @@ class Gradients(torch.autograd.Function):
         ctx.gradients = order.gradients
         ctx.count = len(tangents)
         ctx.save_for_backward(*tangents, *at.saved)
+        ctx.versions = tuple(None if value is None else value._version for value in (*tangents, *at.saved))
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(v for index, v in enumerate(values) if index not in order.differentiable))
         return values
@@ -250,8 +250,6 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def of_gradients(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of the inputs and of the tangents."""
-        kept = ctx.saved_tensors
-        tangents, saved = kept[: ctx.count], tuple(value.detach() for value in kept[ctx.count :])
         fresh: list[Tensor] = []
         places: list[tuple[int, bool]] = []
         for place, index in enumerate(ctx.gradients):
@@ -261,8 +259,12 @@ class Gradients(torch.autograd.Function):
                 places.append((place, tangent.requires_grad))
         if not fresh:
             return (None,) * (2 + len(ctx.at.roots) + ctx.count)
-        at = replace(ctx.at, path=(*ctx.at.path, tuple(places)), saved=saved)
-        order = at.higher.order(at.path, at.at, is_grad_enabled())
+        path = (*ctx.at.path, tuple(places))
+        order = ctx.at.higher.order(path, ctx.at.at, is_grad_enabled())
+        if is_grad_enabled():
+            _check_roots(ctx)
+        tangents, saved = _kept(ctx, order)
+        at = replace(ctx.at, path=path, saved=saved)
         found = at.gradients(order, [*tangents, *fresh])
         if at.waiting is None:
             pairs = zip(found, ctx.needs_input_grad[2:], strict=True)
@@ -270,6 +272,27 @@ class Gradients(torch.autograd.Function):
         inputs = len(at.higher.roots.places)
         at.waiting.add(found[:inputs])
         return (None, None, new_anchor(), *found[inputs:])
+
+
+def _kept(ctx: Any, order: Order) -> tuple[list[Any], tuple[Tensor | None, ...]]:
+    """The tangents and the saved tensors of a node of `Gradients`, for the next order; None for one that was written
+    since and that it does not read.
+
+    Raises: what autograd raises for one that it reads, or hands on to the order after it.
+    """
+    count: int = ctx.count
+    tangents = set(range(count)) if is_grad_enabled() else order.reads("tangent") & set(range(count))
+    wanted = tangents | {count + index for index in order.reads("saved")}
+    kept = saved_unless_written(ctx, wanted, {index: index for index, _ in enumerate(ctx.versions)})
+    return kept[:count], tuple(map(detached, kept[count:]))
+
+
+def _check_roots(ctx: Any) -> None:
+    """Raises: RuntimeError where an input that has gradients is another function since of what it was made from."""
+    roots = [root for root in ctx.at.roots if root is not None]
+    for root, edge in zip(roots, ctx.next_functions, strict=False):
+        if edge[0] is not None:
+            root_as_taken(root, edge)
 
 
 def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:

@@ -12,7 +12,7 @@ import torch
 from assay.compiler.ir.graph.roles import GraphCall
 from assay.compiler.runtime.expected_inputs import ExpectedInputs
 from assay.compiler.runtime.leaf_hooks import spare_unreached
-from assay.compiler.torch_compat import unchecked, unpacked
+from assay.compiler.runtime.saved_values import saved_tensors
 
 LIMIT = 16
 """How many sets of results with gradients one call has backwards of its own for; beyond, the others count as zeros."""
@@ -80,7 +80,7 @@ class PartialBackward:
                 self.made(key, part)
         if part.written:
             self.check([ctx.written[index] for index in part.written])
-        saved = _saved(ctx, {index for kind, index in part.arguments if kind == "saved"}, self.results)
+        saved = saved_tensors(ctx, {index for kind, index in part.arguments if kind == "saved"}, self.results)
         arguments: list[object] = []
         for kind, index in part.arguments:
             if kind == "saved":
@@ -103,23 +103,4 @@ class PartialBackward:
         values = part.graph(arguments)
         found = tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
         spare_unreached(ctx, found)
-        return found
-
-
-def _saved(ctx: Any, wanted: set[int], results: dict[int, int]) -> dict[int, torch.Tensor]:
-    """The wanted ones of the saved tensors, which alone have to be as they were when they were saved.
-
-    Raises: what autograd raises if one is not.
-    """
-    if not wanted:
-        return {}
-    try:
-        return dict(enumerate(ctx.saved_tensors))
-    except RuntimeError:
-        packed = ctx._raw_saved_tensors
-        found = {index: unpacked(packed[index]) for index in wanted - results.keys()}
-        for index in wanted & results.keys():  # autograd has no way to unpack one result of its own node
-            found[index] = unchecked(packed[index])
-            if packed[index].unpack_hook is None and found[index]._version != ctx.versions[results[index]]:
-                raise
         return found

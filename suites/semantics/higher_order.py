@@ -564,3 +564,19 @@ def gradient_of_a_part_that_is_overwritten() -> Made:
         return x @ x.mT
 
     return f, (leaf(35),), {}
+
+
+def _of_a_base_of_one_row(f: Callable[..., Any], x: Tensor) -> Any:
+    (gradient,) = torch.autograd.grad(_scalar(f(x.clone().expand(0, -1))), x, create_graph=True)
+    return gradient.detach().clone(), gradient.requires_grad
+
+
+@program(higher, modes=TRAIN, scenario=_of_a_base_of_one_row)
+def second_order_through_a_written_view_of_no_elements() -> Made:
+    """Eager's gradient of the view is zeros that lead nowhere, as that of every `as_strided` of no elements is."""
+
+    def f(x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x * x
+
+    return f, (leaf(1, 4),), {}

@@ -181,3 +181,78 @@ def product_seen_in_rows_that_lies_in_columns() -> Made:
         return h.reshape(-1) * 2, (h + 1).t() @ h, h.unsqueeze(0)
 
     return f, (numbers(3, 4), leaf(4, 3).t().detach().requires_grad_()), {}
+
+
+def _written_around(when: int, of: int, is_inner: bool = False) -> Callable[..., Any]:
+    """The gradients of two orders of one result, where the input is written before the first or between them."""
+
+    def scenario(f: Callable[..., Any], *inputs: Tensor) -> Any:
+        given = [value.clone() if is_inner else value for value in inputs]
+        value, found = f(*given)[of].square().sum(), []
+        for order in range(2):
+            if order == when:
+                with torch.no_grad():
+                    given[0].mul_(2)
+            gradients = torch.autograd.grad(value, _leaves(f, inputs), create_graph=order == 0, allow_unused=True)
+            found.append([None if g is None else (g.detach().clone(), g.requires_grad) for g in gradients])
+            value = sum((g.square().sum() for g in gradients if g is not None), torch.zeros(()))
+        return found
+
+    return scenario
+
+
+class _Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * grad
+
+
+def _cube_and_positive(x: Tensor) -> tuple[Tensor, Tensor]:
+    return _Cube.apply(x), x.relu()  # type: ignore[no-untyped-call]
+
+
+@program(part, modes=TRAIN, scenario=_written_around(0, of=1))
+def second_order_of_what_reads_no_input_written_before() -> Made:
+    return _cube_and_positive, (leaf(5, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_written_around(1, of=1))
+def second_order_of_what_reads_no_input_written_between() -> Made:
+    return _cube_and_positive, (leaf(5, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_written_around(0, of=1, is_inner=True))
+def second_order_of_what_reads_no_intermediate_written_before() -> Made:
+    return _cube_and_positive, (leaf(5, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_written_around(1, of=1, is_inner=True))
+def second_order_of_what_reads_no_intermediate_written_between() -> Made:
+    return _cube_and_positive, (leaf(5, 4),), {}
+
+
+@program(part, "raises", modes=TRAIN, scenario=_written_around(0, of=0))
+def second_order_of_what_reads_an_input_written_before() -> Made:
+    return _cube_and_positive, (leaf(5, 4),), {}
+
+
+@program(part, "raises", modes=TRAIN, scenario=_written_around(1, of=0))
+def second_order_of_what_reads_an_input_written_between() -> Made:
+    return _cube_and_positive, (leaf(5, 4),), {}
+
+
+@program(part, modes=TRAIN, scenario=_written_around(0, of=1))
+def second_order_beside_an_input_that_the_call_writes() -> Made:
+    """The other result alone reads what the call has written, and what is written again before backward."""
+
+    def f(buffer: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        buffer.mul_(2)
+        return x * buffer, x.exp()
+
+    return f, (numbers(3), leaf(3)), {}

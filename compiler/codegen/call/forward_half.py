@@ -161,24 +161,25 @@ def roots_of(forward: Program, leaves: Sequence[InputRole], sizes: Iterable[tupl
     copied = _saved_and_written(forward) | _saved_unchecked(forward)
     nodes = dict(zip(inputs, forward.placeholders, strict=True))
     among = {role: index for index, role in enumerate(role for role in inputs if is_tensor(nodes[role]))}
-    sources: list[tuple[str, int]] = []
+    sources: list[int | None] = []
     is_anchored = False
     for leaf in leaves:
         saved = name_of(Saved(nodes[leaf].name))
         if saved in tensors and saved not in copied:
-            sources.append(("saved", tensors.index(saved)))
+            sources.append(tensors.index(saved))
         else:
-            sources.append(("behind", among[leaf]))
+            sources.append(None)
             is_anchored = is_anchored or not isinstance(leaf, Parameter)
     places = tuple(first + inputs.index(leaf) for leaf in leaves)
-    return Roots(places, first + len(inputs), tuple(sources), is_anchored, tuple(sizes))
+    behind = tuple(among[leaf] for leaf in leaves)
+    return Roots(places, first + len(inputs), tuple(sources), behind, is_anchored, tuple(sizes))
 
 
 def _behind(forward: Program, roots: Roots) -> Iterator[int]:
     """The inputs that gradients of gradients find behind the node, if they are leaves; parameters are."""
     first = int(bool(saved_as_written(forward)))
-    for place, (kind, _) in zip(roots.places, roots.sources, strict=True):
-        if kind == "behind" and not isinstance(forward.signature.inputs[place - first], Parameter):
+    for place, saved in zip(roots.places, roots.sources, strict=True):
+        if saved is None and not isinstance(forward.signature.inputs[place - first], Parameter):
             yield place - first
 
 

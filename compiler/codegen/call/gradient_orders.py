@@ -10,14 +10,20 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from assay.compiler.codegen.call.forward_half import saved_names
+from assay.compiler.codegen.call.forward_half import (
+    root_of,
+    roots_that_are_written,
+    saved_as_written,
+    saved_names,
+)
 from assay.compiler.codegen.call.source import name_of
 from assay.compiler.ir.graph.backward.derivative_path import Again
 from assay.compiler.ir.graph.backward.packed_values import Packed
 from assay.compiler.ir.graph.roles import GraphCall, Program, Saved
 from assay.compiler.ir.tensors.layout.strides import SYMBOLIC
 from assay.compiler.runtime.call import laid_out_as
-from assay.compiler.runtime.higher_order import Order, Unpacking
+from assay.compiler.runtime.higher_order import Order
+from assay.compiler.runtime.saved_values import Unpacking
 from assay.compiler.runtime.transfers import reload
 
 
@@ -40,7 +46,10 @@ def order_of(forward: Program, again: Again, graph: GraphCall, recorded: GraphCa
     for index, node in enumerate(placeholders[len(again.read) :]):
         arguments.append(("tangent", index))
         layouts.append(laid_out_as(node.meta["val"]))
-    return Order(graph, recorded, tuple(arguments), tuple(layouts), again.gradients, again.differentiable)
+    read = {root_of(kept[name]) for name in again.read}
+    checked = enumerate(saved_as_written(forward))
+    written = tuple(index for index, of in checked if roots_that_are_written(forward, of) & read)
+    return Order(graph, recorded, tuple(arguments), tuple(layouts), written, again.gradients, again.differentiable)
 
 
 def unpacking_of(

@@ -167,7 +167,7 @@ def _graphs(
     partial = PartialBackward(
         late.part, own.layouts, own.zeros, check_versions, own.results, parts, kept_by.part, recorded
     )
-    higher = higher_order(own.roots, call, compilers, late.forward, journal)
+    higher = higher_order(own.roots, own.results, call, compilers, late.forward, journal)
     return {
         "forward_graph": forward,
         "backward_graph": lazily(late.backward),
