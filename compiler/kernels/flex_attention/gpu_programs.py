@@ -220,4 +220,5 @@ def _tilings_of(name: str, dtype: torch.dtype, depth: int) -> Sequence[Tiling]:
 def lists_of(lists: Sequence[Tensor | None]) -> list[Tensor]:
     """The lists, the first for those that there are none of."""
     part, *_ = lists
-    return [part if each is None else each for each in lists]  # type: ignore[misc]
+    assert part is not None
+    return [part if each is None else each for each in lists]
