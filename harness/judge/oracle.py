@@ -52,6 +52,8 @@ class Oracle:
     makes: frozenset[str] = ALL
     """Which of the further runs are made (`Evidence`)."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
+    _elements: dict[int, int] = field(default_factory=dict, init=False)
+    """By the step, how many elements its state has."""
     _paths: dict[int, bool] = field(default_factory=dict, init=False)
     """By the id of a run, which `runs` keeps, whether it takes eager's path."""
 
@@ -204,8 +206,11 @@ class Oracle:
                 yield seen.value
 
     def _fan_in(self, step: int, seen: Seen | None) -> float:
-        elements = sum(other.value.numel() for other in self.eager[step].state.values())
-        return max(1.0, elements / max(1, seen.value.numel())) if seen is not None else 1.0
+        if seen is None:
+            return 1.0
+        if step not in self._elements:
+            self._elements[step] = sum(other.value.numel() for other in self.eager[step].state.values())
+        return max(1.0, self._elements[step] / max(1, seen.value.numel()))
 
 
 def anchor(wide: Run | str, eager: Run) -> Run | str:

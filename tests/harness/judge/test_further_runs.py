@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.harness import run as running
 from assay.harness.backends.registry import Backend
 from assay.harness.case import Case, Made
+from assay.harness.judge import compare as comparing
 from assay.harness.judge.eager_runs import EagerRuns
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
@@ -159,3 +161,32 @@ def test_runs_of_the_first_acts_have_the_numbers_of_these(nudged: Nudged) -> Non
     result = run_case(case, "infer", Backend("changed", wrap), RunRequest(timed=False))
     assert result.verdict == "diverged" and {each.path.partition(":")[0] for each in result.differences} == {"step 2"}
     assert nudged and {count for _, count in nudged} == {1}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1], ids=["right", "wrong"])
+def test_compare_ends_at_the_first_difference_where_one_is_asked_for(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is as `compare` has it, whether something differs; of a wrong run one tensor of many is judged."""
+    runs: list[tuple[Any, ...]] = []
+    judged: list[int] = []
+    explain = comparing.explain
+
+    def noted(oracle: Any, ours: Any, rules: Any) -> Any:
+        runs.append((oracle, ours, rules))
+        return comparing.compare(oracle, ours, rules)
+
+    def counted(*args: Any) -> Any:
+        judged[-1] += 1
+        return explain(*args)
+
+    monkeypatch.setattr(running, "compare", noted)
+    run(lambda y, call: y * factor)
+    monkeypatch.setattr(comparing, "explain", counted)
+    (asked,) = runs
+    judged.append(0)
+    differs = bool(comparing.compare(*asked).different)
+    judged.append(0)
+    assert comparing.is_different(*asked) == differs == (factor != 1.0)
+    in_full, in_brief = judged
+    assert in_brief < in_full if differs else in_brief == in_full
