@@ -211,7 +211,8 @@ class _Trial:
         with self.backend.ambient():
             script = self.scripts.script(watches_leaks=True)
             compiled = compiled_by(self.backend, first_call(script).function)
-            ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, self.watch)
+            watch = dataclasses.replace(self.watch, like=eager)
+            ours = observe(script, self.mode, self.seed, compiled, self.case.scenario, watch)
             timed = timed and self._is_timable(eager, ours, first_call(script))
             timing = self._timing(first_call(script), compiled) if timed else _Timing()
         del script, compiled
@@ -295,14 +296,15 @@ class _Trial:
         )
 
     def _oracle(self, eager: Run) -> Oracle:
-        again = self._observed(self.scripts.script())
+        again = self._observed(self.scripts.script(), like=eager)
         draws = any(observation.uses_random for observation in eager)
         runs = EagerRuns(self.call, self.scripts, self.mode, self.seed, draws)
         return Oracle(eager, again, anchor(runs.wide(), eager), runs)
 
-    def _observed(self, script: Script) -> Run:
-        """An eager run."""
-        return observe(script, self.mode, self.seed, scenario=self.case.scenario, watch=self.watch)
+    def _observed(self, script: Script, like: Run | None = None) -> Run:
+        """An eager run; what is equal to another run shares its memory."""
+        watch = dataclasses.replace(self.watch, like=like)
+        return observe(script, self.mode, self.seed, scenario=self.case.scenario, watch=watch)
 
     def _is_timable(self, eager: Run, ours: Run, first: Call) -> bool:
         """Whether more calls on the same objects tell something: no call raised, no input's graph is used up."""

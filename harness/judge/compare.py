@@ -35,7 +35,8 @@ from torch import Tensor
 
 from assay.harness.calls.memory import bits, number_bits
 from assay.harness.judge import fields
-from assay.harness.judge.oracle import LEVELS, NUMBER, Oracle, Place, of_kind
+from assay.harness.judge.elements import Elements, elements_of
+from assay.harness.judge.oracle import LEVELS, NUMBER, Oracle, of_kind
 from assay.harness.judge.tolerance import (
     DIFFERS,
     EXCUSED,
@@ -48,7 +49,7 @@ from assay.harness.judge.tolerance import (
     explain_reals,
 )
 from assay.harness.observe.leaks import LEAST_GROWTH, grows
-from assay.harness.observe.observation import Facts, Observation, Seen
+from assay.harness.observe.observation import Facts, Observation, Place, Seen
 from assay.harness.outcome import Difference
 
 OPEN = "open"
@@ -134,6 +135,8 @@ class _Asked:
     """The fields that are held against nobody."""
     known: dict[Place, Finding | None] = field(default_factory=dict)
     """What is known of numbers already."""
+    elements: dict[Place, Elements | None] = field(default_factory=dict)
+    """Which elements those are judged by that further runs are needed for; None: all."""
 
     def is_held_against(self, found: Difference) -> bool:
         """Whether a backend that differs so is wrong."""
@@ -148,10 +151,13 @@ def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -
     With `is_brief`, the first that differs for sure and is held against a backend is the last that is looked at.
     """
     known: dict[Place, Finding | None] = {}
+    elements: dict[Place, Elements | None] = {}
     left: Set[Place] = frozenset()
     found: list[Difference] = []
     for makes in LEVELS:
-        at = dataclasses.replace(asked, oracle=asked.oracle.about(left, makes), known=known)
+        at = dataclasses.replace(
+            asked, oracle=_about(asked.oracle, left, elements, makes), known=known, elements=elements
+        )
         found, lost = [], set[str]()
         for each in _steps(asked.oracle.eager, ours, at):
             found.append(each)
@@ -164,6 +170,13 @@ def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -
         if not left:
             break
     return [_as_settled(each) for each in found]
+
+
+def _about(
+    oracle: Oracle, left: Set[Place], elements: Mapping[Place, Elements | None], makes: frozenset[str]
+) -> Oracle:
+    """The oracle with further runs about what is left, and about no more of it than the elements that it is judged by."""
+    return oracle.about({place: elements.get(place) for place in left}, makes)
 
 
 def _judged_or_open(judge: Callable[[], Finding | None]) -> Finding | None:
@@ -376,8 +389,16 @@ class _Pair:
         if self.asked.by_bits and self._is_steady(name, path, eager):
             told = _other_bits(ours.value, eager.value)
             return None if told is None else Finding(DIFFERS, told)
-        evidence = self.oracle.evidence(self.index, name, path)
-        return explain(ours.value, eager.value, evidence, eager.device())
+        place, elements = (self.index, name, path), self.asked.elements
+        if (some := elements.get(place)) is not None:
+            evidence = self.oracle.evidence(*place, some)
+            return explain(some.of(ours.value), some.of(eager.value), evidence, eager.device())
+        evidence = self.oracle.evidence(*place)
+        try:
+            return explain(ours.value, eager.value, evidence, eager.device())
+        except NotMade:
+            elements.setdefault(place, elements_of(ours.value, eager.value, evidence.truth))
+            raise
 
     def _is_steady(self, name: str, path: str, eager: Seen) -> bool:
         """Whether eager's other run gave the same bits."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,14 +19,14 @@ from assay.harness.calls.clone import SINGLE, Call, CloneError, Convert, narrowe
 from assay.harness.calls.tree import walk_call
 from assay.harness.judge import kinks
 from assay.harness.judge.float64 import NARROW, WIDER, Coarse, Drawn, Recast
-from assay.harness.observe.observation import BRIEFLY, Observation, Script, observe
+from assay.harness.observe.observation import BRIEFLY, Observation, Place, Script, observe
 from assay.harness.observe.scripts import Scripts
 
 Run = tuple[Observation, ...]
 Part = Mapping[int, Observation]
 """Some acts of a run, by their place in the whole."""
-Place = tuple[int, str, str]
-"""A tensor of a run: its step, the kind of thing that it is, its path."""
+Places = Mapping[Place, Tensor | None]
+"""Tensors of a run, and which elements of each; None: all of them."""
 Made = TypeVar("Made")
 
 
@@ -42,8 +42,8 @@ class EagerRuns:
     """Whether the program draws random numbers, which are then moved as those that it is given are."""
     longer: EagerRuns | None = None
     """Runs of these acts and more. Those that were made serve here too."""
-    places: frozenset[Place] | None = None
-    """The tensors besides results that the runs keep, so that runs of large programs fit into memory; None: all."""
+    places: Places | None = None
+    """The tensors of numbers that the runs keep; None: all, but for state that nothing has written."""
     _shorter: dict[frozenset[int], EagerRuns] = field(default_factory=dict, init=False)
     _narrower: list[EagerRuns] = field(default_factory=list, init=False)
     """Runs of the same acts that keep less."""
@@ -65,16 +65,21 @@ class EagerRuns:
             self._shorter[indices] = dataclasses.replace(self, scripts=self.scripts.of(indices), longer=before)
         return self._shorter[indices]
 
-    def keeping(self, places: Set[Place]) -> EagerRuns:
-        """Runs of the same acts that keep those tensors and results alone."""
+    def keeping(self, places: Places) -> EagerRuns:
+        """Runs of the same acts that keep those tensors alone of all that hold numbers."""
         known = next((each for each in self._narrower if each._keeps(places)), None)
         if known is None:
-            known = dataclasses.replace(self, places=frozenset(places), longer=self)
+            known = dataclasses.replace(self, places=dict(places), longer=self)
             self._narrower.append(known)
         return known
 
-    def _keeps(self, places: Set[Place] | None) -> bool:
-        return self.places is None or (places is not None and self.places >= places)
+    def _keeps(self, places: Places | None) -> bool:
+        """Whether all that is asked for is there, of the very same elements."""
+        if self.places is None:
+            return places is None
+        return places is not None and all(
+            place in self.places and self.places[place] is which for place, which in places.items()
+        )
 
     def _holders(self) -> Iterator[EagerRuns]:
         """These, and all others whose runs keep as much and go through as many acts."""
@@ -199,7 +204,7 @@ class EagerRuns:
 
     def _run(self, script: Script, moved: Convert | None = None) -> Part:
         script, scenario = dataclasses.replace(script, moved=moved), self.scripts.case.scenario
-        watch = dataclasses.replace(BRIEFLY, places=self.places)
+        watch = dataclasses.replace(BRIEFLY, places=self.places, keeps_unwritten=False)
         run = observe(script, self.mode, self.seed, scenario=scenario, watch=watch)
         return dict(zip(script.made, run, strict=True))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -18,9 +18,10 @@ from assay.harness.calls.clone import SINGLE
 from assay.harness.calls.errors import name_of
 from assay.harness.calls.memory import bits
 from assay.harness.judge import kinks
-from assay.harness.judge.eager_runs import EagerRuns, Part, Place, Run
+from assay.harness.judge.eager_runs import EagerRuns, Part, Places, Run
+from assay.harness.judge.elements import Elements
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
-from assay.harness.observe.observation import Observation, Seen
+from assay.harness.observe.observation import Observation, Place, Seen
 from assay.harness.protocol.acts import needed_for
 
 FEW, SAMPLES, MORE = 2, 4, 12
@@ -57,11 +58,14 @@ class Oracle:
     _paths: dict[int, bool] = field(default_factory=dict, init=False)
     """By the id of a run, which `runs` keeps, whether it takes eager's path."""
 
-    def about(self, places: Set[Place], makes: frozenset[str]) -> Oracle:
+    def about(self, places: Mapping[Place, Elements | None], makes: frozenset[str]) -> Oracle:
         """The same, whose further runs are these, and go through as few acts as they need to be about those places."""
-        return dataclasses.replace(self, runs=self._runs_about(places) if makes else self.runs, makes=makes)
+        if not makes:
+            return dataclasses.replace(self, makes=makes)
+        which = {place: None if some is None else some.places for place, some in places.items()}
+        return dataclasses.replace(self, runs=self._runs_about(which), makes=makes)
 
-    def _runs_about(self, places: Set[Place]) -> EagerRuns:
+    def _runs_about(self, places: Places) -> EagerRuns:
         """Runs of the acts in question, where such a run of eager gives what the whole run gave, bit for bit. Else of
         all acts up to the last of them."""
         whole = self.runs.of(frozenset(range(1 + max(step for step, _, _ in places)))).keeping(places)
@@ -69,20 +73,21 @@ class Oracle:
         parts = self.runs.of(needed_for(self.runs.scripts.acts, steps)).keeping(places)
         return parts if parts.count < whole.count and self._has_given(parts.plain(), places) else whole
 
-    def _has_given(self, run: Part, places: Set[Place]) -> bool:
+    def _has_given(self, run: Part, places: Places) -> bool:
         """Whether eager gave the same at these places, bit for bit, and all else that a path is known by."""
         return takes_path_of(run, self.eager) and all(
-            _is_equal_at(run[step], self.eager[step], kind, path) for step, kind, path in places
+            _is_equal_at(run[step], self.eager[step], kind, path, which) for (step, kind, path), which in places.items()
         )
 
     def around(self, eager: Run) -> Oracle:
         """The same evidence for what eager does elsewhere; nothing is excused by kinks there."""
         return dataclasses.replace(self, eager=eager, again=eager, has_kinks=False)
 
-    def evidence(self, step: int, kind: str, path: str) -> Evidence:
-        """What the tensor at `path` is judged by. `kind` is values, mutation, gradient or earlier."""
+    def evidence(self, step: int, kind: str, path: str, some: Elements | None = None) -> Evidence:
+        """What the tensor at `path`, or some elements of it, are judged by. `kind` is values, mutation, gradient or earlier."""
         seen = of_kind(self.eager[step], kind)
         truth, why_not = self._truth(step, kind, path)
+        truth = truth if some is None or truth is None else some.of(truth)
         found = Evidence(
             truth=truth,
             why_not=why_not,
@@ -90,10 +95,11 @@ class Oracle:
             samples=lambda: list(self._sampled(step, kind, path)),
             more=lambda: list(self._sampled(step, kind, path, which=range(SAMPLES, MORE))),
             kept=lambda: list(self._sampled(step, kind, path, moves_whole=False)),
-            between=lambda: list(self._between(step, kind, path)),
+            between=lambda: list(self._between(step, kind, path, some)),
             few_kinks=lambda: list(self._across(step, kind, path, FEW_KINKS)),
             kinks=lambda: list(self._across(step, kind, path, kinks.RUNS)),
             fan_in=self._fan_in(step, seen[path]),
+            some=some,
         )
         return dataclasses.replace(found.without(ALL - self.makes), is_first=not self.makes)
 
@@ -124,14 +130,20 @@ class Oracle:
         if isinstance(self.wide, str):
             return None, self.wide
         seen = of_kind(self.wide[step], kind).get(path)
+        if seen is None and kind == "mutation" and not self._is_written(path, step):
+            seen = self.eager[step].state.get(path)  # the numbers that both were given
         return (None, "the float64 run has no such value") if seen is None else (seen.value, "")
 
-    def _between(self, step: int, kind: str, path: str) -> Iterator[Tensor]:
+    def _is_written(self, path: str, step: int) -> bool:
+        """Whether the float64 run has written a tensor of the state, in an act until then."""
+        return any(path in seen.written for seen in self.wide[: step + 1] if isinstance(seen, Observation))
+
+    def _between(self, step: int, kind: str, path: str, some: Elements | None) -> Iterator[Tensor]:
         eager = of_kind(self.eager[step], kind)[path]
         if eager is not None and (wide := BETWEEN.get(eager.value.dtype)) is not None:
             yield from self._sampled(step, kind, path, wide)
             if eager.value.dtype in SINGLE:
-                yield from self._scaled(step, kind, path, eager.value)
+                yield from self._scaled(step, kind, path, eager.value if some is None else some.of(eager.value))
 
     def _scaled(self, step: int, kind: str, path: str, eager: Tensor) -> Iterator[Tensor]:
         """Eager's value with what float32 loses to roundings added to it, in float64's measure."""
@@ -256,14 +268,16 @@ def _steps_of(step: int, kind: str, path: str) -> range:
     return range(int(path.rpartition(" of step ")[2]) - 1 if kind == "earlier" else step, step + 1)
 
 
-def _is_equal_at(got: Observation, reference: Observation, kind: str, path: str) -> bool:
-    """Whether two observations have the same there, bit for bit."""
+def _is_equal_at(got: Observation, reference: Observation, kind: str, path: str, which: Tensor | None) -> bool:
+    """Whether two observations have the same there, bit for bit; of some elements, the first has no more than that."""
     if kind == NUMBER:
         return repr(got.scalars.get(path)) == repr(reference.scalars.get(path))
     one, other = of_kind(got, kind).get(path), of_kind(reference, kind).get(path)
-    if one is None or other is None or (one.value.shape, one.value.dtype) != (other.value.shape, other.value.dtype):
+    if one is None or other is None:
         return False
-    return torch.equal(bits(one.value), bits(other.value))
+    known = other.value if which is None else other.value.reshape(-1).index_select(0, which.to(other.value.device))
+    is_alike = (one.value.shape, one.value.dtype) == (known.shape, known.dtype)
+    return is_alike and torch.equal(bits(one.value), bits(known))
 
 
 NUMBER = "number"

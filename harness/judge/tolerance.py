@@ -35,7 +35,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -43,6 +43,9 @@ from torch import Tensor
 from assay.harness.calls.clone import HALVES
 from assay.harness.calls.memory import bits
 from assay.harness.judge.envelope import FACTOR, LIKE, ULPS, Bounds, Precision, bound_of, greatest_of
+
+if TYPE_CHECKING:
+    from assay.harness.judge.elements import Elements
 
 RMS_FACTOR = 3.0
 RMS_ULPS = 2.0
@@ -99,6 +102,8 @@ class Evidence:
     few_kinks: Samples = tuple
     kinks: Samples = tuple
     fan_in: float = 1.0
+    some: Elements | None = None
+    """The elements that this is about, where it is not about all (harness/judge/elements.py)."""
     is_first: bool = True
     """Whether nobody has seen yet that eager's one run does not show enough."""
 
@@ -116,7 +121,7 @@ class Evidence:
             found = value.reshape(-1).index_select(0, places)
             return found if int(found.count_nonzero()) == int(value.count_nonzero()) else value.new_zeros(0)
 
-        return self._each(change)
+        return dataclasses.replace(self._each(change), some=None)
 
     def on(self, device: torch.device) -> Evidence:
         """The same, on a device, where it is asked for."""
@@ -346,10 +351,22 @@ class _Judge:
         return self._has_rms(ours, errors, centre) and bounds.hold(ours, errors, self._is_near())
 
     def _has_rms(self, ours: Tensor, errors: Sequence[Tensor], centre: Tensor) -> bool:
+        ours, centre, *errors = (self._evenly(each) for each in (ours, centre, *errors))
         if centre.numel() < LIKE or max(map(rms, errors), default=0.0) >= rms(centre) / NO_ORACLE:
             return True  # too few, or nothing but rounding, which another order may leave more of
         bound = RMS_FACTOR * max(map(rms, errors), default=0.0)
         return rms(ours) <= bound + RMS_ULPS * self.precision.epsilon * rms(centre) + ULPS * self.precision.smallest
+
+    def _evenly(self, numbers: Tensor) -> Tensor:
+        """Those of the elements that stand for all: suspects are off by more than most."""
+        return numbers if self.evidence.some is None else numbers[: self.evidence.some.even]
+
+    def _told(self, excused: int) -> tuple[str, bool]:
+        """How many elements lie across a kink, in words, and whether these are more than may. Of some elements, the
+        suspects are the only ones that can lie there."""
+        some, numel = self.evidence.some, self.ours.numel()
+        count, numel = (excused, numel) if some is None else (math.ceil(excused * some.share), some.numel)
+        return f"{count} of {numel} elements lie across a kink", count > max(1, MOST_EXCUSED * numel)
 
     def _across_kinks(self, truth: Tensor, runs: Sequence[Tensor]) -> Finding | None:
         """Rules 5 and 6, with the first runs across kinks and, where they do not do, with all of them."""
@@ -375,8 +392,8 @@ class _Judge:
         if not bool(is_within.all()) or not self._has_rms(off, errors, truth):
             return self._differs(centre, bound, len(runs))
         excused = int((((self.ours - truth).abs() > bound) & ~self._is_near()).sum())
-        told = f"{excused} of {truth.numel()} elements lie across a kink"
-        if excused > max(1, MOST_EXCUSED * truth.numel()) and rms(high - low) > MOST_MOVED * rms(truth):
+        told, are_many = self._told(excused)
+        if are_many and rms(high - low) > MOST_MOVED * rms(truth):
             return Finding(UNSTABLE, f"{told}, which moves the tensor by more than a tenth")
         return Finding(EXCUSED, told) if excused else None
 
@@ -392,7 +409,7 @@ class _Judge:
         if not bool((off <= bound).all()) or not self._has_rms(off, errors, nearest):
             return None
         crossed = int(((nearest - truth).abs() > bound).sum())
-        return Finding(EXCUSED, f"{crossed} of {truth.numel()} elements lie across a kink")
+        return Finding(EXCUSED, self._told(crossed)[0])
 
     def _beyond_oracle(self, truth: Tensor, bound: Tensor, count: int) -> Finding:
         """Rule 6, where not all elements are near eager's."""
@@ -434,9 +451,12 @@ class _Judge:
             told = f"each element is within its bound, but rms {rms(off):.3g} is not what roundings average to"
             return Finding(DIFFERS, f"{told}: more than {RMS_FACTOR:g} * eager's. {said}")
         index = _index(torch.where(wrong, off / bound.clamp(min=self.precision.smallest), -1.0))
+        some = self.evidence.some
+        where = list(index if some is None else some.index(index[0]))
+        of_more = "" if some is None else f" that were judged of {some.numel}"
         return Finding(
             DIFFERS,
-            f"{int(wrong.sum())} of {wrong.numel()} elements; the worst at {list(index)}: "
+            f"{int(wrong.sum())} of {wrong.numel()} elements{of_more}; the worst at {where}: "
             f"ours {self.ours[index].item():.9g}, eager {self.eager[index].item():.9g}, "
             f"centre {centre[index].item():.9g}, off by {off[index].item():.3g}, bound {bound[index].item():.3g}. "
             f"{said}",

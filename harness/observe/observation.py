@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy
 import torch
@@ -54,7 +54,8 @@ TORCH = Path(torch.__file__).parent
 COPIES = 4
 """Tensors that are written for each one that was given up: the allocator may give a few other places first."""
 OURS = Path(__file__).parents[2]
-Kept = TypeVar("Kept")
+Place = tuple[int, str, str]
+"""A tensor of a run: its act, the kind of thing that it is, its path."""
 HELD_NUMBERS = 1 << 24
 """Results and gradients of earlier acts are kept, to be looked at again, while they have no more numbers than that."""
 
@@ -201,28 +202,77 @@ class Watch:
     """How closely a run is watched.
 
     `is_poked`: the last act's outputs are written to, to see what else changes. `is_brief`: numbers, kinds, errors and
-    random state are all that is looked at, which is what a further run of eager is made for. `places`: of tensors other
-    than results, those that are kept, by their act, kind and path (mutation, gradient, earlier); None: all.
+    random state are all that is looked at, which is what a further run of eager is made for.
+
+    What is kept can be less, so that large programs fit into memory. `places`: the tensors of numbers that are kept, by
+    their act, kind and path, and which of their elements; None: all. `keeps_unwritten`: the state that no act has
+    written is kept too. `like`: a run whose memory stands for what is equal to it.
     """
 
     is_poked: bool = True
     is_brief: bool = False
-    places: Set[tuple[int, str, str]] | None = None
+    places: Mapping[Place, Tensor | None] | None = None
+    keeps_unwritten: bool = True
+    like: Sequence[Observation] | None = None
 
-    def kept(self, index: int, seen: Observation) -> Observation:
-        """What an act has given, without the tensors that nobody asks for."""
-        if self.places is None:
+    def kept(self, index: int, seen: Observation, written: Set[str]) -> Observation:
+        """What an act has given, without the tensors that nobody asks for; `written` until then are those."""
+        if self.like is not None:
+            return _sharing(seen, self.like[index])
+        if self.places is not None:
+            return self._asked(index, seen, self.places)
+        if self.keeps_unwritten:
             return seen
+        return dataclasses.replace(seen, state={path: one for path, one in seen.state.items() if path in written})
+
+    def _asked(self, index: int, seen: Observation, places: Mapping[Place, Tensor | None]) -> Observation:
+        def some(kind: str, values: Mapping[str, Seen | None]) -> dict[str, Any]:
+            return {
+                path: _elements(value, places.get((index, kind, path)))
+                for path, value in values.items()
+                if (index, kind, path) in places or (kind == "values" and value is not None and _is_exact(value))
+            }
+
         return dataclasses.replace(
             seen,
-            state=self._asked(index, "mutation", seen.state),
-            gradients=self._asked(index, "gradient", seen.gradients),
-            earlier=self._asked(index, "earlier", seen.earlier),
+            outputs=some("values", seen.outputs),
+            state=some("mutation", seen.state),
+            gradients=some("gradient", seen.gradients),
+            earlier=some("earlier", seen.earlier),
         )
 
-    def _asked(self, index: int, kind: str, seen: Mapping[str, Kept]) -> dict[str, Kept]:
-        places = self.places or ()
-        return {path: value for path, value in seen.items() if (index, kind, path) in places}
+
+def _is_exact(seen: Seen) -> bool:
+    return not (seen.value.is_floating_point() or seen.value.is_complex())
+
+
+def _elements(seen: Seen | None, which: Tensor | None) -> Seen | None:
+    if seen is None or which is None:
+        return seen
+    return dataclasses.replace(seen, value=seen.value.reshape(-1).index_select(0, which.to(seen.value.device)))
+
+
+def _sharing(seen: Observation, other: Observation) -> Observation:
+    """The same, with the other's memory for the numbers that are equal to its, bit for bit."""
+
+    def shared(values: Mapping[str, Seen | None], others: Mapping[str, Seen | None]) -> dict[str, Any]:
+        return {path: _shared(value, others.get(path)) for path, value in values.items()}
+
+    return dataclasses.replace(
+        seen,
+        outputs=shared(seen.outputs, other.outputs),
+        state=shared(seen.state, other.state),
+        gradients=shared(seen.gradients, other.gradients),
+        earlier=shared(seen.earlier, other.earlier),
+    )
+
+
+def _shared(seen: Seen | None, other: Seen | None) -> Seen | None:
+    if seen is None or other is None:
+        return seen
+    one, known = seen.value, other.value
+    is_alike = (one.dtype, one.shape, one.device) == (known.dtype, known.shape, known.device)
+    return dataclasses.replace(seen, value=known) if is_alike and _has_bits(known, one) else seen
 
 
 CLOSELY, WITHOUT_POKES, BRIEFLY = Watch(), Watch(is_poked=False), Watch(is_poked=False, is_brief=True)
@@ -255,7 +305,8 @@ def observe(
     last = len(script.acts) - 1
     with _disable_current_modes(), ambient.put_back():
         return tuple(
-            watch.kept(index, run.observed(index, watch.is_poked and index == last)) for index in run.gone_through()
+            watch.kept(index, run.observed(index, watch.is_poked and index == last), run.written)
+            for index in run.gone_through()
         )
 
 
@@ -461,7 +512,7 @@ class _Run:
         self._is_brief = is_brief
         self._look = _look_at_numbers if is_brief else look
         self._made: list[_Made] = []
-        self._written: set[str] = set()
+        self.written: set[str] = set()
         self._moves = 0
         self._is_behind = False
         """Whether the state was to be moved in an act that was skipped."""
@@ -513,7 +564,7 @@ class _Run:
         state = {path: self._look(tensor, names, numbers.get(path)) for path, tensor in after.tensors.items()}
         unchanged = {path for path, value in numbers.items() if path in state and state[path].value is value}
         written = frozenset(numbers.keys() - unchanged)
-        self._written |= written
+        self.written |= written
         gradients = {path: leaf.grad for path, leaf in leaves.items()} if act.back else {}
         seen_again = self._held if is_last else {path: self._held[path] for path in self._news if path in self._held}
         earlier = {path: self._look(tensor, {}, self._copies.get(path)) for path, tensor in seen_again.items()}
@@ -591,7 +642,7 @@ class _Run:
         self._is_behind = False
 
     def _is_movable(self, path: str, tensor: Tensor | None, value: Tensor) -> bool:
-        return tensor is not None and path not in self._written and tensor.shape == value.shape
+        return tensor is not None and path not in self.written and tensor.shape == value.shape
 
     def _convert(self, current: Mapping[str, Tensor], numbers: Mapping[str, Tensor], is_other: bool) -> None:
         """Converts the state, as `module.double()` does: the same objects get these numbers, or their own, in a dtype.

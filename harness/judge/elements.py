@@ -1,0 +1,72 @@
+"""Some elements of a large tensor, by which all of it is judged where further runs of eager are needed.
+
+A run of eager keeps no more of such a tensor than these, so that many runs of a large model fit into memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.harness.judge.envelope import Precision, bound_of
+from assay.harness.judge.tolerance import real
+
+LARGE = 1 << 17
+"""Tensors of more elements are judged by some of them."""
+EVEN = 1 << 16
+"""So many of these lie at even distances."""
+SUSPECTS = 1 << 15
+"""So many at most are those that one run of eager does not settle: the ones that are furthest beyond their bound."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elements:
+    """Elements of a tensor of `shape`, at `places` in a row. The first `even` of them lie at even distances, all others
+    are suspects. All suspects of the tensor are `share` times as many."""
+
+    places: Tensor
+    shape: tuple[int, ...]
+    even: int
+    share: float
+
+    @property
+    def numel(self) -> int:
+        """How many elements the whole tensor has."""
+        return torch.Size(self.shape).numel()
+
+    def of(self, value: Tensor) -> Tensor:
+        """These elements of a value; what has no others already is given as it is."""
+        if value.numel() != self.numel:
+            return value
+        return value.reshape(-1).index_select(0, self.places.to(value.device))
+
+    def index(self, element: int) -> tuple[int, ...]:
+        """Where one of the elements is in the whole."""
+        return tuple(int(each) for each in torch.unravel_index(self.places[element], self.shape))
+
+
+def elements_of(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Elements | None:
+    """The elements by which a tensor is judged; None for one that is judged by all of them."""
+    if eager.numel() <= LARGE or not (eager.is_floating_point() or eager.is_complex()):
+        return None
+    suspects = _suspects(ours, eager, truth)
+    kept = suspects[:SUSPECTS]
+    even = torch.arange(0, eager.numel(), -(-eager.numel() // EVEN), device=kept.device)
+    kept = kept[~torch.isin(kept, even)]
+    share = max(1.0, suspects.numel() / SUSPECTS)
+    return Elements(torch.cat([even, kept]), tuple(eager.shape), even.numel(), share)
+
+
+def _suspects(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Tensor:
+    """Where elements are beyond the bound that one run of eager gives them, the furthest first."""
+    one, other, precision = real(ours), real(eager), Precision.of(eager.dtype)
+    centre = real(truth) if truth is not None and truth.shape == eager.shape else other
+    off, error = ((each - centre).abs().nan_to_num(0.0, 0.0, 0.0) for each in (one, other))
+    beyond = off / bound_of(centre.nan_to_num(0.0, 0.0, 0.0), [error], precision).clamp(min=precision.smallest)
+    beyond[(one - other).abs() <= precision.ulps(other.abs())] = 0.0
+    beyond = beyond.amax(-1) if ours.is_complex() else beyond
+    beyond = beyond.reshape(-1)
+    found = (beyond > 1).nonzero()[:, 0]
+    return found[beyond[found].argsort(descending=True)]

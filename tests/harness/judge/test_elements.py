@@ -1,0 +1,89 @@
+"""Large tensors are judged by some of their elements, where further runs of eager are needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.judge.elements import EVEN, LARGE, SUSPECTS, Elements, elements_of
+from assay.harness.judge.envelope import Precision
+from assay.harness.judge.tolerance import Evidence, Finding, explain, is_same
+
+COUNT = 4 * LARGE
+
+
+def numbers() -> tuple[Tensor, Tensor, Tensor]:
+    """Ours, eager's and float64's; both of the former round."""
+    truth = torch.randn(COUNT, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return (truth * (1 + 1e-7)).float(), (truth * (1 - 1e-7)).float(), truth
+
+
+def run(seed: int, truth: Tensor, elements: Elements) -> Tensor:
+    noise = torch.randn(COUNT, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return elements.of((truth * (1 + 1e-7 * noise)).float())
+
+
+def judged(ours: Tensor, eager: Tensor, truth: Tensor) -> Finding | None:
+    some = elements_of(ours, eager, truth)
+    assert some is not None
+    samples = [run(seed, truth, some) for seed in range(4)]
+    evidence = Evidence(some.of(truth), samples=lambda: samples, some=some)
+    return explain(some.of(ours), some.of(eager), evidence)
+
+
+def test_small_and_exact_tensors_are_judged_whole() -> None:
+    small = torch.randn(LARGE)
+    assert elements_of(small, small + 1, None) is None
+    assert elements_of(torch.zeros(COUNT, dtype=torch.int64), torch.ones(COUNT, dtype=torch.int64), None) is None
+
+
+def test_elements_are_at_even_distances_and_where_one_run_settles_nothing() -> None:
+    ours, eager, truth = numbers()
+    ours[[7, 1001, COUNT - 3]] += torch.tensor([1.0, 3.0, 2.0])
+    some = elements_of(ours, eager, truth)
+    assert some is not None
+    assert some.even == COUNT // -(-COUNT // EVEN) and some.places[some.even :].tolist() == [1001, COUNT - 3, 7]
+    assert some.share == 1 and some.numel == COUNT
+    assert torch.equal(some.of(ours), ours[some.places]) and some.of(ours[:5]).numel() == 5
+
+
+def test_suspects_are_at_most_so_many_and_stand_for_all() -> None:
+    ours, eager, truth = numbers()
+    some = elements_of(ours * 1.1, eager, truth)
+    assert some is not None
+    assert some.places.numel() <= EVEN + SUSPECTS and some.share == pytest.approx(COUNT / SUSPECTS, rel=1e-3)
+
+
+def test_roundings_are_the_same_and_one_wrong_element_is_not() -> None:
+    ours, eager, truth = numbers()
+    assert is_same(judged(ours, eager, truth))
+    ours[123_457] *= 1 + 1e-4
+    found = judged(ours, eager, truth)
+    assert found is not None and found.kind == "differs"
+    assert f"1 of {EVEN + 1} elements that were judged of {COUNT}; the worst at [123457]" in found.text
+
+
+def test_a_wrong_element_of_a_matrix_is_named_by_row_and_column() -> None:
+    ours, eager, truth = (each.reshape(-1, 512) for each in numbers())
+    ours[77, 13] = 5
+    some = elements_of(ours, eager, truth)
+    assert some is not None
+    found = explain(some.of(ours), some.of(eager), Evidence(some.of(truth), some=some, few=tuple))
+    assert found is not None and "the worst at [77, 13]" in found.text
+
+
+@pytest.mark.parametrize("factor", [0.7, 1 + 1e-5])
+def test_a_factor_is_a_difference(factor: float) -> None:
+    ours, eager, truth = numbers()
+    found = judged(ours * factor, eager, truth)
+    assert found is not None and found.kind == "differs"
+
+
+def test_complex_elements_are_taken_as_pairs() -> None:
+    eager = torch.randn(2 * LARGE, dtype=torch.complex64)
+    ours = eager.clone()
+    ours[5] += 1j
+    some = elements_of(ours, eager, eager.to(torch.complex128))
+    assert some is not None and some.places[some.even :].tolist() == [5]
+    assert Precision.of(eager.dtype).epsilon > 0
