@@ -155,9 +155,8 @@ def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -
     left: Set[Place] = frozenset()
     found: list[Difference] = []
     for makes in LEVELS:
-        at = dataclasses.replace(
-            asked, oracle=_about(asked.oracle, left, elements, makes), known=known, elements=elements
-        )
+        oracle = asked.oracle.about({place: elements.get(place) for place in left}, makes)
+        at = dataclasses.replace(asked, oracle=oracle, known=known, elements=elements)
         found, lost = [], set[str]()
         for each in _steps(asked.oracle.eager, ours, at):
             found.append(each)
@@ -170,13 +169,6 @@ def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -
         if not left:
             break
     return [_as_settled(each) for each in found]
-
-
-def _about(
-    oracle: Oracle, left: Set[Place], elements: Mapping[Place, Elements | None], makes: frozenset[str]
-) -> Oracle:
-    """The oracle with further runs about what is left, and about no more of it than the elements that it is judged by."""
-    return oracle.about({place: elements.get(place) for place in left}, makes)
 
 
 def _judged_or_open(judge: Callable[[], Finding | None]) -> Finding | None:

@@ -84,7 +84,7 @@ class Oracle:
         return dataclasses.replace(self, eager=eager, again=eager, has_kinks=False)
 
     def evidence(self, step: int, kind: str, path: str, some: Elements | None = None) -> Evidence:
-        """What the tensor at `path`, or some elements of it, are judged by. `kind` is values, mutation, gradient or earlier."""
+        """What the tensor at `path`, or some elements of it, are judged by. `kind` is as `of_kind` has it."""
         seen = of_kind(self.eager[step], kind)
         truth, why_not = self._truth(step, kind, path)
         truth = truth if some is None or truth is None else some.of(truth)
