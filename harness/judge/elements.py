@@ -19,12 +19,14 @@ EVEN = 1 << 16
 """So many of these lie at even distances."""
 SUSPECTS = 1 << 15
 """So many at most are those that one run of eager does not settle: the ones that are furthest beyond their bound."""
+STRAYS = 1 << 12
+"""So many more are the furthest from eager, in units in the last place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Elements:
-    """Elements of a tensor of `shape`, at `places` in a row. The first `even` of them lie at even distances, all others
-    are suspects. All suspects of the tensor are `share` times as many."""
+    """Elements of a tensor of `shape`, at `places` in a row. The first `even` of them lie at even distances. The others
+    are suspects, or far from eager. All suspects of the tensor are `share` times as many."""
 
     places: Tensor
     shape: tuple[int, ...]
@@ -52,7 +54,8 @@ def elements_of(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Elements |
     if eager.numel() <= LARGE or not (eager.is_floating_point() or eager.is_complex()):
         return None
     suspects = _suspects(ours, eager, truth)
-    kept = suspects[:SUSPECTS]
+    strays = _suspects(ours, eager, None)[:STRAYS]
+    kept = torch.cat([suspects[:SUSPECTS], strays]).unique()
     even = torch.arange(0, eager.numel(), -(-eager.numel() // EVEN), device=kept.device)
     kept = kept[~torch.isin(kept, even)]
     share = max(1.0, suspects.numel() / SUSPECTS)
@@ -60,7 +63,8 @@ def elements_of(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Elements |
 
 
 def _suspects(ours: Tensor, eager: Tensor, truth: Tensor | None) -> Tensor:
-    """Where elements are beyond the bound that one run of eager gives them, the furthest first."""
+    """Where elements are beyond the bound that one run of eager gives them around float64, the furthest first. Without
+    float64 those are the ones that are not within a few units in the last place of eager."""
     one, other, precision = real(ours), real(eager), Precision.of(eager.dtype)
     centre = real(truth) if truth is not None and truth.shape == eager.shape else other
     off, error = ((each - centre).abs().nan_to_num(0.0, 0.0, 0.0) for each in (one, other))
