@@ -204,3 +204,15 @@ def the_greater_of_two_zeros() -> Made:
         return tuple(made)
 
     return f, (torch.tensor([0.0, -0.0, NAN]), torch.tensor([-0.0, 0.0, 0.0]), torch.tensor(0.0)), {}
+
+
+@program(special)
+def gradients_of_products() -> Made:
+    """Eager chooses its formula by whether a factor is zero: here it is the one, the other, or both of one tensor."""
+
+    def f(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        return x.prod(1), x.prod(0, keepdim=True), y.prod(1), y.prod(), z.t().prod(0), z.prod()
+
+    some = torch.tensor([[NAN, 1.0, -2.0], [3.0, INFINITY, 0.5], [-1.0, 2.0, 4.0]])
+    one = torch.tensor([[0.0, 1.5, 3.0], [2.0, -0.5, NAN]])
+    return f, (some.requires_grad_(), one.requires_grad_(), torch.randn(3, 4).t().requires_grad_()), {}
