@@ -88,6 +88,19 @@ def test_an_integer_that_is_read_as_a_float_is_guarded() -> None:
     assert counted["eager_graphs"] == 0
 
 
+def test_a_float_that_changes_is_not_greater_than_itself() -> None:
+    """`hardtanh` refuses bounds of which the least is greater, and both are the float."""
+
+    def f(x: Tensor, bound: float) -> Tensor:
+        y = torch.nn.functional.hardtanh(x, bound, bound) * x
+        z = y.new_zeros(1).expand(3)
+        z.zero_()
+        return y + z.sum()
+
+    counted = check(f, *((torch.randn(3), bound) for bound in (0.5, 0.25, -1.5)))
+    assert counted["eager_graphs"] == 0 and sum(counted["eager"].values()) == 2
+
+
 def test_a_float_of_the_users_is_read_by_kernels() -> None:
     def f(x: Tensor, rate: float) -> Tensor:
         z = x.new_zeros(1).expand(3)
