@@ -11,6 +11,7 @@ rest is computed again from them. Nothing is kept for an order that nobody asks 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -211,7 +212,12 @@ def _is_same(node: fx.Node, kept: fx.Node, sizes: Mapping[sympy.Symbol, int]) ->
     value, other = node.meta.get("val"), kept.meta.get("val")
     if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
         return value.dtype == other.dtype and tuple(value.shape) == tuple(number_at(s, sizes) for s in other.shape)
-    return isinstance(value, SYMBOLIC) and isinstance(other, SYMBOLIC) and str(value) == str(other)
+    return isinstance(value, SYMBOLIC) and isinstance(other, SYMBOLIC) and _expression(value) == _expression(other)
+
+
+def _expression(number: object) -> str:
+    """A number as it is computed of sizes and of numbers that are read: each recording counts those it reads anew."""
+    return re.sub(r"\b(zuf|u)\d+\b", r"\1", str(number))
 
 
 def _viewed_whole(kept: Collection[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:

@@ -317,8 +317,8 @@ class Watching(FunctionalTensorMode):
                 self._as_eager[id(value)] = meta_of(value)
 
     def _check_hidden(self, call: Call) -> None:
-        """Raises: Unsupported for an input that autograd knows in another shape than it has: of one that is a view, eager
-        makes the history anew.
+        """Raises: Unsupported for an input that autograd knows in another shape than it has. Eager makes the history of
+        one anew that is a view.
         """
         func, args, kwargs = call
         if any(id(value) in self._hidden for value in pytree.arg_tree_leaves(*args, **kwargs)):

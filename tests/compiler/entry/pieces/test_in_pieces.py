@@ -112,6 +112,25 @@ def test_a_float_of_the_users_is_read_by_kernels() -> None:
     assert counted["eager_graphs"] == 0 and reasons == []
 
 
+def test_a_float_that_changes_is_read_by_a_gradient_of_a_gradient() -> None:
+    """Each recording counts the numbers anew that it reads; the value that forward kept is found again all the same."""
+
+    def f(x: Tensor, rate: float, other: float) -> Tensor:
+        z = x.new_zeros(1).expand(3)
+        z.zero_()
+        return x.sin() * max(rate, other / 3) * other + z.sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="assay")
+    for rate in (1.5, 0.25, 3.0):
+        found = []
+        for run in (compiled, f):
+            x = torch.arange(3.0).requires_grad_()
+            (slope,) = torch.autograd.grad(run(x, rate, 2 * rate).sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(slope.sum(), x)[0])
+        torch.testing.assert_close(*found)
+
+
 def test_autocast_around_a_refused_node() -> None:
     def f(x: Tensor, w: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
