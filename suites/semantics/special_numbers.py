@@ -111,6 +111,21 @@ def halves_between_two_of_their_numbers() -> Made:
     return f, (torch.cat([steps / 256, steps / 2048]),), {}
 
 
+@program(special, modes=("infer",))
+def waves_of_large_halves() -> Made:
+    """A product is rounded before its sine is taken: a half of that size lies many periods from the next."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        brain, half = x.bfloat16() * y.bfloat16(), x.half() * y.half()
+        return (brain + y.bfloat16()).sin(), brain.cos(), (brain - 1).tan(), (half + y.half()).sin(), half.cos()
+
+    return (
+        f,
+        (torch.tensor([300.0, 1234.5, -40.25, 0.3], requires_grad=True), torch.tensor([17.3, 41.1, 999.0, 3.0])),
+        {},
+    )
+
+
 @program(special)
 def products_of_no_elements_and_of_ones() -> Made:
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
