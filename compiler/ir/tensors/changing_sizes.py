@@ -162,11 +162,11 @@ class Numbers(ShapeEnv):
     Source: suites/upstream_bugs/float_is_greater_than_itself.py
     """
 
-    def evaluate_sym_node(self, sym_node: SymNode, size_oblivious: bool = False, *rest: Any) -> Any:
+    def evaluate_sym_node(self, sym_node: SymNode, *args: Any, **kwargs: Any) -> Any:
         compared = sym_node.expr
         if isinstance(compared, sympy.StrictGreaterThan | sympy.StrictLessThan) and compared.lhs == compared.rhs:
             return False
-        return super().evaluate_sym_node(sym_node, size_oblivious, *rest)
+        return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
 
 @dataclass(slots=True)
