@@ -18,9 +18,8 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from assay.compiler.autograd.joint import autocast_off, by_itself, record_tangent
+from assay.compiler.autograd.joint import ONLY_DATA_TELLS, autocast_off, by_itself, record_tangent
 from assay.compiler.autograd.rematerialization.random_replay import draw_again, state_name
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.derivative_path import Again, Path
@@ -161,7 +160,7 @@ def _gradients(
                 allow_unused=True,
                 create_graph=goes_on,
             )
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except ONLY_DATA_TELLS as error:
         raise Unsupported(f"the formula of a gradient of a gradient reads its data: {error}") from error
     made = iter(found)
     return [next(made) if source.requires_grad else None for source in sources]

@@ -112,6 +112,18 @@ def test_a_float_of_the_users_is_read_by_kernels() -> None:
     assert counted["eager_graphs"] == 0 and reasons == []
 
 
+def test_a_float_that_the_formula_of_a_gradient_asks_for_is_cut_out() -> None:
+    """The gradient of a power is zeros where the exponent is 0."""
+
+    def f(x: Tensor, exponent: float) -> Tensor:
+        z = x.new_zeros(1).expand(3)
+        z.zero_()
+        return (x.exp() ** exponent).sin() * 2 + z.sum()
+
+    counted = check(f, *((torch.randn(3), exponent) for exponent in (0.75, 1.5, 0.0)))
+    assert counted["eager_graphs"] == 0 and not any("as eager's will" in reason for reason in counted["eager"])
+
+
 def test_a_float_that_changes_is_read_by_a_gradient_of_a_gradient() -> None:
     """Each recording counts the numbers anew that it reads; the value that forward kept is found again all the same."""
 
