@@ -231,3 +231,15 @@ def gradients_of_products() -> Made:
     some = torch.tensor([[NAN, 1.0, -2.0], [3.0, INFINITY, 0.5], [-1.0, 2.0, 4.0]])
     one = torch.tensor([[0.0, 1.5, 3.0], [2.0, -0.5, NAN]])
     return f, (some.requires_grad_(), one.requires_grad_(), torch.randn(3, 4).t().requires_grad_()), {}
+
+
+@program(special)
+def numbers_between_two_by_every_weight() -> Made:
+    """From a half on eager counts from the end, so that at the weight 1 a zero keeps the end's sign."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        of_halves = torch.lerp(x.half(), y.half(), 1.0), torch.lerp(x.bfloat16(), y.bfloat16(), 0.25)
+        return (*(torch.lerp(x, y, weight) for weight in (0.0, 0.25, 0.5, 1, 1.0, 3.0, -5.0)), *of_halves)
+
+    x = torch.tensor([0.0, -0.0, 1.5, -3.0, INFINITY, NAN])
+    return f, (x.clone().requires_grad_(), torch.stack([x, -x, x.flip(0)]).requires_grad_()), {}
