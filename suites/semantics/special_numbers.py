@@ -243,3 +243,14 @@ def numbers_between_two_by_every_weight() -> Made:
 
     x = torch.tensor([0.0, -0.0, 1.5, -3.0, INFINITY, NAN])
     return f, (x.clone().requires_grad_(), torch.stack([x, -x, x.flip(0)]).requires_grad_()), {}
+
+
+@program(special, modes=("infer",))
+def gelu_far_to_the_left_divided_by_itself() -> Made:
+    """Eager's `1 + erf` is 0 there, so that it divides 0 by 0."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.nn.functional.gelu(x)
+        return y, y / y
+
+    return f, (torch.tensor([-7.5, -6.0, -3.0, 1.0, 2.0]),), {}
