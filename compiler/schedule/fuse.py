@@ -138,8 +138,8 @@ def _is_decided_by_halves(expr: Expr) -> bool:
     )
 
 
-def _is_half(expr: Expr) -> bool:
-    return isinstance(expr, Element) and expr.dtype in NARROW
+def _is_half(element: Element) -> bool:
+    return element.dtype in NARROW
 
 
 def elements(*exprs: Expr) -> list[Element]:
@@ -234,7 +234,7 @@ class _Fusion:
         reductions = [node for node in found if isinstance(node, Reduce)]
         self._know(found)
         if tensor.name in self.rounded or _is_decided_by_halves(definition.expr):
-            self.rounded.update(self._root(element.tensor) for element in found if _is_half(element))
+            self.rounded.update(self._root(read.tensor) for read in elements(definition.expr) if _is_half(read))
         outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
         self._count_uses(found, {f"d{dim}": numbers_of(tensor)[dim] for dim in (*axes, *_lane_of(tensor))})

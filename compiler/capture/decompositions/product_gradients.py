@@ -26,21 +26,23 @@ _lock = threading.RLock()
 
 
 class Product(torch.autograd.Function):
-    """`prod` of a tensor along `dim`, or of all of it."""
+    """`prod` of a tensor, with what the operator is given behind it: `along` by position, then the rest by name."""
 
     @staticmethod
-    def forward(ctx: Any, op: torch._ops.OpOverload, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(
+        ctx: Any, op: torch._ops.OpOverload, x: Tensor, along: tuple[Any, ...], named: dict[str, Any]
+    ) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
-            result: Tensor = op(x, *args[:-1], **args[-1])
-        ctx.along = args[:-1]
+            result: Tensor = op(x, *along, **named)
+        ctx.along = along
         ctx.save_for_backward(x, result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
         x, result = ctx.saved_tensors
-        unused = (None,) * (len(ctx.along) + 1)
-        return None, product_gradient(*grads, x.to(grads[0].dtype), result, *ctx.along), *unused
+        return None, product_gradient(grad, x.to(grad.dtype), result, *ctx.along), None, None
 
 
 def product_gradient(grad: Tensor, x: Tensor, result: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -86,6 +88,6 @@ def products_by_values() -> Iterator[None]:
 
 def _recorded(op: torch._ops.OpOverload) -> Callable[..., Any]:
     def record(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return Product.apply(op, x, *args, kwargs)
+        return Product.apply(op, x, args, kwargs)
 
     return record
