@@ -11,15 +11,15 @@ rest is computed again from them. Nothing is kept for an order that nobody asks 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from assay.compiler.autograd.joint import autocast_off, by_itself, record_tangent
+from assay.compiler.autograd.joint import ONLY_DATA_TELLS, autocast_off, by_itself, record_tangent
 from assay.compiler.autograd.rematerialization.random_replay import draw_again, state_name
 from assay.compiler.errors import Unsupported
 from assay.compiler.ir.graph.backward.derivative_path import Again, Path
@@ -160,7 +160,7 @@ def _gradients(
                 allow_unused=True,
                 create_graph=goes_on,
             )
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except ONLY_DATA_TELLS as error:
         raise Unsupported(f"the formula of a gradient of a gradient reads its data: {error}") from error
     made = iter(found)
     return [next(made) if source.requires_grad else None for source in sources]
@@ -211,7 +211,12 @@ def _is_same(node: fx.Node, kept: fx.Node, sizes: Mapping[sympy.Symbol, int]) ->
     value, other = node.meta.get("val"), kept.meta.get("val")
     if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
         return value.dtype == other.dtype and tuple(value.shape) == tuple(number_at(s, sizes) for s in other.shape)
-    return isinstance(value, SYMBOLIC) and isinstance(other, SYMBOLIC) and str(value) == str(other)
+    return isinstance(value, SYMBOLIC) and isinstance(other, SYMBOLIC) and _expression(value) == _expression(other)
+
+
+def _expression(number: object) -> str:
+    """A number as it is computed of sizes and of numbers that are read: each recording counts those it reads anew."""
+    return re.sub(r"\b(zuf|u)\d+\b", r"\1", str(number))
 
 
 def _viewed_whole(kept: Collection[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:

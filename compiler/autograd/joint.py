@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.autograd.graph import Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -28,6 +29,9 @@ from assay.compiler.ir.graph.writes.views_beyond import check_backward
 from assay.compiler.ir.tensors.layout.strides import has_symbols
 from assay.compiler.ir.tensors.wrappers import is_wrapper, with_inner
 from assay.compiler.torch_compat import holders_of
+
+ONLY_DATA_TELLS = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+"""What torch raises for a formula that asks for numbers which a run alone would tell."""
 
 
 def differentiate(captured: Captured) -> Program:
@@ -175,7 +179,7 @@ def _gradients(
             grads = torch.autograd.grad(values, list(leaves.values()), tangents, allow_unused=True)
     except Unsupported as error:
         raise Unsupported(f"its backward is none that is compiled: {error}") from error
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except ONLY_DATA_TELLS as error:
         raise Unsupported(f"its backward reads its data, which only a run would tell: {error}") from error
     except ZeroDivisionError as error:  # of Python's numbers: of C++'s own, which eager divides, it is infinite
         raise Unsupported("its backward divides by a size that is 0 at these numbers") from error

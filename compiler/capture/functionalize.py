@@ -22,6 +22,7 @@ from assay.compiler.capture.aliasing import Aliases, Returned, WriteKind, histor
 from assay.compiler.capture.ambient import in_forward_mode, preserved
 from assay.compiler.capture.decompositions.checked_by_eager import refusing_as_eager
 from assay.compiler.capture.decompositions.kept_whole import interpolation_whole
+from assay.compiler.capture.decompositions.product_gradients import products_by_values
 from assay.compiler.capture.inputs import Call, CallLeaf
 from assay.compiler.capture.replayed_warnings import warned
 from assay.compiler.capture.unrecorded_writes import WrittenOut
@@ -122,7 +123,8 @@ def capture(
     if keeps_lines:
         trace.keep_lines()
     fakes = [leaf.fake for leaf in call.leaves]
-    with preserved(), trace.recording(), interpolation_whole(call.fake_mode, fakes), refusing_as_eager():
+    whole = interpolation_whole(call.fake_mode, fakes)
+    with preserved(), trace.recording(), whole, refusing_as_eager(), products_by_values():
         shared = [_bind_shared(trace, call, group) for group in call.overlaps]
         views = {bound.role: bound for _, members in shared for bound in members}
         bound = [views.get(leaf.role) or _bind(trace, leaf, _name_in_graph(call, leaf.role)) for leaf in call.leaves]

@@ -16,13 +16,14 @@ Hook = Callable[[Any], Any]
 Node = torch.autograd.graph.Node
 
 
-def spare_unreached(ctx: Any, gradients: Sequence[object]) -> None:
-    """Sees to the hooks of leaves behind the inputs that get no gradient from the backward that is running."""
+def spare_unreached(ctx: Any, gradients: Sequence[object], tensors: Sequence[int]) -> None:
+    """Sees to the hooks of leaves behind the inputs that get no gradient from the backward that is running; those at
+    the positions `tensors` are no numbers. Nothing may be behind one that requires grad, as a view without gradients.
+    """
     if not ctx.next_functions:  # those of a whole backward are called by whoever has recorded it
         return
-    edges = (node for node, _ in ctx.next_functions if node is not None)
-    needed = (gradient for gradient, is_needed in zip(gradients, ctx.needs_input_grad, strict=True) if is_needed)
-    unreached = [node for node, gradient in zip(edges, needed, strict=True) if gradient is None]
+    edges = zip(tensors, ctx.next_functions, strict=True)
+    unreached = [node for index, (node, _) in edges if node is not None and gradients[index] is None]
     for leaf in _leaves_behind(unreached):
         if leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
             _spare(leaf)

@@ -25,14 +25,15 @@ class Part:
     `arguments` are what the graph takes, each by its kind (a saved tensor, a saved size, a tangent) and its position
     among those of that kind; `inputs` is what those that are tensors are held to; `written` the positions of what has
     to have the version that forward noted; `gradients` says for each input of the forward which of the graph's values
-    it gets, and from which tangents that follows. `wrappers` are the positions of the arguments that are wrappers,
-    which are held to their form before.
+    it gets, and from which tangents that follows, and `tensors` which of these inputs are no numbers. `wrappers` are
+    the positions of the arguments that are wrappers, which are held to their form before.
     """
 
     graph: GraphCall
     arguments: tuple[tuple[str, int], ...]
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
+    tensors: tuple[int, ...]
     inputs: ExpectedInputs
     wrappers: frozenset[int] = frozenset()
 
@@ -102,5 +103,5 @@ class PartialBackward:
         ctx.maybe_clear_saved_tensors()
         values = part.graph(arguments)
         found = tuple(values[made[0]] if made is not None and made[1] & given else None for made in part.gradients)
-        spare_unreached(ctx, found)
+        spare_unreached(ctx, found, part.tensors)
         return found

@@ -37,8 +37,8 @@ from assay.compiler.ir.loops.lowered import (
     ranges_of,
 )
 from assay.compiler.ir.loops.rewrite import (
-    DISCONTINUOUS,
     NARROW,
+    ROUNDED_FIRST,
     Expansion,
     Substitution,
     call,
@@ -128,14 +128,18 @@ def fuse(lowered: Lowered, keep_rounding: bool = False, most_decisions: int = -1
 
 
 def _is_decided_by_halves(expr: Expr) -> bool:
-    """Whether the last bit of a half decides what an operator gives, as it does of comparisons.
+    """Whether the last bit of a half decides what an operator gives, as it does of comparisons and of sines.
 
     An operand that is rounded in eager has to be rounded, or `x + 1 < stack([x + 1])` would be true of some.
     """
     return any(
-        isinstance(node, Call | Reduce) and node.op in DISCONTINUOUS and any(e.dtype in NARROW for e in elements(node))
+        isinstance(node, Call | Reduce) and node.op in ROUNDED_FIRST and any(map(_is_half, elements(node)))
         for node in nodes(expr)
     )
+
+
+def _is_half(element: Element) -> bool:
+    return element.dtype in NARROW
 
 
 def elements(*exprs: Expr) -> list[Element]:
@@ -164,6 +168,7 @@ class _Fusion:
         self.axes: dict[str, tuple[int, ...]] = {}
         self.demanded: set[str] = set()
         self.live: set[str] = set()
+        self.rounded: set[str] = set()
         self.inlined: dict[str, Expr] = {}
         self.levels: dict[str, int] = {}
         self.group_of: dict[str, Group] = {}
@@ -205,7 +210,8 @@ class _Fusion:
         return found
 
     def _find_uses(self) -> None:
-        """Fills `demanded` (needed in memory, by ATen or as an output), `live` and `uses`, users before producers."""
+        """Fills `demanded` (needed in memory, by ATen or as an output), `live`, `uses` and `rounded`, users before
+        producers. Rounded are halves whose last bit decides a result, and those of which they are computed."""
         self._demand(self.lowered.outputs)
         for definition in reversed(self.lowered.definitions):
             if isinstance(definition, Called) and (definition.has_effect or definition.name in self.live):
@@ -227,6 +233,8 @@ class _Fusion:
         tensor, found = definition.tensor, nodes(definition.expr)
         reductions = [node for node in found if isinstance(node, Reduce)]
         self._know(found)
+        if tensor.name in self.rounded or _is_decided_by_halves(definition.expr):
+            self.rounded.update(self._root(read.tensor) for read in elements(definition.expr) if _is_half(read))
         outer = frozenset().union(*(self.cost.loops_of(reduction) for reduction in reductions))
         axes = self.axes[tensor.name] = axes_of(tensor, outer, self.cost)
         self._count_uses(found, {f"d{dim}": numbers_of(tensor)[dim] for dim in (*axes, *_lane_of(tensor))})
@@ -281,16 +289,11 @@ class _Fusion:
 
     def _resolve(self, definition: Generated) -> Expr:
         """The expression with views and inlined values replaced."""
-        return self._expanded(definition.expr, numbers_of(definition.tensor), _is_decided_by_halves(definition.expr))
+        return self._expanded(definition.expr, numbers_of(definition.tensor))
 
-    def _expanded(self, expr: Expr, shape: tuple[Index, ...], rounds: bool = False) -> Expr:
+    def _expanded(self, expr: Expr, shape: tuple[Index, ...]) -> Expr:
         ranges = ChainMap(ranges_of(shape), self.cost.ranges)
-
-        def lookup(element: Element) -> tuple[Expr, bool] | None:
-            found = self._resolved(element, ranges)
-            return found if found is None or not rounds else (found[0], True)
-
-        return Expansion(lookup)(expr)
+        return Expansion(lambda element: self._resolved(element, ranges))(expr)
 
     def _resolved(self, element: Element, ranges: ChainMap[str, Index]) -> tuple[Expr, bool] | None:
         name, at, is_conjugate = element.tensor, element.at, False
@@ -309,7 +312,7 @@ class _Fusion:
         return _conjugate(found, at[-1]) if is_conjugate else found, keeps
 
     def _keeps_rounding(self, name: str) -> bool:
-        return self.keep_rounding or self.generated[name].is_rounding
+        return self.keep_rounding or name in self.rounded or self.generated[name].is_rounding
 
     def _is_inlined(self, tensor: Tensor, expr: Expr) -> bool:
         found = nodes(expr)

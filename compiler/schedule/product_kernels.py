@@ -42,7 +42,7 @@ from assay.compiler.ir.loops.kernel import (
     Store,
 )
 from assay.compiler.ir.loops.lowered import Tensor
-from assay.compiler.ir.loops.rewrite import DISCONTINUOUS, call, constant, convert, map_children, map_indices, nodes
+from assay.compiler.ir.loops.rewrite import ROUNDED_FIRST, call, constant, convert, map_children, map_indices, nodes
 from assay.compiler.schedule.layout import Bound, canonical
 
 BATCH, ROW, COLUMN, TERM = (Symbol(name) for name in ("z", "m", "n", "k"))
@@ -260,7 +260,7 @@ def _is_decided_by(launch: Launch, name: str) -> bool:
     """Whether the last bit of a tensor's elements decides what a kernel gives, as it does of comparisons."""
     names = tensors_of(launch)
     found = nodes(*(store.expr for store in launch.kernel.stores))
-    deciding = [node for node in found if isinstance(node, Call) and node.op in DISCONTINUOUS]
+    deciding = [node for node in found if isinstance(node, Call) and node.op in ROUNDED_FIRST]
     return any(isinstance(node, Load) and names[node.buffer] == name for node in nodes(*deciding))
 
 

@@ -148,11 +148,12 @@ class KeptPart:
     arguments: tuple[tuple[str, int], ...]
     written: tuple[int, ...]
     gradients: tuple[tuple[int, frozenset[int]] | None, ...]
+    tensors: tuple[int, ...]
     inputs: ExpectedInputs
 
     @staticmethod
     def of(part: Part, host: Host) -> KeptPart:
-        return KeptPart(KeptHost.of(host), part.arguments, part.written, part.gradients, part.inputs)
+        return KeptPart(KeptHost.of(host), part.arguments, part.written, part.gradients, part.tensors, part.inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,31 @@ def leaf_with_metadata_changed_without_gradients() -> Made:
 
 
 @program(metadata)
+def metadata_changed_without_gradients_and_read_with_them() -> Made:
+    """Of a view eager makes the history anew; a leaf has none."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            torch.nn.functional.dropout(x, 0.5, training=False).t_()
+            torch.nn.functional.dropout(y, 0.5, training=False).unsqueeze_(0)
+        return x.sin() * 2, y.exp().sum()
+
+    return f, (leaf(3, 4), inner(3, 5)[:, 1:]), {}
+
+
+@program(metadata)
+def metadata_changed_without_gradients_of_no_elements() -> Made:
+    """Dropout gives back what has none, so that the input is transposed."""
+
+    def f(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            torch.nn.functional.dropout(x, 0.5).t_()
+        return x.sum() * 3
+
+    return f, (inner(3)[:0].expand(2, -1),), {}
+
+
+@program(metadata)
 def metadata_changed_and_a_view_of_before_returned() -> Made:
     def f(x: Tensor) -> Tensor:
         early = x[1:]

@@ -130,6 +130,16 @@ def rows_out_of_range_of_which_none_is_kept() -> Made:
     return f, (numbers(3), torch.tensor([7])), {}
 
 
+@program(refusal, on_device)
+def columns_out_of_range_of_a_tensor_that_overlaps_itself() -> Made:
+    """Eager looks columns up by code of their own, whose error is of another class than that of rows."""
+
+    def f(x: Tensor, at: Tensor) -> Tensor:
+        return x.index_select(1, at) * 2
+
+    return f, (numbers(7).as_strided((3, 3), (1, 1)), torch.tensor([0, 3])), {}
+
+
 def _said_of(numbers: tuple[float, ...], model: Callable[..., object], x: Tensor) -> list[str]:
     """What the model gives for each number, in a call of its own, or how it refuses it."""
     said = list[str]()

@@ -256,3 +256,37 @@ def second_order_beside_an_input_that_the_call_writes() -> Made:
         return x * buffer, x.exp()
 
     return f, (numbers(3), leaf(3)), {}
+
+
+def _beside_a_view_without_gradients(f: Callable[..., Any], base: Tensor, w: Tensor) -> Any:
+    """The view requires a gradient in name, and nothing leads from it to its base."""
+    with torch.no_grad():
+        view = base[1:]
+    found: list[Tensor | None] = []
+    for index in range(2):
+        w.register_hook(lambda gradient: gradient * 2)
+        found += torch.autograd.grad(f(view, w)[index].sum(), [w, base], allow_unused=True)
+    return found
+
+
+@program(part, modes=TRAIN, scenario=_beside_a_view_without_gradients)
+def one_of_two_beside_a_view_that_was_taken_without_gradients() -> Made:
+    def f(view: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return view.sin() * w, w.exp()
+
+    return f, (leaf(4), leaf(3)), {}
+
+
+def _of_the_view_alone(f: Callable[..., Any], base: Tensor, w: Tensor) -> Any:
+    with torch.no_grad():
+        view = base[1:]
+    f(view, w)[0].sum().backward()
+    return w.grad
+
+
+@program(part, modes=TRAIN, scenario=_of_the_view_alone)
+def a_view_that_was_taken_without_gradients_and_nothing_of_the_other() -> Made:
+    def f(view: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return view.sin(), w.exp()
+
+    return f, (leaf(4), leaf(3)), {}

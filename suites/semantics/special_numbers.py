@@ -111,6 +111,21 @@ def halves_between_two_of_their_numbers() -> Made:
     return f, (torch.cat([steps / 256, steps / 2048]),), {}
 
 
+@program(special, modes=("infer",))
+def waves_of_large_halves() -> Made:
+    """A product is rounded before its sine is taken: a half of that size lies many periods from the next."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        brain, half = x.bfloat16() * y.bfloat16(), x.half() * y.half()
+        return (brain + y.bfloat16()).sin(), brain.cos(), (brain - 1).tan(), (half + y.half()).sin(), half.cos()
+
+    return (
+        f,
+        (torch.tensor([300.0, 1234.5, -40.25, 0.3], requires_grad=True), torch.tensor([17.3, 41.1, 999.0, 3.0])),
+        {},
+    )
+
+
 @program(special)
 def products_of_no_elements_and_of_ones() -> Made:
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -204,3 +219,38 @@ def the_greater_of_two_zeros() -> Made:
         return tuple(made)
 
     return f, (torch.tensor([0.0, -0.0, NAN]), torch.tensor([-0.0, 0.0, 0.0]), torch.tensor(0.0)), {}
+
+
+@program(special)
+def gradients_of_products() -> Made:
+    """Eager chooses its formula by whether a factor is zero: here it is the one, the other, or both of one tensor."""
+
+    def f(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        return x.prod(1), x.prod(0, keepdim=True), y.prod(1), y.prod(), z.t().prod(0), z.prod()
+
+    some = torch.tensor([[NAN, 1.0, -2.0], [3.0, INFINITY, 0.5], [-1.0, 2.0, 4.0]])
+    one = torch.tensor([[0.0, 1.5, 3.0], [2.0, -0.5, NAN]])
+    return f, (some.requires_grad_(), one.requires_grad_(), torch.randn(3, 4).t().requires_grad_()), {}
+
+
+@program(special)
+def numbers_between_two_by_every_weight() -> Made:
+    """From a half on eager counts from the end, so that at the weight 1 a zero keeps the end's sign."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        of_halves = torch.lerp(x.half(), y.half(), 1.0), torch.lerp(x.bfloat16(), y.bfloat16(), 0.25)
+        return (*(torch.lerp(x, y, weight) for weight in (0.0, 0.25, 0.5, 1, 1.0, 3.0, -5.0)), *of_halves)
+
+    x = torch.tensor([0.0, -0.0, 1.5, -3.0, INFINITY, NAN])
+    return f, (x.clone().requires_grad_(), torch.stack([x, -x, x.flip(0)]).requires_grad_()), {}
+
+
+@program(special, modes=("infer",))
+def gelu_far_to_the_left_divided_by_itself() -> Made:
+    """Eager's `1 + erf` is 0 there, so that it divides 0 by 0."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.nn.functional.gelu(x)
+        return y, y / y
+
+    return f, (torch.tensor([-7.5, -6.0, -3.0, 1.0, 2.0]),), {}

@@ -75,8 +75,9 @@ def group_norm_gradients(
     if not output_mask[0]:
         return None, to_weight, to_bias
     inner = upper if weight is None else upper * _by_channel(weight, group)
-    slope = torch.mean(inner * normal, [2, 3], keepdim=True)
-    to_x = (inner - torch.mean(inner, [2, 3], keepdim=True) - normal * slope) * scale
+    mean_of_inner, rounding = (torch.mean(each, [2, 3], keepdim=True) for each in (inner, normal))
+    slope = torch.mean(inner * normal, [2, 3], keepdim=True) - mean_of_inner * rounding
+    to_x = (inner - mean_of_inner - normal * slope) * scale
     return to_x.reshape(x.shape).to(x.dtype), to_weight, to_bias
 
 

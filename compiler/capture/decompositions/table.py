@@ -30,7 +30,6 @@ CHOSEN = [
     aten.nll_loss_backward,
     aten.addcmul,
     aten.addcdiv,
-    aten.lerp,
     aten.hardswish_backward,
     aten.hardtanh_backward,
     aten.softplus_backward,

@@ -213,7 +213,7 @@ class _Late:
             self.journal.count(kept.host.counts, len(kept.host.kernels))
             return loaded
 
-        return Part(lazily(graph), kept.arguments, kept.written, kept.gradients, kept.inputs)
+        return Part(lazily(graph), kept.arguments, kept.written, kept.gradients, kept.tensors, kept.inputs)
 
     def recorded(self) -> Halves:
         """The program, recorded as it was for the kept call: under the modes of the call.

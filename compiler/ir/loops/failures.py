@@ -11,6 +11,7 @@ from assay.compiler.ir.loops.rewrite import nodes
 FAILURES: dict[str, tuple[type[Exception], str]] = {
     "index": (IndexError, "index is out of bounds for the dimension that it indexes"),
     "row": (IndexError, "index out of range in self"),
+    "column": (RuntimeError, "INDICES element is out of DATA bounds"),
     "element": (IndexError, "out of range: tried to access an index beyond the elements of the tensor"),
     "target": (IndexError, "Target is out of bounds."),
     "gather": (RuntimeError, "index is out of bounds for the dimension that it indexes"),

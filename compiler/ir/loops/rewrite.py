@@ -26,10 +26,10 @@ from assay.compiler.ir.loops.kernel import (
 
 COMPARISONS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite".split())
 NARROW = (torch.bfloat16, torch.float16)
-DISCONTINUOUS = COMPARISONS | frozenset(
-    "sign floor ceil trunc round fmod remainder_float floor_div_float argmax argmin".split()
+ROUNDED_FIRST = COMPARISONS | frozenset(
+    "sign floor ceil trunc round fmod remainder_float floor_div_float argmax argmin sin cos tan".split()
 )
-"""Whose results depend on the last bit of what they are given."""
+"""Whose results depend on the last bit of what they are given: a period is less than that of a large half."""
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc"
     " erfcx erfinv gelu gelu_slope ndtri i0 i0e i1 i1e lgamma digamma trigamma zeta hypot sigmoid pow".split()

@@ -14,6 +14,7 @@ import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._sympy.printers import PythonPrinter
 
@@ -155,6 +156,19 @@ def alone(value: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(made) if value.is_neg() else made
 
 
+class Numbers(ShapeEnv):
+    """An environment in which no number is greater than itself, as torch has it of floats.
+
+    Source: suites/upstream_bugs/float_is_greater_than_itself.py
+    """
+
+    def evaluate_sym_node(self, sym_node: SymNode, *args: Any, **kwargs: Any) -> Any:
+        compared = sym_node.expr
+        if isinstance(compared, sympy.StrictGreaterThan | sympy.StrictLessThan) and compared.lhs == compared.rhs:
+            return False
+        return super().evaluate_sym_node(sym_node, *args, **kwargs)
+
+
 @dataclass(slots=True)
 class Examples:
     """Fake tensors and symbols like the arguments of a call. What is `moving` is symbolic, and noted in `assumed`; all
@@ -168,7 +182,7 @@ class Examples:
     @staticmethod
     def of(moving: Moving | None, reads_numbers: bool = False) -> Examples:
         """Where nothing moves the mode has an environment only if numbers may be read out of tensors."""
-        env = ShapeEnv() if moving is not None or reads_numbers else None
+        env = Numbers() if moving is not None or reads_numbers else None
         mode = FakeTensorMode(shape_env=env)
         if moving is None or env is None:
             return Examples(None, None, mode, None)

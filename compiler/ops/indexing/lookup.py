@@ -148,7 +148,7 @@ def index_select(operation: Operation) -> Result:
     dim = operation["dim"] % len(own)
     if dim == 1 and _is_contiguous(source):
         raise Declined("columns")
-    position = checked(position_of(index, (own[dim],)), source.shape[dim], "row", wraps=False)
+    position = checked(position_of(index, (own[dim],)), source.shape[dim], "column" if dim == 1 else "row", wraps=False)
     return (looked_up(operation, source, own, {dim: position}),)
 
 

@@ -149,10 +149,14 @@ record(Kind.reduction, with_position("min", "argmin"), "min.dim")
 
 
 def moments(operation: Operation) -> tuple[Expr, Expr]:
-    """The variance by two passes, and the mean."""
+    """The variance by two passes, and the mean.
+
+    On a CPU the mean is taken in float64, as by eager: that of equal numbers is each of them, and they have no spread.
+    """
     dtype = widened(operation.output.dtype)
     first, second = axes(operation, "m"), axes(operation, "v")
-    average = divided(first.reduce("sum", first.element(dtype)), first.count)
+    summed_in = torch.float64 if first.tensor.device.type == "cpu" else dtype
+    average = convert(divided(first.reduce("sum", first.element(summed_in)), first.count), dtype)
     gap = call("sub", second.element(dtype), average)
     square_sum = second.reduce("sum", call("mul", gap, gap))
     return call("div", square_sum, degrees_of_freedom(operation, first.count, dtype)), average

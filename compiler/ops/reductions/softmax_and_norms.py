@@ -152,12 +152,17 @@ def _scaled_gradient(operation: Operation, at: tuple[Index, ...], dtype: torch.d
 
 
 def _gradient_of_input(operation: Operation, at: tuple[Index, ...], dtype: torch.dtype) -> Expr:
-    """`rstd * (g*w - mean(g*w) - normal * mean(g*w * normal))`."""
+    """`rstd * (g*w - mean(g*w) - normal * slope)`, where `slope = mean(g*w * normal) - mean(g*w) * mean(normal)`.
+
+    The mean of `normal` is 0 but for its rounding. Without it the gradient for equal `g*w` would be that rounding.
+    """
     source = operation.tensor("input")
-    first, second = norm_axes(operation, source, "d"), norm_axes(operation, source, "e")
+    first, second, third = (norm_axes(operation, source, unique) for unique in "def")
     gradient, normal = _scaled_gradient(operation, at, dtype)
     mean = divided(first.reduce("sum", _scaled_gradient(operation, first.at, dtype)[0]), first.count)
-    slope = divided(second.reduce("sum", call("mul", *_scaled_gradient(operation, second.at, dtype))), second.count)
+    sum_of_both = second.reduce("sum", call("mul", *_scaled_gradient(operation, second.at, dtype)))
+    rounding = third.reduce("sum", _normalized(operation, third.at, dtype)[1])
+    slope = divided(call("sub", sum_of_both, call("mul", mean, rounding)), second.count)
     centered = call("sub", call("sub", gradient, mean), call("mul", normal, slope))
     rstd = operation.tensor("rstd")
     row_at = tuple(ZERO if extent is ONE else index for extent, index in zip(rstd.shape, at, strict=True))

@@ -202,6 +202,7 @@ def partial_backward(
             tuple(arguments),
             tuple(index for index, of in enumerate(checked) if roots_that_are_written(forward, of) & read),
             (*[None] * bool(checked), *(gradients.get(role) for role in forward.signature.inputs)),
+            tuple(place for place, node in enumerate(forward.placeholders, bool(checked)) if is_tensor(node)),
             _inputs_of(filter(_is_plain, program.placeholders)),
             frozenset(place for place, node in enumerate(program.placeholders) if is_wrapper(node.meta["val"])),
         )

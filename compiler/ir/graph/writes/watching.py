@@ -130,6 +130,7 @@ class Watching(FunctionalTensorMode):
         self._detached = Tensors()
         self._expanded = Tensors()
         self._moved: set[int] = set()
+        self._hidden = Tensors()
         self._beyond = ViewsBeyond()
         self._relaid = Tensors()
         self._as_eager: dict[int, torch.Tensor] = {}
@@ -248,6 +249,8 @@ class Watching(FunctionalTensorMode):
             raise Unsupported(f"the program asks {func} for a dimension that there is not")
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._check_random_state()
+        if self._hidden and torch.is_grad_enabled():
+            self._check_hidden(call)
         if self._relaid and func is torch.ops.aten.copy_.default and self._stays(*args[:2]):
             return
         if self._relaid and (func._schema.is_mutable or func in ASKS_LAYOUT):
@@ -298,6 +301,9 @@ class Watching(FunctionalTensorMode):
         if torch.Tag.inplace_view in func.tags and not _is_composite(func) and func.overloadpacket not in REPLACES:
             self._restrided.setdefault(id(args[0]), []).append(_restrided(call))
             self._followed.add(args[0])
+            is_input = any(value is args[0] for value in self.inputs)
+            if is_input and args[0].requires_grad and not torch.is_grad_enabled():
+                self._hidden.add(args[0])
         self._check_moved(call)
         for value in written_by(*call):
             if id(value) in self._detached:
@@ -309,6 +315,14 @@ class Watching(FunctionalTensorMode):
             if is_relaid(value) and id(value) not in self._relaid:
                 self._relaid.add(value)
                 self._as_eager[id(value)] = meta_of(value)
+
+    def _check_hidden(self, call: Call) -> None:
+        """Raises: Unsupported for an input that autograd knows in another shape than it has. Eager makes the history of
+        one anew that is a view.
+        """
+        func, args, kwargs = call
+        if any(id(value) in self._hidden for value in pytree.arg_tree_leaves(*args, **kwargs)):
+            raise Unsupported(f"the program calls {func} on an input whose shape it changed while gradients were off")
 
     def _check_moved(self, call: Call) -> None:
         """Notes the memory of a view whose shape or strides the call changes in place. Raises: Unsupported for a write

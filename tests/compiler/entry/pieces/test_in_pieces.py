@@ -88,6 +88,19 @@ def test_an_integer_that_is_read_as_a_float_is_guarded() -> None:
     assert counted["eager_graphs"] == 0
 
 
+def test_a_float_that_changes_is_not_greater_than_itself() -> None:
+    """`hardtanh` refuses bounds of which the least is greater, and both are the float."""
+
+    def f(x: Tensor, bound: float) -> Tensor:
+        y = torch.nn.functional.hardtanh(x, bound, bound) * x
+        z = y.new_zeros(1).expand(3)
+        z.zero_()
+        return y + z.sum()
+
+    counted = check(f, *((torch.randn(3), bound) for bound in (0.5, 0.25, -1.5)))
+    assert counted["eager_graphs"] == 0 and sum(counted["eager"].values()) == 2
+
+
 def test_a_float_of_the_users_is_read_by_kernels() -> None:
     def f(x: Tensor, rate: float) -> Tensor:
         z = x.new_zeros(1).expand(3)
@@ -97,6 +110,37 @@ def test_a_float_of_the_users_is_read_by_kernels() -> None:
     counted = check(f, *[(torch.randn(3), 0.1 * n) for n in range(1, 2 * MOST_VARIANTS)])
     reasons = [reason for reason in counted["eager"] if "overlaps itself" not in reason]
     assert counted["eager_graphs"] == 0 and reasons == []
+
+
+def test_a_float_that_the_formula_of_a_gradient_asks_for_is_cut_out() -> None:
+    """The gradient of a power is zeros where the exponent is 0."""
+
+    def f(x: Tensor, exponent: float) -> Tensor:
+        z = x.new_zeros(1).expand(3)
+        z.zero_()
+        return (x.exp() ** exponent).sin() * 2 + z.sum()
+
+    counted = check(f, *((torch.randn(3), exponent) for exponent in (0.75, 1.5, 0.0)))
+    assert counted["eager_graphs"] == 0 and not any("as eager's will" in reason for reason in counted["eager"])
+
+
+def test_a_float_that_changes_is_read_by_a_gradient_of_a_gradient() -> None:
+    """Each recording counts the numbers anew that it reads; the value that forward kept is found again all the same."""
+
+    def f(x: Tensor, rate: float, other: float) -> Tensor:
+        z = x.new_zeros(1).expand(3)
+        z.zero_()
+        return x.sin() * max(rate, other / 3) * other + z.sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="assay")
+    for rate in (1.5, 0.25, 3.0):
+        found = []
+        for run in (compiled, f):
+            x = torch.arange(3.0).requires_grad_()
+            (slope,) = torch.autograd.grad(run(x, rate, 2 * rate).sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(slope.sum(), x)[0])
+        torch.testing.assert_close(*found)
 
 
 def test_autocast_around_a_refused_node() -> None:

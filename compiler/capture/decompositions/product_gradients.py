@@ -1,0 +1,93 @@
+"""The gradient of `prod` by the formula that eager chooses: eager asks whether a factor is zero, a recording cannot.
+
+    y = prod(x, dim)     ->     dx = where(any(x == 0), dy * the product of the other factors, dy * (y / x))
+
+Torch records the first formula alone. The second one rounds otherwise, and has NaN where a factor is NaN or infinite.
+
+Source: which formula eager takes follows torch/csrc/autograd/FunctionsManual.cpp, torch 2.13.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+aten = torch.ops.aten
+PRODUCTS = (aten.prod.default, aten.prod.dim_int)
+
+_lock = threading.RLock()
+
+
+class Product(torch.autograd.Function):
+    """`prod` of a tensor, with what the operator is given behind it: `along` by position, then the rest by name."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, op: torch._ops.OpOverload, x: Tensor, along: tuple[Any, ...], named: dict[str, Any]
+    ) -> Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            result: Tensor = op(x, *along, **named)
+        ctx.along = along
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        x, result = ctx.saved_tensors
+        return None, product_gradient(grad, x.to(grad.dtype), result, *ctx.along), None, None
+
+
+def product_gradient(grad: Tensor, x: Tensor, result: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The gradient of `x`. A gradient of the formula that is not taken is zero: its factors are replaced by ones."""
+    if x.dim() == 0:
+        return grad
+    if dim is not None and not keepdim:
+        grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
+    if guard_or_false(x.numel() == 0):
+        return grad * (result / x).conj()
+    has_zero = (x == 0).any()
+    safe, divided = x, x
+    if torch.is_grad_enabled():
+        one = torch.ones((), dtype=x.dtype, device=x.device)
+        safe, divided = torch.where(has_zero, x, one), torch.where(has_zero, one, x)
+    return torch.where(~has_zero, grad * (result / divided).conj(), grad * _of_others(safe, dim).conj())
+
+
+def _of_others(x: Tensor, dim: int | None) -> Tensor:
+    """For each factor the product of the others."""
+    if dim is None:
+        return _of_others(x.contiguous().view(-1), 0).view_as(x)
+    one = torch.ones_like(x.narrow(dim, 0, 1))
+    before = torch.cat([one, x.narrow(dim, 0, x.shape[dim] - 1)], dim).cumprod(dim)
+    after = torch.cat([one, x.narrow(dim, 1, x.shape[dim] - 1).flip(dim)], dim).cumprod(dim).flip(dim)
+    return before * after
+
+
+@contextmanager
+def products_by_values() -> Iterator[None]:
+    """While it is open, products are recorded so that their gradient is. One recording at a time."""
+    with _lock:
+        for op in PRODUCTS:
+            op.py_kernels[DispatchKey.Autograd] = _recorded(op)
+            op._dispatch_cache.clear()
+        try:
+            yield
+        finally:
+            for op in PRODUCTS:
+                del op.py_kernels[DispatchKey.Autograd]
+                op._dispatch_cache.clear()
+
+
+def _recorded(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    def record(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return Product.apply(op, x, args, kwargs)
+
+    return record
