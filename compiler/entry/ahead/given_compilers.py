@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch._dynamo.utils import assert_no_fake_params_or_buffers
+
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, make_boxed_func
@@ -45,11 +47,15 @@ class Given:
 
 
 def _builder(compiler: GraphCompiler, compile_id: int, half: str) -> Callable[[Program], GraphCall]:
-    """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile."""
+    """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile.
+
+    Raises: AssertionError, when it builds, for a graph that reads a fake tensor, as one that its function closes over.
+    """
 
     def build_graph(program: Program) -> GraphCall:
         if half == "inference":
             name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
+        assert_no_fake_params_or_buffers(program.module)
         set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
         with compiling(compile_id, half):
             built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])

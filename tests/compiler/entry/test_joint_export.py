@@ -206,6 +206,19 @@ def test_other_inputs_than_were_exported_are_named() -> None:
         compiled(*state(module), given(5)[0], scale=scale)
 
 
+def test_a_joint_export_takes_numbers_where_they_were_given() -> None:
+    class Scaled(nn.Linear):
+        def forward(self, x: Tensor, scale: float = 1.0, *, name: str = "") -> Tensor:
+            return super().forward(x) * scale
+
+    module, x = Scaled(3, 2), torch.ones(4, 3)
+    compiled = aot_compile_joint_with_descriptors(exported(module, (x,), {"scale": 2.0, "name": "a"}))
+    torch.testing.assert_close(compiled(*state(module), x, scale=2.0, name="a"), module(x, 2.0))
+    for other in ({"scale": 3.0, "name": "a"}, {"scale": 2.0, "name": "b"}, {"scale": 2, "name": "a"}):
+        with pytest.raises(InputMismatch):
+            compiled(*state(module), x, **other)
+
+
 def test_what_only_the_module_tells_is_refused() -> None:
     module, x = Plain(), torch.ones(4, 3, requires_grad=True)
     compiled = aot_compile_joint_with_descriptors(exported(module, (x,)))

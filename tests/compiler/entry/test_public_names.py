@@ -415,6 +415,21 @@ def test_ignore_shape_env_makes_sizes_numbers() -> None:
         assert isinstance(x.shape[0], torch.SymInt) and isinstance(y.shape[0], torch.SymInt) is not ignore
 
 
+def test_the_sizes_of_parameters_are_numbers_where_those_of_inputs_are_symbols() -> None:
+    """Guards that follow from them are noted where the caller looks for them."""
+    seen: Seen = {}
+    shape_env = ShapeEnv()
+    fake = FakeTensorMode(shape_env=shape_env).from_tensor(torch.randn(7, 4))
+    module = nn.Linear(4, 5)
+    compiled = aot.aot_module_simplified(module, (fake,), **compilers(seen))
+    weight, bias, x = (node.meta["val"] for node in seen["fw"].graph.find_nodes(op="placeholder"))
+    assert all(type(size) is int for size in (*weight.shape, *bias.shape)) and isinstance(x.shape[0], torch.SymInt)
+    assert [str(guard.expr) for guard in shape_env.guards] == [f"Eq({x.shape[1].node._expr}, 4)"]
+    for rows in (7, 2):
+        given = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(given), module(given))
+
+
 def test_a_region_has_its_name_in_what_is_dumped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_DUMP", str(tmp_path))
     module, x = fx.symbolic_trace(Traced()), torch.randn(2, 3)
@@ -519,6 +534,22 @@ def test_aot_module_refuses_fake_parameters() -> None:
         module = nn.Linear(3, 3)
     with pytest.raises(AssertionError, match="fake param weight"):
         aot.aot_module(module, aot.nop)
+
+
+@pytest.mark.parametrize("door", ["function", "simplified"])
+def test_a_graph_that_reads_a_fake_tensor_is_refused(door: str) -> None:
+    mode = FakeTensorMode()
+    fake = mode.from_tensor(torch.ones(3))
+
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            return (x + fake,)
+
+    with pytest.raises(AssertionError, match="Unexpected fake"):
+        if door == "simplified":
+            aot.aot_module_simplified(Adds(), (mode.from_tensor(torch.ones(3)),), aot.nop)
+        else:
+            aot.aot_function(Adds(), aot.nop)(mode.from_tensor(torch.ones(3)))
 
 
 def test_graphs_for_compilers_return_tuples() -> None:
