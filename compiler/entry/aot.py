@@ -53,12 +53,13 @@ from assay.compiler.entry.ahead.partition_functions import (
     default_partition,
     min_cut_rematerialization_partition,
 )
+from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
 from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
-from assay.compiler.errors import OptionError, Unsupported
-from assay.compiler.fallback import give_back
+from assay.compiler.errors import OptionError, Unexpected, Unsupported
+from assay.compiler.fallback import give_back, nodes_of
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
@@ -200,11 +201,11 @@ def aot_module_simplified(
     `zero_grad`, `named_parameters` and `named_buffers` of `mod`. With `ignore_shape_env` the sizes of real tensors are
     numbers even where others are symbols. `pre_grad_passes(mod, args)` may rewrite a graph module before it is
     recorded. `compile_region_name` is part of the compile's name in what is printed and dumped. Torch's cache tells
-    compiles apart by `compiler_config_extra`; nothing reads it here, as no cache keeps these graphs. All else is as for
-    `aot_function`.
+    compiles apart by `compiler_config_extra`; nothing reads it here, as no cache keeps these graphs. A module that the
+    compiler cannot take runs in eager, which is counted. All else is as for `aot_function`.
 
     Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride; OptionError for
-    `disable_functionalization=True`.
+    `disable_functionalization=True`; Unexpected for a module whose recording fails.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     if disable_functionalization:
@@ -213,17 +214,29 @@ def aot_module_simplified(
         mod = pre_grad_passes(mod, args)
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
-    made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
-    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
-    compiled = Recompiled.of(
-        call.leaves,
-        compile(call, compilers, Journal.open(options, compile_region_name)),
-        lambda: specialized(compile, call, compilers, True, options),
-    )
-    forward = made.function(compiled)
+    try:
+        made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
+        forward = _simplified(made, compilers, options, compile_region_name)
+    except Unexpected:
+        raise
+    except Unsupported as reason:
+        forward = _given_back(mod, reason, options)
     for name in ("zero_grad", "named_parameters", "named_buffers"):
         setattr(forward, name, getattr(mod, name))
     return forward
+
+
+def _simplified(made: ModuleAsCall, compilers: Compilers, options: Options, region: str | None) -> Callable[..., Any]:
+    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
+    run = compile(call, compilers, Journal.open(options, region))
+    return made.function(Recompiled.of(call.leaves, run, lambda: specialized(compile, call, compilers, True, options)))
+
+
+def _given_back(mod: nn.Module, reason: Unsupported, options: Options) -> Callable[..., Any]:
+    """A function that runs the module in eager, which is counted."""
+    run, nodes = (in_eager(mod), nodes_of(mod)) if isinstance(mod, fx.GraphModule) else (mod, 1)
+    found = give_back(run, reason, options.fallback, lambda said: count_eager(said, nodes))
+    return lambda *args: found(*args)
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | nn.Module, **kwargs: Any) -> Callable[..., Any]:

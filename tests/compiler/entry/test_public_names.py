@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.checkpoint import checkpoint
 
+from assay.compiler import journal
 from assay.compiler.entry import aot, dynamo, export
 from assay.compiler.errors import InputMismatch, OptionError
 
@@ -534,6 +535,33 @@ def test_aot_module_refuses_fake_parameters() -> None:
         module = nn.Linear(3, 3)
     with pytest.raises(AssertionError, match="fake param weight"):
         aot.aot_module(module, aot.nop)
+
+
+class Passes(torch.autograd.Function):
+    """Hands its input on, with a gradient of its own: what it returns is a view that no chain of views makes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad * 0.5
+
+
+def test_a_simplified_module_that_is_not_taken_runs_in_eager() -> None:
+    class Handing(nn.Linear):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(x), Passes.apply(x)
+
+    module, x = Handing(3, 2), torch.ones(4, 3, requires_grad=True)
+    before = int(str(journal.totals()["eager_graphs"]))
+    compiled = aot.aot_module_simplified(module, (x,), aot.nop)
+    result, same = compiled(x)
+    assert journal.totals()["eager_graphs"] == before + 1 and same.data_ptr() == x.data_ptr()
+    torch.testing.assert_close(torch.autograd.grad(same.sum(), x)[0], torch.full((4, 3), 0.5))
+    torch.testing.assert_close(result, module(x)[0])
+    assert dict(compiled.named_parameters()).keys() == {"weight", "bias"}
 
 
 @pytest.mark.parametrize("door", ["function", "simplified"])
