@@ -184,7 +184,7 @@ def _described(program: Program) -> fx.GraphModule:
         name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
         module = program.module
     next(iter(reversed(module.graph.nodes))).meta["desc"] = outputs
-    return module
+    return fx.GraphModule(module, module.graph, class_name="inner_f")  # by which torch prints it
 
 
 def _program_of(jd: JointWithDescriptors) -> Program:
