@@ -32,6 +32,17 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.entry.ahead.described_nodes import (
+    get_all_input_and_grad_nodes,
+    get_all_output_and_tangent_nodes,
+    get_buffer_nodes,
+    get_named_buffer_nodes,
+    get_named_param_nodes,
+    get_param_and_grad_nodes,
+    get_param_nodes,
+    get_plain_input_and_grad_nodes,
+    get_plain_output_and_tangent_nodes,
+)
 from assay.compiler.entry.ahead.given_compilers import Given
 from assay.compiler.entry.ahead.graph_compilers import (
     GraphCompiler,
@@ -79,9 +90,18 @@ __all__ = [
     "compiled_module",
     "default_decompositions",
     "default_partition",
+    "get_all_input_and_grad_nodes",
+    "get_all_output_and_tangent_nodes",
     "get_aot_compilation_context",
     "get_aot_graph_name",
+    "get_buffer_nodes",
     "get_graph_being_compiled",
+    "get_named_buffer_nodes",
+    "get_named_param_nodes",
+    "get_param_and_grad_nodes",
+    "get_param_nodes",
+    "get_plain_input_and_grad_nodes",
+    "get_plain_output_and_tangent_nodes",
     "make_boxed_compiler",
     "make_boxed_func",
     "memory_efficient_fusion",
