@@ -136,7 +136,8 @@ def aot_function(
     Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Inputs are called
     `primals_1` and so on, incoming gradients `tangents_1`, inputs of a graph without gradients `arg0_1`. Calls with
     other shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with
-    `dynamic=True` sizes are symbols and are traced again only when a guard on them fails. With
+    `dynamic=True` sizes and integers are symbols, and the call is traced again only when a guard on them fails. The
+    first `num_params_buffers` arguments keep their sizes. With
     `keep_inference_input_mutations` a graph without gradients writes its inputs itself; else they are written after the
     graph. With `enable_log=False` nothing is printed and nothing is dumped. `eager` runs a call that cannot be
     compiled; by default `fn` does. `fallback` is the option of that name.
@@ -323,8 +324,8 @@ class _AheadOfTime:
     def search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by the compile that serves it, which is made if there is none."""
         flat, spec = pytree.tree_flatten((args, kwargs))
-        key = _key(flat, spec, self.dynamic)
-        alike = _key(flat, spec, False) if self.dynamic else key
+        key = self._key(flat, spec, self.dynamic)
+        alike = self._key(flat, spec, False) if self.dynamic else key
         for entry in self.entries.setdefault(key, []):
             if entry.guards(flat):
                 self._straighten(entry, args, kwargs, alike)
@@ -347,7 +348,7 @@ class _AheadOfTime:
             self.recent.append(alike)
             return
         self.recent.remove(alike)
-        made = straight_call(args, kwargs, entry.compiled, entry.spec[0])
+        made = straight_call(args, kwargs, entry.compiled, entry.spec[0], self.dynamic)
         if made is not None:
             self.straight = (made, *self.straight[: STRAIGHT_CALLS - 1])
 
@@ -357,12 +358,14 @@ class _AheadOfTime:
 
     def _compile(self, flat: list[object], spec: pytree.TreeSpec) -> _Entry:
         """Records the call with each distinct tensor once, so that one tensor in two slots stays one tensor."""
-        tensors = [position for position, value in enumerate(flat) if isinstance(value, torch.Tensor)]
         first: dict[int, int] = {}
-        for position in tensors:
-            first.setdefault(id(flat[position]), position)
-        unique = tuple(first.values())
-        place = {position: first[id(flat[position])] for position in tensors}
+        place: dict[int, int] = {}
+        for position, value in enumerate(flat):
+            if isinstance(value, torch.Tensor):
+                place[position] = first.setdefault(id(value), position)
+            elif self.dynamic and type(value) is int:
+                place[position] = position
+        unique = tuple(dict.fromkeys(place.values()))
         others = [None if position in place else value for position, value in enumerate(flat)]  # holds no tensor
         out_spec: list[pytree.TreeSpec] = []
 
@@ -390,6 +393,20 @@ class _AheadOfTime:
             raise Unsupported("the sizes of an input are not told by those of its inner tensors") from reason
         return _Entry(guards, compiled, unique, out_spec)
 
+    def _key(self, flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
+        """What one compile is valid for: structure, constants, the tensors' metadata, ambient modes."""
+        seen: dict[int, int] = {}
+        parts: list[object] = [spec, Ambient.now()]
+        for position, value in enumerate(flat):
+            if isinstance(value, torch.Tensor):
+                is_free = dynamic and position >= self.num_params_buffers
+                parts.append((seen.setdefault(id(value), position), *_metadata(value, is_free)))
+            elif dynamic and type(value) is int:
+                parts.append(int)
+            else:
+                parts.append((type(value), _constant(value)))
+        return tuple(parts)
+
     def _role(self, index: int, value: object) -> CallInput:
         return state_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
 
@@ -400,11 +417,20 @@ def _leaves(
     pairs = list(zip(roles, values, strict=True))
     if not dynamic:
         return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)
-    return tuple(_symbolic_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
+    return tuple(
+        _symbolic_leaf(role, value, fake_mode)
+        if isinstance(role, UserInput)
+        else fake_leaf(role, value, fake_mode, is_fixed=True)
+        for role, value in pairs
+    )
 
 
-def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMode) -> CallLeaf:
+def _symbolic_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode) -> CallLeaf:
     source = ConstantSource(f"input_{role.index}")
+    if not isinstance(value, torch.Tensor):
+        assert isinstance(value, int) and fake_mode.shape_env is not None
+        number = fake_mode.shape_env.create_unspecified_symint_and_symbol(value, source, DimDynamic.DYNAMIC)
+        return CallLeaf(role, number, False, True)
     fake = fake_mode.from_tensor(value, source=source, symbolic_context=_all_dynamic(value, source))
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
 
@@ -437,18 +463,6 @@ def _guards(
 def _plain(value: object) -> Iterator[object]:
     """A value, or the inner tensors of a wrapper."""
     yield from inner_tensors(value) if isinstance(value, torch.Tensor) else (value,)
-
-
-def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
-    """What one compile is valid for: structure, constants, the tensors' metadata, ambient modes."""
-    seen: dict[int, int] = {}
-    parts: list[object] = [spec, Ambient.now()]
-    for position, value in enumerate(flat):
-        if isinstance(value, torch.Tensor):
-            parts.append((seen.setdefault(id(value), position), *_metadata(value, dynamic)))
-        else:
-            parts.append((type(value), _constant(value)))
-    return tuple(parts)
 
 
 def _constant(value: object) -> Hashable:
