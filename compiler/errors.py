@@ -7,6 +7,7 @@ AssayError
 │   └── Unexpected                       no limit declares it: the program's own error, or a bug of the compiler
 ├── BuildError (also RuntimeError)       the system's C++ compiler failed on generated code
 ├── InputMismatch (also RuntimeError)    a compiled graph was called with inputs that it was not compiled for
+│   └── BrokenAssumption (also AssertionError)   one that it would be compiled again for, did `debug_assert` not ask
 ├── HookError (also RuntimeError)        a hook on saved tensors that is a graph and does what no such hook may
 ├── VerifyError (also AssertionError)    an intermediate state broke its own rules: a bug of the compiler
 ├── CacheError (also RuntimeError)       the cache directory cannot be used
@@ -165,6 +166,10 @@ class BuildError(AssayError, RuntimeError):
 
 class InputMismatch(AssayError, RuntimeError):
     """A compiled graph was called with inputs that it was not compiled for."""
+
+
+class BrokenAssumption(InputMismatch, AssertionError):
+    """A call that the graph would be compiled again for, where torch's `debug_assert` asks for an error instead."""
 
 
 class HookError(AssayError, RuntimeError):

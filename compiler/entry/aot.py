@@ -32,6 +32,7 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.entry.ahead.assumptions import asserting
 from assay.compiler.entry.ahead.described_nodes import (
     get_all_input_and_grad_nodes,
     get_all_output_and_tangent_nodes,
@@ -66,7 +67,7 @@ from assay.compiler.entry.ahead.partition_functions import (
 )
 from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
-from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
+from assay.compiler.entry.module_as_call import ModuleAsCall, called, given_leaves, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
 from assay.compiler.errors import OptionError, Unexpected, Unsupported
@@ -225,8 +226,9 @@ def aot_module_simplified(
     compiles apart by `compiler_config_extra`; nothing reads it here, as no cache keeps these graphs. A module that the
     compiler cannot take runs in eager, which is counted. All else is as for `aot_function`.
 
-    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride; OptionError for
-    `disable_functionalization=True`; Unexpected for a module whose recording fails.
+    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride, and BrokenAssumption
+    for others where torch's `debug_assert` is set; OptionError for `disable_functionalization=True`; Unexpected for a
+    module whose recording fails.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     if disable_functionalization:
@@ -237,7 +239,7 @@ def aot_module_simplified(
     compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
     try:
         made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
-        forward = _simplified(made, compilers, options, compile_region_name)
+        forward = _simplified(made, args, compilers, Journal.open(options, compile_region_name))
     except Unexpected:
         raise
     except Unsupported as reason:
@@ -247,10 +249,17 @@ def aot_module_simplified(
     return forward
 
 
-def _simplified(made: ModuleAsCall, compilers: Compilers, options: Options, region: str | None) -> Callable[..., Any]:
+def _simplified(
+    made: ModuleAsCall, args: Sequence[object], compilers: Compilers, journal: Journal
+) -> Callable[..., Any]:
     call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
-    run = compile(call, compilers, Journal.open(options, region))
-    return made.function(Recompiled.of(call.leaves, run, lambda: specialized(compile, call, compilers, True, options)))
+    compiled = Recompiled.of(
+        call.leaves,
+        compile(call, compilers, journal),
+        lambda: specialized(compile, call, compilers, True, journal.options),
+    )
+    values = [*made.state, *given_leaves(pytree.tree_leaves(tuple(args)), made.constants)]
+    return made.function(asserting(compiled, values, len(made.state)))
 
 
 def _given_back(mod: nn.Module, reason: Unsupported, options: Options) -> Callable[..., Any]:
