@@ -104,7 +104,7 @@ def _inside(
     """The graph of plain tensors, and what it is given: of each input, what is read, in the place of the input."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
-    places = {role: place for place, role in enumerate(program.signature.inputs)}
+    places: dict[InputRole | OutputRole, int] = {role: place for place, role in enumerate(program.signature.inputs)}
     given = list(_read(program, outside))
     given.sort(key=lambda node: places[_outermost(_role_of(node, roles))])
     for node in given:
