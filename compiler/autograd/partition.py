@@ -183,8 +183,8 @@ def is_free(node: fx.Node) -> bool:
     call, _ = producer(node)
     if call.op != "call_function" or is_random(call):
         return False
-    if isinstance(node.meta.get("val"), SYMBOLIC):
-        return False
+    if isinstance(node.meta.get("val"), SYMBOLIC):  # arithmetic is free, and what is read off a tensor is not
+        return all(isinstance(read.meta.get("val"), SYMBOLIC) for read in call.all_input_nodes)
     if call.target is inner_tensor:  # later it may be another one
         return False
     if gives_memory_on(call):

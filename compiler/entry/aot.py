@@ -32,6 +32,18 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.assembly.linking import specialized
 from assay.compiler.capture.ambient import Ambient, in_forward_mode
 from assay.compiler.capture.inputs import Call, CallLeaf, fake_leaf, fake_mode_of
+from assay.compiler.entry.ahead.assumptions import asserting
+from assay.compiler.entry.ahead.described_nodes import (
+    get_all_input_and_grad_nodes,
+    get_all_output_and_tangent_nodes,
+    get_buffer_nodes,
+    get_named_buffer_nodes,
+    get_named_param_nodes,
+    get_param_and_grad_nodes,
+    get_param_nodes,
+    get_plain_input_and_grad_nodes,
+    get_plain_output_and_tangent_nodes,
+)
 from assay.compiler.entry.ahead.given_compilers import Given
 from assay.compiler.entry.ahead.graph_compilers import (
     GraphCompiler,
@@ -53,12 +65,13 @@ from assay.compiler.entry.ahead.partition_functions import (
     default_partition,
     min_cut_rematerialization_partition,
 )
+from assay.compiler.entry.graph_as_call import in_eager
 from assay.compiler.entry.joint_export import aot_compile_joint_with_descriptors, aot_export_joint_with_descriptors
-from assay.compiler.entry.module_as_call import ModuleAsCall, called, module_state, state_role
+from assay.compiler.entry.module_as_call import ModuleAsCall, called, given_leaves, module_state, state_role
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.entry.straight_call import MISS, STRAIGHT_CALLS, StraightCall, straight_call
-from assay.compiler.errors import OptionError, Unsupported
-from assay.compiler.fallback import give_back
+from assay.compiler.errors import OptionError, Unexpected, Unsupported
+from assay.compiler.fallback import give_back, nodes_of
 from assay.compiler.ir.graph.roles import CallInput, GraphCall, UserInput
 from assay.compiler.ir.tensors.layout.overlap import is_leaf
 from assay.compiler.ir.tensors.wrappers import Recipe, inner_tensors, is_wrapper
@@ -78,9 +91,18 @@ __all__ = [
     "compiled_module",
     "default_decompositions",
     "default_partition",
+    "get_all_input_and_grad_nodes",
+    "get_all_output_and_tangent_nodes",
     "get_aot_compilation_context",
     "get_aot_graph_name",
+    "get_buffer_nodes",
     "get_graph_being_compiled",
+    "get_named_buffer_nodes",
+    "get_named_param_nodes",
+    "get_param_and_grad_nodes",
+    "get_param_nodes",
+    "get_plain_input_and_grad_nodes",
+    "get_plain_output_and_tangent_nodes",
     "make_boxed_compiler",
     "make_boxed_func",
     "memory_efficient_fusion",
@@ -115,7 +137,8 @@ def aot_function(
     Each compiler takes a functional ATen graph module and its fake inputs and returns a callable. Inputs are called
     `primals_1` and so on, incoming gradients `tangents_1`, inputs of a graph without gradients `arg0_1`. Calls with
     other shapes, strides, dtypes, constants, identities of arguments or ambient modes are traced again; with
-    `dynamic=True` sizes are symbols and are traced again only when a guard on them fails. With
+    `dynamic=True` sizes and integers are symbols, and the call is traced again only when a guard on them fails. The
+    first `num_params_buffers` arguments keep their sizes. With
     `keep_inference_input_mutations` a graph without gradients writes its inputs itself; else they are written after the
     graph. With `enable_log=False` nothing is printed and nothing is dumped. `eager` runs a call that cannot be
     compiled; by default `fn` does. `fallback` is the option of that name.
@@ -200,11 +223,12 @@ def aot_module_simplified(
     `zero_grad`, `named_parameters` and `named_buffers` of `mod`. With `ignore_shape_env` the sizes of real tensors are
     numbers even where others are symbols. `pre_grad_passes(mod, args)` may rewrite a graph module before it is
     recorded. `compile_region_name` is part of the compile's name in what is printed and dumped. Torch's cache tells
-    compiles apart by `compiler_config_extra`; nothing reads it here, as no cache keeps these graphs. All else is as for
-    `aot_function`.
+    compiles apart by `compiler_config_extra`; nothing reads it here, as no cache keeps these graphs. A module that the
+    compiler cannot take runs in eager, which is counted. All else is as for `aot_function`.
 
-    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride; OptionError for
-    `disable_functionalization=True`.
+    Raises: InputMismatch when it is called with inputs of another dtype, device, shape or stride, and BrokenAssumption
+    for others where torch's `debug_assert` is set; OptionError for `disable_functionalization=True`; Unexpected for a
+    module whose recording fails.
     Source: the signature is that of torch/_functorch/aot_autograd.py, torch 2.13.
     """
     if disable_functionalization:
@@ -213,17 +237,36 @@ def aot_module_simplified(
         mod = pre_grad_passes(mod, args)
     given = Given(fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
     compilers, options = given.compilers(keep_inference_input_mutations), Options.of(None, None)
-    made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
-    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
-    compiled = Recompiled.of(
-        call.leaves,
-        compile(call, compilers, Journal.open(options, compile_region_name)),
-        lambda: specialized(compile, call, compilers, True, options),
-    )
-    forward = made.function(compiled)
+    try:
+        made = ModuleAsCall.of(mod, args, is_fixed=ignore_shape_env)
+        forward = _simplified(made, args, compilers, Journal.open(options, compile_region_name))
+    except Unexpected:
+        raise
+    except Unsupported as reason:
+        forward = _given_back(mod, reason, options)
     for name in ("zero_grad", "named_parameters", "named_buffers"):
         setattr(forward, name, getattr(mod, name))
     return forward
+
+
+def _simplified(
+    made: ModuleAsCall, args: Sequence[object], compilers: Compilers, journal: Journal
+) -> Callable[..., Any]:
+    call = replace(made.call, names=numbered("primals", len(made.call.leaves)), holds_functions=True)
+    compiled = Recompiled.of(
+        call.leaves,
+        compile(call, compilers, journal),
+        lambda: specialized(compile, call, compilers, True, journal.options),
+    )
+    values = [*made.state, *given_leaves(pytree.tree_leaves(tuple(args)), made.constants)]
+    return made.function(asserting(compiled, values, len(made.state)))
+
+
+def _given_back(mod: nn.Module, reason: Unsupported, options: Options) -> Callable[..., Any]:
+    """A function that runs the module in eager, which is counted."""
+    run, nodes = (in_eager(mod), nodes_of(mod)) if isinstance(mod, fx.GraphModule) else (mod, 1)
+    found = give_back(run, reason, options.fallback, lambda said: count_eager(said, nodes))
+    return lambda *args: found(*args)
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | nn.Module, **kwargs: Any) -> Callable[..., Any]:
@@ -290,8 +333,8 @@ class _AheadOfTime:
     def search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by the compile that serves it, which is made if there is none."""
         flat, spec = pytree.tree_flatten((args, kwargs))
-        key = _key(flat, spec, self.dynamic)
-        alike = _key(flat, spec, False) if self.dynamic else key
+        key = self._key(flat, spec, self.dynamic)
+        alike = self._key(flat, spec, False) if self.dynamic else key
         for entry in self.entries.setdefault(key, []):
             if entry.guards(flat):
                 self._straighten(entry, args, kwargs, alike)
@@ -314,7 +357,7 @@ class _AheadOfTime:
             self.recent.append(alike)
             return
         self.recent.remove(alike)
-        made = straight_call(args, kwargs, entry.compiled, entry.spec[0])
+        made = straight_call(args, kwargs, entry.compiled, entry.spec[0], self.dynamic)
         if made is not None:
             self.straight = (made, *self.straight[: STRAIGHT_CALLS - 1])
 
@@ -324,12 +367,14 @@ class _AheadOfTime:
 
     def _compile(self, flat: list[object], spec: pytree.TreeSpec) -> _Entry:
         """Records the call with each distinct tensor once, so that one tensor in two slots stays one tensor."""
-        tensors = [position for position, value in enumerate(flat) if isinstance(value, torch.Tensor)]
         first: dict[int, int] = {}
-        for position in tensors:
-            first.setdefault(id(flat[position]), position)
-        unique = tuple(first.values())
-        place = {position: first[id(flat[position])] for position in tensors}
+        place: dict[int, int] = {}
+        for position, value in enumerate(flat):
+            if isinstance(value, torch.Tensor):
+                place[position] = first.setdefault(id(value), position)
+            elif self.dynamic and type(value) is int:
+                place[position] = position
+        unique = tuple(dict.fromkeys(place.values()))
         others = [None if position in place else value for position, value in enumerate(flat)]  # holds no tensor
         out_spec: list[pytree.TreeSpec] = []
 
@@ -357,6 +402,20 @@ class _AheadOfTime:
             raise Unsupported("the sizes of an input are not told by those of its inner tensors") from reason
         return _Entry(guards, compiled, unique, out_spec)
 
+    def _key(self, flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
+        """What one compile is valid for: structure, constants, the tensors' metadata, ambient modes."""
+        seen: dict[int, int] = {}
+        parts: list[object] = [spec, Ambient.now()]
+        for position, value in enumerate(flat):
+            if isinstance(value, torch.Tensor):
+                is_free = dynamic and position >= self.num_params_buffers
+                parts.append((seen.setdefault(id(value), position), *_metadata(value, is_free)))
+            elif dynamic and type(value) is int:
+                parts.append(int)
+            else:
+                parts.append((type(value), _constant(value)))
+        return tuple(parts)
+
     def _role(self, index: int, value: object) -> CallInput:
         return state_role(index, f"state_{index}", value) if index < self.num_params_buffers else UserInput(index)
 
@@ -367,11 +426,20 @@ def _leaves(
     pairs = list(zip(roles, values, strict=True))
     if not dynamic:
         return tuple(fake_leaf(role, value, fake_mode) for role, value in pairs)
-    return tuple(_symbolic_leaf(role, value, fake_mode) for role, value in pairs)  # type: ignore[arg-type]
+    return tuple(
+        _symbolic_leaf(role, value, fake_mode)
+        if isinstance(role, UserInput)
+        else fake_leaf(role, value, fake_mode, is_fixed=True)
+        for role, value in pairs
+    )
 
 
-def _symbolic_leaf(role: CallInput, value: torch.Tensor, fake_mode: FakeTensorMode) -> CallLeaf:
+def _symbolic_leaf(role: CallInput, value: object, fake_mode: FakeTensorMode) -> CallLeaf:
     source = ConstantSource(f"input_{role.index}")
+    if not isinstance(value, torch.Tensor):
+        assert isinstance(value, int) and fake_mode.shape_env is not None
+        number = fake_mode.shape_env.create_unspecified_symint_and_symbol(value, source, DimDynamic.DYNAMIC)
+        return CallLeaf(role, number, False, True)
     fake = fake_mode.from_tensor(value, source=source, symbolic_context=_all_dynamic(value, source))
     return CallLeaf(role, fake, value.requires_grad, value.is_leaf, value.is_inference())
 
@@ -404,18 +472,6 @@ def _guards(
 def _plain(value: object) -> Iterator[object]:
     """A value, or the inner tensors of a wrapper."""
     yield from inner_tensors(value) if isinstance(value, torch.Tensor) else (value,)
-
-
-def _key(flat: list[object], spec: pytree.TreeSpec, dynamic: bool) -> object:
-    """What one compile is valid for: structure, constants, the tensors' metadata, ambient modes."""
-    seen: dict[int, int] = {}
-    parts: list[object] = [spec, Ambient.now()]
-    for position, value in enumerate(flat):
-        if isinstance(value, torch.Tensor):
-            parts.append((seen.setdefault(id(value), position), *_metadata(value, dynamic)))
-        else:
-            parts.append((type(value), _constant(value)))
-    return tuple(parts)
 
 
 def _constant(value: object) -> Hashable:

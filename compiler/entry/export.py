@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -142,8 +141,8 @@ def aot_export_module(
     if loss is not None:
         _check_gradients(inputs, captured, program)
         program = _seeded(program, loss)
-    name_placeholders(program, inputs.names)
     program = with_tokens(program, captured.trace.fake_mode)
+    _name_arguments(program)
     in_spec = pytree.tree_structure(((*inputs.values[: len(names)], *args), kwargs))
     return program.module, _signature(program, in_spec, spec[0], loss)
 
@@ -176,8 +175,10 @@ def aot_export_joint_simple(
         return [_own(value) for value in returned] if trace_joint else list(returned)
 
     captured = _captured(function, inputs, _fake_mode(func, inputs, None), decompositions, _Kind(trace_joint, False))
+    groups = overlaps(inputs.values, versions=False)
     for role in captured.signature.outputs:
         if isinstance(role, Mutation):
+            _check_write(inputs, role.of.index, groups, trace_joint)
             raise ExportError.because("written", input=inputs.label(role.of))
     with_gradients = trace_joint and captured.needs_gradient
     program = _self_contained(captured, with_gradients)
@@ -186,8 +187,12 @@ def aot_export_joint_simple(
         tangents = numbered("tangents", len(program.signature.inputs) - len(primals))
         name_placeholders(program, [*primals, *tangents])
         return paired(program)
-    name_placeholders(program, inputs.names)
+    _name_arguments(program)
     return program.module
+
+
+def _name_arguments(program: Program) -> None:
+    name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The flat inputs of an export: what each is, its value, what messages call it, and its placeholder's name.
+    """The flat inputs of an export: what each is, its value, and what messages call it.
 
     `spec` is the structure of the user's own arguments, `(args, kwargs)`.
     """
@@ -208,7 +213,6 @@ class _Inputs:
     roles: tuple[CallInput, ...]
     values: tuple[object, ...]
     labels: tuple[str, ...]
-    names: tuple[str, ...]
     spec: pytree.TreeSpec
 
     def label(self, role: CallInput | Shared) -> str:
@@ -221,13 +225,11 @@ def _inputs_of_module(mod: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     state = {**parameters, **buffers}
     roles = [(Parameter if name in parameters else Buffer)(index, name) for index, name in enumerate(state)]
     labels = [f"{'parameter' if name in parameters else 'buffer'} {name!r}" for name in state]
-    names = [f"{'p' if name in parameters else 'b'}_{_identifier(name)}" for name in state]
     user = list(_user_inputs(mod.forward, args, kwargs))
     return _Inputs(
         (*roles, *(UserInput(len(state) + index) for index, _ in enumerate(user))),
-        (*state.values(), *(value for value, _, _ in user)),
-        (*labels, *(label for _, label, _ in user)),
-        (*names, *(name for _, _, name in user)),
+        (*state.values(), *(value for value, _ in user)),
+        (*labels, *(label for _, label in user)),
         pytree.tree_structure((args, kwargs)),
     )
 
@@ -240,25 +242,24 @@ def _inputs_of_function(func: Callable[..., Any], args: tuple[Any, ...], state: 
         if not pytree.tree_is_leaf(arg):
             raise ExportError.because("nested_inputs", what=f"args[{index}]", found=type(arg).__name__)
     user = list(_user_inputs(func, tuple(args), {}))
-    labels, names = tuple(label for _, label, _ in user), tuple(name for _, _, name in user)
-    roles = tuple(Buffer(i, name) if i < state else UserInput(i) for i, name in enumerate(names))
-    return _Inputs(roles, tuple(args), labels, names, pytree.tree_structure((args, {})))
+    roles = tuple(Buffer(i, f"state_{i}") if i < state else UserInput(i) for i, _ in enumerate(user))
+    return _Inputs(roles, tuple(args), tuple(label for _, label in user), pytree.tree_structure((args, {})))
 
 
 def _user_inputs(
     forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[object, str, str]]:
-    """Each leaf of the arguments, with what messages call it and a name made of the parameter that it is given for."""
+) -> Iterator[tuple[object, str]]:
+    """Each leaf of the arguments, with what messages call it: where it is, and the parameter that it is given for."""
     positional = _positional(forward)
     for path, value in pytree.tree_flatten_with_path((args, kwargs))[0]:
         kind, *inner = path
         text = pytree.keystr(tuple(inner))
         if kind == pytree.SequenceKey(1):
-            yield value, f"input kwargs{text}", _identifier(text)
+            yield value, f"input kwargs{text}"
             continue
         position = inner[0].idx  # type: ignore[attr-defined]
         name = positional[position] if position < len(positional) else f"args_{position}"
-        yield value, f"input args{text} ({name})", _identifier(name + pytree.keystr(tuple(inner[1:])))
+        yield value, f"input args{text} ({name})"
 
 
 def _positional(forward: Callable[..., Any]) -> list[str]:
@@ -268,10 +269,6 @@ def _positional(forward: Callable[..., Any]) -> list[str]:
     except ValueError:
         return []
     return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-
-
-def _identifier(text: str) -> str:
-    return re.sub(r"\W+", "_", text).strip("_")
 
 
 def _fake_mode(target: object, inputs: _Inputs, dynamic_shapes: bool | None) -> FakeTensorMode:

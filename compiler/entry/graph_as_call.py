@@ -293,4 +293,9 @@ def recording_mode(example_inputs: Sequence[object]) -> FakeTensorMode:
 def _role(index: int, node: fx.Node, value: object) -> CallInput:
     if isinstance(value, torch.nn.Parameter):
         return Parameter(index, node.name)
+    is_marked = "_dynamo_static_input_type" in (
+        node.meta.get("tensor_dict") or {}
+    )  # by torch._dynamo.mark_static_address
+    if is_marked:
+        return Buffer(index, node.name)
     return Buffer(index, node.name) if "_buffers_" in node.name else UserInput(index)

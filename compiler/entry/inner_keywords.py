@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 from assay.compiler.entry.ahead.graph_compilers import make_boxed_func
+from assay.compiler.entry.ahead.inner_names import InnerNames
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.errors import OptionError
 from assay.compiler.ir.graph.materialize import set_returned
-from assay.compiler.ir.graph.roles import Buffer, GraphCall, InputRole, Parameter, Program, Saved, Signature
+from assay.compiler.ir.graph.roles import Buffer, GraphCall, Inner, InputRole, Parameter, Program, Saved, Signature
 from assay.compiler.ir.graph.trace import with_text
 from assay.compiler.options import Options
 
@@ -95,6 +96,7 @@ class Told:
     region: str | None
     decompositions: Mapping[Any, Callable[..., object]]
     graph_id: int
+    names: InnerNames = field(default_factory=InnerNames)
 
     @staticmethod
     def of(
@@ -116,6 +118,8 @@ class Told:
         return self._build(program, {"is_backward": True, "boxed_forward_device_index": None})
 
     def _build(self, program: Program, half: InnerKeywords) -> GraphCall:
+        if not half.get("is_inference"):
+            program = self.names.numbered(program)
         set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
         built: GraphCall = self.inner_compile(
             with_text(program.module),
@@ -131,7 +135,8 @@ class Told:
 
 
 def _static(signature: Signature) -> Iterator[int]:
-    """The positions of what lies where it lay: parameters, buffers, and what a recorded forward has saved."""
+    """The positions of what lies where it lay: parameters, buffers, what a recorded forward has saved, and the inner
+    tensors of any of these."""
     for position, role in enumerate(signature.inputs):
-        if isinstance(role, (Parameter, Buffer, Saved)):
+        if isinstance(role.of if isinstance(role, Inner) else role, (Parameter, Buffer, Saved)):
             yield position

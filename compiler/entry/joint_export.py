@@ -32,7 +32,7 @@ from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, nop
 from assay.compiler.entry.ahead.joint_graph import name_placeholders, numbered, paired
 from assay.compiler.entry.ahead.module_places import places_noted
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, default_partition
-from assay.compiler.entry.module_as_call import ModuleAsCall, module_state
+from assay.compiler.entry.module_as_call import IS_GIVEN, ModuleAsCall, given_leaves, module_state
 from assay.compiler.entry.recompile import Recompiled
 from assay.compiler.errors import InputMismatch, OptionError, Unsupported
 from assay.compiler.ir.graph.captured import Captured
@@ -50,6 +50,7 @@ class JointWithDescriptors:
     """A joint graph and what its compile needs. `graph_module` may be changed, or another one put in its place.
 
     `params_spec` and `buffers_spec` name the tensors that the compiled function takes first, in this order.
+    `constants` are those leaves of its arguments that are no inputs of the graph.
     """
 
     graph_module: fx.GraphModule
@@ -59,6 +60,7 @@ class JointWithDescriptors:
     out_spec: pytree.TreeSpec
     captured: Captured = field(repr=False)
     call: Call = field(repr=False)
+    constants: tuple[object, ...] = field(repr=False)
     signature: Signature = field(repr=False)
     decompositions: Decompositions = field(repr=False)
     keeps_writes: bool = field(repr=False)
@@ -113,6 +115,7 @@ def aot_export_joint_with_descriptors(
         made.structure[0],
         captured,
         replace(call, function=_not_again),
+        ((IS_GIVEN,) * len(state) + made.constants),
         program.signature,
         decompositions or {},
         keep_inference_input_mutations,
@@ -147,7 +150,7 @@ def aot_compile_joint_with_descriptors(
         flat, spec = pytree.tree_flatten((list(args), named | kwargs))
         if spec != jd.in_spec:
             raise InputMismatch(f"the inputs are {spec} where the graph was exported for {jd.in_spec}")
-        return pytree.tree_unflatten(list(checked(flat)), jd.out_spec)
+        return pytree.tree_unflatten(list(checked(list(given_leaves(flat, jd.constants)))), jd.out_spec)
 
     return compiled
 
@@ -181,7 +184,7 @@ def _described(program: Program) -> fx.GraphModule:
         name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
         module = program.module
     next(iter(reversed(module.graph.nodes))).meta["desc"] = outputs
-    return module
+    return fx.GraphModule(module, module.graph, class_name="inner_f")  # by which torch prints it
 
 
 def _program_of(jd: JointWithDescriptors) -> Program:

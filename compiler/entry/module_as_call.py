@@ -81,7 +81,11 @@ class ModuleAsCall:
         is_fixed: bool = False,
         keywords: dict[str, Any] | None = None,
     ) -> ModuleAsCall:
-        """Raises: Unsupported for an input that the compiler does not take."""
+        """The call for these examples. The sizes of the module's own tensors are numbers, and those of real examples
+        where they are `is_fixed`.
+
+        Raises: Unsupported for an input that the compiler does not take.
+        """
         state = module_state(module)
         flat, spec = pytree.tree_flatten(tuple(examples) if keywords is None else (tuple(examples), keywords))
         constants = tuple(IS_GIVEN if isinstance(leaf, (torch.Tensor, torch.SymInt)) else leaf for leaf in flat)
@@ -90,7 +94,7 @@ class ModuleAsCall:
         roles += [UserInput(index) for index in range(len(state), len(given))]
         mode, sources = recording_mode(given), _sources(module, spec, len(given))
         leaves = tuple(
-            fake_leaf(role, value, mode, source, is_fixed)
+            fake_leaf(role, value, mode, source, is_fixed or not isinstance(role, UserInput))
             for role, value, source in zip(roles, given, sources, strict=True)
         )
         structure: list[pytree.TreeSpec] = []
@@ -132,8 +136,13 @@ class ModuleAsCall:
         leaves, spec = pytree.tree_flatten(args)
         if spec != self.spec:
             raise InputMismatch(f"the inputs are {spec} where the graph was compiled for {self.spec}")
-        for position, (leaf, constant) in enumerate(zip(leaves, self.constants, strict=True)):
-            if constant is IS_GIVEN:
-                yield leaf
-            elif type(leaf) is not type(constant) or leaf != constant:
-                raise InputMismatch(f"leaf {position} of the inputs is {leaf!r} where it was {constant!r}")
+        yield from given_leaves(leaves, self.constants)
+
+
+def given_leaves(leaves: Sequence[object], constants: Sequence[object]) -> Iterator[object]:
+    """Those leaves of a call that are inputs of its graph. Raises: InputMismatch where another is not the constant."""
+    for position, (leaf, constant) in enumerate(zip(leaves, constants, strict=True)):
+        if constant is IS_GIVEN:
+            yield leaf
+        elif type(leaf) is not type(constant) or leaf != constant:
+            raise InputMismatch(f"leaf {position} of the inputs is {leaf!r} where it was {constant!r}")

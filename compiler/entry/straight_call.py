@@ -44,12 +44,14 @@ def straight_call(
     kwargs: dict[str, Any],
     compiled: Callable[[list[Any]], Sequence[Any]],
     results: pytree.TreeSpec,
+    gives_integers: bool = False,
 ) -> StraightCall | None:
     """A function for calls like this one; None where no straight line can tell that they are.
 
-    `compiled` takes each distinct tensor once, in the order of the flattened call; its results have this structure.
+    `compiled` takes each distinct tensor once, and each integer where it `gives_integers`, in the order of the
+    flattened call; its results have this structure.
     """
-    writer = _Writer()
+    writer = _Writer(gives_integers)
     if not writer.structure("args", args) or not writer.structure("kwargs", kwargs):
         return None
     writer.tensors()
@@ -68,9 +70,11 @@ def straight_call(
 
 
 class _Writer:
-    """The lines of one straight call. `distinct` are the variables of its tensors, each tensor once."""
+    """The lines of one straight call. `distinct` are the variables of its tensors, each tensor once, and of its
+    integers where it `gives_integers`."""
 
-    def __init__(self) -> None:
+    def __init__(self, gives_integers: bool) -> None:
+        self.gives_integers = gives_integers
         self.lines: list[str] = []
         self.namespace: dict[str, object] = {"MISS": MISS}
         self.distinct: dict[int, str] = {}
@@ -184,6 +188,8 @@ class _Writer:
             self.miss_if(f"{name} is not {self.bind(value)}")
         elif type(value) in (int, str):
             self.miss_if(f"type({name}) is not {type(value).__name__} or {name} != {value!r}")
+            if self.gives_integers and type(value) is int:
+                self.distinct[-1 - len(self.distinct)] = name  # no id of a tensor
         elif type(value) is float:
             self.miss_if(f"type({name}) is not float or {name}.hex() != {value.hex()!r}")  # -0.0 is not 0.0
         elif isinstance(value, torch.device):

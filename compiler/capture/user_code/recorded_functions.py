@@ -22,8 +22,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from assay.compiler import FOLDER
 from assay.compiler.errors import Unsupported
-from assay.compiler.ir.graph.held_functions import HELD_FUNCTIONS, IS_PURE, is_any_inside, nodes_inside
-from assay.compiler.ir.graph.trace import has_effect, is_random
+from assay.compiler.ir.graph.held_functions import HELD_FUNCTIONS, IS_PURE, functions_of, is_any_inside, nodes_inside
+from assay.compiler.ir.graph.trace import eliminate_dead_nodes, has_effect, is_random
 from assay.compiler.ir.graph.writes.watching import Watching
 from assay.compiler.torch_compat import recording_functions
 
@@ -45,6 +45,9 @@ def record_function_call(operator: torch._ops.HigherOrderOperator, mode: Watchin
     with mode.holds_functions(), _one_layout(operator):
         result = operator.python_key_table[FunctionalTensorMode](mode, *args, **kwargs)
     for node in _recorded_after(mode.tracer.graph, last):
+        for function in functions_of(node, mode.tracer.root):
+            eliminate_dead_nodes(function.graph)
+            function.recompile()
         if torch._C._current_graph_task_id() != -1 and is_any_inside(node, mode.tracer.root, is_random):
             raise Unsupported(f"the backward of {operator._name} draws the random numbers of its forward again")
         if not is_any_inside(node, mode.tracer.root, has_effect):

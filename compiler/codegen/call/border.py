@@ -101,20 +101,17 @@ def _computed(node: fx.Node, outside: frozenset[fx.Node]) -> Iterator[fx.Node]:
 def _inside(
     program: Program, outside: frozenset[fx.Node], computed: tuple[fx.Node, ...]
 ) -> tuple[Program, tuple[fx.Node, ...]]:
-    """The graph of plain tensors, and what it is given."""
+    """The graph of plain tensors, and what it is given: of each input, what is read, in the place of the input."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     roles = dict(zip(program.placeholders, program.signature.inputs, strict=True))
-    inputs: list[InputRole] = []
-    given: list[fx.Node] = []
-    for node in program.module.graph.nodes:
-        is_read = any(not makes_wrapper(user) and user.op != "output" and user not in outside for user in node.users)
-        if node.op == "placeholder" if node not in outside else is_read:
-            copies[node] = graph.placeholder(node.name)
-            if is_ragged(value_of(node)):
-                raise Unsupported(f"the program computes with the size of each row, {node.name}")
-            copies[node].meta.update(node.meta)
-            inputs.append(_role_of(node, roles))
-            given.append(node)
+    places: dict[InputRole | OutputRole, int] = {role: place for place, role in enumerate(program.signature.inputs)}
+    given = list(_read(program, outside))
+    given.sort(key=lambda node: places[_outermost(_role_of(node, roles))])
+    for node in given:
+        copies[node] = graph.placeholder(node.name)
+        if is_ragged(value_of(node)):
+            raise Unsupported(f"the program computes with the size of each row, {node.name}")
+        copies[node].meta.update(node.meta)
     for node in program.module.graph.nodes:
         if node not in copies and node not in outside and node.op != "output" and not makes_wrapper(node):
             copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -122,8 +119,21 @@ def _inside(
     eliminate_dead_nodes(graph)
     returned = dict(zip(program.returned, program.signature.outputs, strict=True))
     outputs = tuple(_output_role(node, returned) for node in computed)
-    signature = replace(program.signature, inputs=tuple(inputs), outputs=outputs, results=())
+    inputs = tuple(_role_of(node, roles) for node in given)
+    signature = replace(program.signature, inputs=inputs, outputs=outputs, results=())
     return Program(module_of(program.module, graph), signature), tuple(given)
+
+
+def _read(program: Program, outside: frozenset[fx.Node]) -> Iterator[fx.Node]:
+    """What the graph of plain tensors reads of what it is given."""
+    for node in program.module.graph.nodes:
+        is_read = any(not makes_wrapper(user) and user.op != "output" and user not in outside for user in node.users)
+        if node.op == "placeholder" if node not in outside else is_read:
+            yield node
+
+
+def _outermost(role: InputRole) -> InputRole | OutputRole:
+    return role.of if isinstance(role, Inner) else role
 
 
 def _role_of(node: fx.Node, roles: Mapping[fx.Node, InputRole]) -> InputRole:

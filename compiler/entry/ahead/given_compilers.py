@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch._dynamo.utils import assert_no_fake_params_or_buffers
+
 from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.codegen.call.border import bordered
 from assay.compiler.entry.ahead.graph_compilers import GraphCompiler, make_boxed_func
 from assay.compiler.entry.ahead.graph_names import compiling, next_compile
+from assay.compiler.entry.ahead.inner_names import InnerNames
 from assay.compiler.entry.ahead.joint_graph import name_placeholders
 from assay.compiler.entry.ahead.kept_writes import keep_writes
 from assay.compiler.entry.ahead.partition_functions import PartitionFn, split_by
@@ -33,23 +36,29 @@ class Given:
 
         Raises: OptionError, when the compile partitions, for a partition function that returns other graphs.
         """
-        compile_id = next_compile()
+        compile_id, names = next_compile(), InnerNames()
         return Compilers(
-            _builder(self.forward, compile_id, "forward"),
-            _builder(self.backward or self.forward, compile_id, "backward"),
-            _builder(self.inference or self.forward, compile_id, "inference"),
+            _builder(self.forward, names, compile_id, "forward"),
+            _builder(self.backward or self.forward, names, compile_id, "backward"),
+            _builder(self.inference or self.forward, names, compile_id, "inference"),
             split_by(self.partition_fn, compile_id),
             self.decompositions if self.decompositions is not None else {},
             write=keep_writes if keeps_writes else None,
         )
 
 
-def _builder(compiler: GraphCompiler, compile_id: int, half: str) -> Callable[[Program], GraphCall]:
-    """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile."""
+def _builder(compiler: GraphCompiler, names: InnerNames, compile_id: int, half: str) -> Callable[[Program], GraphCall]:
+    """Builds graphs by a compiler of the caller's, who may ask for the name of the graph meanwhile.
+
+    Raises: AssertionError, when it builds, for a graph that reads a fake tensor, as one that its function closes over.
+    """
 
     def build_graph(program: Program) -> GraphCall:
         if half == "inference":
             name_placeholders(program, [f"arg{index}_1" for index, _ in enumerate(program.placeholders)])
+        else:
+            program = names.numbered(program)
+        assert_no_fake_params_or_buffers(program.module)
         set_returned(program.module, program.returned)  # a tuple, whose members may be of several types
         with compiling(compile_id, half):
             built = compiler(with_text(program.module), [node.meta.get("val") for node in program.placeholders])

@@ -31,6 +31,8 @@ def paired(program: Program) -> fx.GraphModule:
     }
     gradients = [found.get(role) for role in primals]
     set_returned(program.module, [*results, *gradients])
+    output = next(iter(reversed(program.module.graph.nodes)))
+    output.args = (list(output.args[0]),)  # as torch has it, where the structure is put around
     in_spec = pytree.tree_structure(([0] * len(primals), [0] * count))
     out_spec = pytree.tree_structure(((0,) * len(results), (0,) * len(gradients)))
     program.module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))

@@ -1,4 +1,4 @@
-"""Writes of inputs that a graph without gradients makes itself, as its last calls.
+"""Writes of inputs that a graph makes itself, as its last calls.
 
     new = add(x, 1); return (new, y)    x is written      ->      new = add(x, 1); copy_(x, new); return (y,)
 
@@ -14,40 +14,67 @@ from torch import fx
 
 from assay.compiler.autograd.partition import viewed
 from assay.compiler.ir.graph.materialize import set_returned
-from assay.compiler.ir.graph.roles import Mutation, Program, Shared, View, Written
+from assay.compiler.ir.graph.roles import (
+    CallInput,
+    Mutation,
+    Program,
+    Restride,
+    Saved,
+    Shared,
+    Signature,
+    View,
+    Written,
+)
+from assay.compiler.ir.graph.wrapper_nodes import has_wrappers
 
 aten = torch.ops.aten
 
 
 def keep_writes(program: Program) -> Program:
-    """The program with the writes of its inputs as calls of its graph. It is as it was where gradients flow through
-    it, and where a result or another write reads an input as it was before."""
+    """The program with the writes of its inputs as calls of its graph, where autograd has no part in them."""
     pairs = dict(zip(program.signature.outputs, program.returned, strict=True))
-    written = {role: node for role, node in pairs.items() if isinstance(role, Mutation)}
-    if not written or not _may_be_kept(program, written):
-        return program
+    written = {role: node for role, node in pairs.items() if isinstance(role, Mutation) and isinstance(node, fx.Node)}
+    kept = {role: node for role, node in written.items() if _may_be_kept(program, role, node)}
     places = dict(zip(program.signature.inputs, program.placeholders, strict=True))
-    output = next(iter(reversed(program.module.graph.nodes)))
-    for role, node in written.items():
-        with program.module.graph.inserting_before(output):
-            call = program.module.graph.create_node(
-                "call_function", aten.copy_.default, (places[role.of], node), {}, "copy_"
-            )
-        call.meta["val"] = places[role.of].meta["val"]
-    kept = {role: node for role, node in pairs.items() if role not in written}
-    set_returned(program.module, list(kept.values()))
-    effects = tuple(Written(role.of, role.writes - 1) for role in written)
-    signature = replace(program.signature, outputs=tuple(kept), effects=(*program.signature.effects, *effects))
+    if not kept:
+        return program
+    for role, node in kept.items():
+        _add_write(program.module.graph, places[role.of], node)
+    left = {role: node for role, node in pairs.items() if role not in kept}
+    set_returned(program.module, list(left.values()))
+    effects = tuple(Written(role.of, role.writes - 1) for role in kept)
+    signature = replace(program.signature, outputs=tuple(left), effects=(*program.signature.effects, *effects))
     return Program(program.module, signature)
 
 
-def _may_be_kept(program: Program, written: dict[Mutation, fx.Node | int | None]) -> bool:
+def _add_write(graph: fx.Graph, place: fx.Node, value: fx.Node) -> None:
+    """The last call of a graph: it writes a value over an input. It is of the line that computed the value."""
+    output = next(iter(reversed(graph.nodes)))
+    with graph.inserting_before(output):
+        call = graph.create_node("call_function", aten.copy_.default, (place, value), {}, "copy_")
+    call.meta = {**value.meta, "val": place.meta["val"]}
+
+
+def _may_be_kept(program: Program, role: Mutation, value: fx.Node) -> bool:
+    """Whether the graph itself may make a write.
+
+    Autograd must have no part in it. No wrapper, memory that inputs share, or changed strides may stand between the
+    graph and the caller's tensor. What else the graph returns must not change with the input. Backward must not be
+    given the new value: eager would have saved the caller's tensor, whose later writes have to be noticed.
+    """
     signature = program.signature
-    is_early = any(isinstance(result, View) and result.is_early for result in signature.results)
-    has_gradients = bool(signature.differentiable) or program.is_backward
-    is_plain = all(
-        isinstance(node, fx.Node) and viewed(node).op != "placeholder" and role.kind != "hidden"
-        for role, node in written.items()
-    )
-    is_shared = any(isinstance(role, Shared) for role in signature.inputs)
-    return is_plain and not (is_early or has_gradients or is_shared)
+    if role.kind == "hidden" or role in signature.differentiable or program.is_backward or has_wrappers(program):
+        return False
+    if any(isinstance(one, Shared) for one in signature.inputs) or _is_looked_at_early(signature, role.of):
+        return False
+    places = dict(zip(program.placeholders, signature.inputs, strict=True))
+    read = {places.get(viewed(node)) for node in program.returned if isinstance(node, fx.Node)}
+    returned = zip(signature.outputs, program.returned, strict=True)
+    saved = {viewed(node) for one, node in returned if isinstance(one, Saved) and isinstance(node, fx.Node)}
+    return role.of not in read and viewed(value).op != "placeholder" and viewed(value) not in saved
+
+
+def _is_looked_at_early(signature: Signature, of: CallInput) -> bool:
+    """Whether something looks at inputs, or changes the strides of this one, between the graph and the writes."""
+    early = any(isinstance(result, View) and result.is_early for result in signature.results)
+    return early or any(isinstance(effect, Restride) and effect.of == of for effect in signature.effects)

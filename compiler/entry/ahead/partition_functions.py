@@ -95,6 +95,9 @@ def split_by(partition_fn: PartitionFn, compile_id: int) -> Callable[[Program], 
 
 
 def _modules(halves: Split) -> tuple[fx.GraphModule, fx.GraphModule]:
+    for half in (halves.forward, halves.backward):
+        set_returned(half.module, half.returned)  # a tuple, as callers of the modules get it
+        half.module.recompile()
     return halves.forward.module, halves.backward.module
 
 

@@ -2,8 +2,8 @@
 
     note(s); y = rec(x); return (y,)
 ->  with_effects = with_effects(token, note, s); getitem = with_effects[0]
-    with_effects_1 = with_effects(getitem, rec, x); getitem_1 = with_effects_1[0]; y = with_effects_1[1]
-    return (getitem_1, y)
+    with_effects_1 = with_effects(getitem, rec, x); getitem_2 = with_effects_1[0]; getitem_3 = with_effects_1[1]
+    return (getitem_2, getitem_3)
 
 Effects of one kind follow one token. A token is an empty tensor.
 """
@@ -61,7 +61,7 @@ def with_tokens(program: Program, mode: FakeTensorMode) -> Program:
 
 def _follow(graph: fx.Graph, call: fx.Node, token: fx.Node) -> fx.Node:
     """Makes a call with a token in its place. Returns the token after it."""
-    value, name = call.meta.get("val"), call.name
+    value = call.meta.get("val")
     parts = value if isinstance(value, tuple) else (value,)
     with graph.inserting_before(call):
         arguments: tuple[Any, ...] = (token, call.target, *call.args)
@@ -69,15 +69,13 @@ def _follow(graph: fx.Graph, call: fx.Node, token: fx.Node) -> fx.Node:
         made.meta = {**call.meta, "val": (token.meta["val"], *parts)}
         after = graph.call_function(operator.getitem, (made, 0))
         after.meta = {"val": token.meta["val"]}
-        if isinstance(value, tuple):
-            for part in list(call.users):
-                part.args = (made, int_argument(part, 1) + 1)
-        elif call.users:
-            result = graph.call_function(operator.getitem, (made, 1))
-            result.meta = {**call.meta}
-            call.replace_all_uses_with(result)
-            graph.erase_node(call)
-            result.name = name
-            return after
+        result = graph.call_function(operator.getitem, (made, 1))
+        result.meta = {**call.meta}
+    if isinstance(value, tuple):
+        for part in list(call.users):
+            part.args = (made, int_argument(part, 1) + 1)
+    call.replace_all_uses_with(result)
     graph.erase_node(call)
+    if not result.users:
+        graph.erase_node(result)
     return after

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from assay.compiler.autograd.joint import differentiate
@@ -12,6 +14,12 @@ from assay.compiler.autograd.partition import default_split
 from assay.compiler.capture.decompositions.table import DECOMPOSITIONS
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call, fake_leaf
+from assay.compiler.entry.aot import (
+    aot_function,
+    default_partition,
+    make_boxed_func,
+    min_cut_rematerialization_partition,
+)
 from assay.compiler.ir.graph.roles import Gradient, Program, Saved, UserInput
 from assay.compiler.ir.graph.trace import is_random
 from assay.reference.evaluate import evaluate
@@ -77,3 +85,28 @@ def test_partition_never_draws_random_numbers_again() -> None:
     assert not any(is_random(node) for node in split.backward.module.graph.nodes)
     assert any(is_random(node) for node in split.forward.module.graph.nodes)
     assert all(isinstance(role, Gradient) for role in split.backward.signature.outputs)
+
+
+@pytest.mark.parametrize("partition", [default_partition, min_cut_rematerialization_partition])
+def test_partition_saves_sizes_and_makes_arithmetic_on_them_again(partition: Any) -> None:
+    """Of three sizes any number follow: backward is given the three."""
+    graphs: list[fx.GraphModule] = []
+
+    def compiler(graph: fx.GraphModule, _: object) -> Any:
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    def stacked(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        rows = b.shape[0] + c.shape[0]
+        return torch.cat([a.expand(rows, a.shape[0]), b, c, b])
+
+    compiled = aot_function(stacked, compiler, partition_fn=partition, dynamic=True)
+    for rows, others, columns in ((3, 2, 10), (4, 5, 6)):
+        given = [torch.randn(columns), torch.randn(rows, columns), torch.randn(others, columns)]
+        mine, theirs = ([each.clone().requires_grad_() for each in given] for _ in range(2))
+        (compiled(*mine) ** 2).sum().backward()
+        (stacked(*theirs) ** 2).sum().backward()
+        torch.testing.assert_close([each.grad for each in mine], [each.grad for each in theirs])
+    assert len(graphs) == 2, "compiled once for all sizes"
+    saved = graphs[1].graph.find_nodes(op="placeholder")[:-1]
+    assert len(saved) == 3 and all(isinstance(node.meta["val"], torch.SymInt) for node in saved)

@@ -76,6 +76,49 @@ def test_aot_function_with_dynamic_sizes_compiles_once() -> None:
     assert len(forward.graphs) == 1
 
 
+def test_aot_function_with_dynamic_sizes_takes_integers_as_symbols() -> None:
+    """Not booleans, and what is decided by an integer is a guard on it."""
+
+    def f(x: torch.Tensor, n: int, *, scale: int = 1, flag: bool = True) -> Any:
+        part = x.narrow(0, 0, 2) if n > 3 else x
+        return (part * n + x.shape[0]) * (scale if flag else 1), n + 1
+
+    forward, backward = Recorder(), Recorder()
+    compiled = aot_function(f, forward, backward, dynamic=True)
+    for n in (4, 5, 4, 9, 0, -2, 1):
+        for rows, scale in ((4, 1), (6, -3), (4, 1), (4, 1)):
+            x = torch.randn(rows, 2, requires_grad=True)
+            (want, following), (got, number) = f(x, n, scale=scale), compiled(x, n, scale=scale)
+            torch.testing.assert_close(got, want)
+            assert number == following and type(number) is int
+            torch.testing.assert_close(torch.autograd.grad(got.sum(), x), torch.autograd.grad(want.sum(), x))
+    assert len(forward.graphs) == len(backward.graphs) == 2, "above 3 and not"
+    compiled(torch.randn(4, 2), 5, flag=False)
+    assert len(forward.graphs) == 3
+    kinds = [type(node.meta["val"]) for node in forward.graphs[0].graph.find_nodes(op="placeholder")]
+    assert kinds == [FakeTensor, torch.SymInt, torch.SymInt]
+
+
+def test_aot_module_with_dynamic_sizes_keeps_those_of_its_parameters() -> None:
+    forward, module = Recorder(), nn.Linear(3, 4)
+    compiled = aot_module(module, forward, dynamic=True)
+    for rows in (2, 5, 7):
+        torch.testing.assert_close(compiled(torch.ones(rows, 3)), module(torch.ones(rows, 3)))
+    weight, bias, x = (node.meta["val"] for node in forward.graphs[0].graph.find_nodes(op="placeholder"))
+    assert len(forward.graphs) == 1 and all(type(size) is int for size in (*weight.shape, *bias.shape))
+    assert isinstance(x.shape[0], torch.SymInt)
+
+
+def test_aot_function_with_dynamic_sizes_is_compiled_again_for_other_parameters() -> None:
+    forward = Recorder()
+    compiled = aot_function(lambda w, x: x @ w, forward, num_params_buffers=1, dynamic=True)
+    for columns in (2, 3):
+        for rows in (4, 5):
+            w, x = torch.randn(3, columns), torch.randn(rows, 3)
+            torch.testing.assert_close(compiled(w, x), x @ w)
+    assert len(forward.graphs) == 2
+
+
 def test_aot_function_runs_eager_where_a_draw_follows_a_seed() -> None:
     """The seed leaves no call: a graph would draw on from wherever the stream is."""
 

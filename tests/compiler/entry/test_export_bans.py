@@ -131,6 +131,8 @@ JOINT: dict[str, tuple[Callable[[], nn.Module], int | None, str, str]] = {
 }
 
 SIMPLE: dict[str, tuple[Forward, Any, str, str]] = {
+    "duplicate": (lambda x, y: (x.add_(1) * y,), (X, X), "duplicate", "same tensor as input args[1] (y)"),
+    "overlap": (lambda x, y: (x.add_(1) * y.sum(),), (PAIR[:3], PAIR[1:]), "overlap", "with input args[1] (y)"),
     "written": (lambda x, y: (x.add_(1) * 2,), (X, X.clone()), "written", "input args[0] (x)"),
     "transposed": (lambda x: (x.t_() * 2,), (GRID,), "metadata", "input args[0] (x)"),
     "is_input": (lambda x, y: (y,), (X, PAIR), "aliased_result", "input args[1] (y)"),
@@ -189,6 +191,22 @@ def test_export_bans_pre_dispatch() -> None:
 def test_export_bans_are_each_raised_by_a_case() -> None:
     tables = [{row[2] for row in table.values()} for table in (INFERENCE, JOINT, SIMPLE)]
     assert set.union(*tables) | {"pre_dispatch"} == set(BANS)
+
+
+PHRASES = {
+    "metadata": "Found an input that received a metadata mutation",
+    "written_gradient": "Found a graph input that requires gradients, and received a mutation",
+    "duplicate": "Encountered duplicated inputs that are mutated in the graph",
+    "overlap": "Encountered aliased inputs that are mutated in the graph",
+    "other_gradient": "Found an output of the forward that requires gradients, that was not",
+    "nested_inputs": "aot_export_joint_simple requires individual inputs not to be pytrees",
+    "written": "aot_export_joint_simple does not support input mutations",
+}
+"""By what callers of torch's functions know an error of theirs."""
+
+
+def test_export_bans_are_known_by_torchs_phrases() -> None:
+    assert {ban: BANS[ban].startswith(phrase) for ban, phrase in PHRASES.items()} == dict.fromkeys(PHRASES, True)
 
 
 def test_export_lets_disjoint_views_and_equal_inputs_be() -> None:

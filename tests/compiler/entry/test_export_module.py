@@ -172,13 +172,13 @@ def returned_roles(signature: GraphSignature) -> list[str]:
 def test_export_module_takes_keywords_constants_and_any_structure() -> None:
     mod = Calls(nested)
     graph, signature = aot_export_module(mod, (X,), trace_joint=False, kwargs={"scale": {"by": X}})
-    assert signature.user_inputs == ["args_0", "scale_by"]
-    assert [n.name for n in graph.graph.find_nodes(op="placeholder")][:3] == ["p_weight", "b_seen", "b_count"]
+    assert signature.user_inputs == ["arg3_1", "arg4_1"]
+    assert [n.name for n in graph.graph.find_nodes(op="placeholder")][:3] == ["arg0_1", "arg1_1", "arg2_1"]
     outputs = run(graph, mod, [X, X])
     want, rest = mod(X, scale={"by": X})
     torch.testing.assert_close(outputs[0], want.detach())
     assert torch.equal(outputs[1], rest["x"]) and outputs[2:] == [None, 3]
-    assert signature.user_outputs[1:] == ["args_0", None, None]
+    assert signature.user_outputs[1:] == ["arg3_1", None, None]
     joint, of_joint = aot_export_module(mod, (X,), trace_joint=True, output_loss_index=0, kwargs={"scale": {"by": X}})
     torch.testing.assert_close(run(joint, mod, [X, X])[-1], torch.autograd.grad(want, mod.weight)[0])
     assert of_joint.backward_signature is not None

@@ -267,3 +267,27 @@ def test_a_branch_whose_result_nobody_reads_is_dropped() -> None:
 
     aot_function(f, lambda gm, _: graphs.append(gm) or gm, fallback="error")(torch.ones(3))
     assert not graphs[0].graph.find_nodes(op="call_function", target=higher.cond)
+
+
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+def test_what_nobody_reads_in_a_branch_is_dropped(pre_dispatch: bool) -> None:
+    class Branches(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            def inner(a: Tensor) -> Tensor:
+                unread = a + 1
+                unread.add_(2)
+                return a.cos()
+
+            def outer(a: Tensor) -> Tensor:
+                unread = a * 3
+                unread.mul_(2)
+                return torch.cond(a.sum() > 1, inner, lambda b: b.exp(), (a,))
+
+            return (torch.cond(x.sum() > 0, outer, lambda a: a.sin(), (x,)),)
+
+    module = Branches()
+    graph, _ = aot_export_module(module, (torch.ones(3),), trace_joint=False, pre_dispatch=pre_dispatch)
+    calls = {str(node.target) for each in graph.modules() for node in getattr(each, "graph", fx.Graph()).nodes}
+    assert not calls & {"aten.mul.Tensor", "aten.add.Tensor"} and "aten.cos.default" in calls
+    for x in (torch.ones(3), -torch.ones(3), torch.full((3,), 0.1)):
+        torch.testing.assert_close(graph(x), module(x))

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._decomp import decomposition_table
 from torch._functorch import aot_autograd as torchs
+from torch._functorch._aot_autograd import fx_utils
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from assay.compiler.entry import aot
 from assay.compiler.entry.aot import (
     aot_compile_joint_with_descriptors,
     aot_export_joint_with_descriptors,
@@ -142,6 +145,23 @@ def test_the_descriptors_are_torchs(grad: bool) -> None:
 
 
 @pytest.mark.skipif(not hasattr(torchs, "aot_export_joint_with_descriptors"), reason="this torch has none")
+class Normed(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+
+
+@pytest.mark.parametrize("name", [name for name in aot.__all__ if name.endswith("_nodes")])
+@pytest.mark.parametrize("make", [Normed, lambda: nn.Linear(3, 2), Plain])
+def test_nodes_are_found_by_their_descriptors_as_torchs_are(name: str, make: Callable[[], nn.Module]) -> None:
+    x = torch.ones(2, 1, 4, 4) if make is Normed else torch.ones(4, 3, requires_grad=make is Plain)
+    with ExitStack() as stack:
+        theirs = torchs.aot_export_joint_with_descriptors(stack, make(), (x,), decompositions=decomposition_table)
+        want = getattr(fx_utils, name)(theirs.graph_module.graph)
+    mine = exported(make(), (x,), decompositions=decomposition_table)
+    got = getattr(aot, name)(mine.graph_module.graph)
+    assert str(got) == str(want) and type(got) is type(want)
+
+
 def test_the_signatures_are_torchs() -> None:
     for f in (aot_export_joint_with_descriptors, aot_compile_joint_with_descriptors):
         wanted = inspect.signature(getattr(torchs, f.__name__))
@@ -204,6 +224,19 @@ def test_other_inputs_than_were_exported_are_named() -> None:
         compiled(*state(module), list(xs), scale=scale)
     with pytest.raises(InputMismatch):
         compiled(*state(module), given(5)[0], scale=scale)
+
+
+def test_a_joint_export_takes_numbers_where_they_were_given() -> None:
+    class Scaled(nn.Linear):
+        def forward(self, x: Tensor, scale: float = 1.0, *, name: str = "") -> Tensor:
+            return super().forward(x) * scale
+
+    module, x = Scaled(3, 2), torch.ones(4, 3)
+    compiled = aot_compile_joint_with_descriptors(exported(module, (x,), {"scale": 2.0, "name": "a"}))
+    torch.testing.assert_close(compiled(*state(module), x, scale=2.0, name="a"), module(x, 2.0))
+    for other in ({"scale": 3.0, "name": "a"}, {"scale": 2.0, "name": "b"}, {"scale": 2, "name": "a"}):
+        with pytest.raises(InputMismatch):
+            compiled(*state(module), x, **other)
 
 
 def test_what_only_the_module_tells_is_refused() -> None:

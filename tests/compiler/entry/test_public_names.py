@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.checkpoint import checkpoint
 
+from assay.compiler import journal
 from assay.compiler.entry import aot, dynamo, export
 from assay.compiler.errors import InputMismatch, OptionError
 
@@ -415,6 +416,21 @@ def test_ignore_shape_env_makes_sizes_numbers() -> None:
         assert isinstance(x.shape[0], torch.SymInt) and isinstance(y.shape[0], torch.SymInt) is not ignore
 
 
+def test_the_sizes_of_parameters_are_numbers_where_those_of_inputs_are_symbols() -> None:
+    """Guards that follow from them are noted where the caller looks for them."""
+    seen: Seen = {}
+    shape_env = ShapeEnv()
+    fake = FakeTensorMode(shape_env=shape_env).from_tensor(torch.randn(7, 4))
+    module = nn.Linear(4, 5)
+    compiled = aot.aot_module_simplified(module, (fake,), **compilers(seen))
+    weight, bias, x = (node.meta["val"] for node in seen["fw"].graph.find_nodes(op="placeholder"))
+    assert all(type(size) is int for size in (*weight.shape, *bias.shape)) and isinstance(x.shape[0], torch.SymInt)
+    assert [str(guard.expr) for guard in shape_env.guards] == [f"Eq({x.shape[1].node._expr}, 4)"]
+    for rows in (7, 2):
+        given = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(given), module(given))
+
+
 def test_a_region_has_its_name_in_what_is_dumped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_DUMP", str(tmp_path))
     module, x = fx.symbolic_trace(Traced()), torch.randn(2, 3)
@@ -519,6 +535,49 @@ def test_aot_module_refuses_fake_parameters() -> None:
         module = nn.Linear(3, 3)
     with pytest.raises(AssertionError, match="fake param weight"):
         aot.aot_module(module, aot.nop)
+
+
+class Passes(torch.autograd.Function):
+    """Hands its input on, with a gradient of its own: what it returns is a view that no chain of views makes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad * 0.5
+
+
+def test_a_simplified_module_that_is_not_taken_runs_in_eager() -> None:
+    class Handing(nn.Linear):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(x), Passes.apply(x)
+
+    module, x = Handing(3, 2), torch.ones(4, 3, requires_grad=True)
+    before = int(str(journal.totals()["eager_graphs"]))
+    compiled = aot.aot_module_simplified(module, (x,), aot.nop)
+    result, same = compiled(x)
+    assert journal.totals()["eager_graphs"] == before + 1 and same.data_ptr() == x.data_ptr()
+    torch.testing.assert_close(torch.autograd.grad(same.sum(), x)[0], torch.full((4, 3), 0.5))
+    torch.testing.assert_close(result, module(x)[0])
+    assert dict(compiled.named_parameters()).keys() == {"weight", "bias"}
+
+
+@pytest.mark.parametrize("door", ["function", "simplified"])
+def test_a_graph_that_reads_a_fake_tensor_is_refused(door: str) -> None:
+    mode = FakeTensorMode()
+    fake = mode.from_tensor(torch.ones(3))
+
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            return (x + fake,)
+
+    with pytest.raises(AssertionError, match="Unexpected fake"):
+        if door == "simplified":
+            aot.aot_module_simplified(Adds(), (mode.from_tensor(torch.ones(3)),), aot.nop)
+        else:
+            aot.aot_function(Adds(), aot.nop)(mode.from_tensor(torch.ones(3)))
 
 
 def test_graphs_for_compilers_return_tuples() -> None:

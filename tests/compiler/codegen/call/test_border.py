@@ -46,7 +46,7 @@ def pair() -> Tensor:
 def test_the_inside_knows_plain_tensors_alone() -> None:
     program = recorded(lambda x, y: [x.sin() * y, y + 1], pair(), torch.randn(3))
     border = Border.of(program)
-    assert [type(role) for role in border.inside.signature.inputs] == [UserInput, Inner, Inner]
+    assert [type(role) for role in border.inside.signature.inputs] == [Inner, Inner, UserInput]
     assert [role.path for role in border.inside.signature.inputs if isinstance(role, Inner)] == [("a",), ("b",)]
     assert len(border.inside.signature.outputs) == 3
     x, y = pair(), torch.randn(3)

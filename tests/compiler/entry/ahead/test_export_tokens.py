@@ -95,7 +95,9 @@ def test_export_of_tokens_is_torchs() -> None:
     targets = [[n.target for n in g.graph.nodes if n.op == "call_function"] for g in (graph, wanted)]
     kept = [[t for t in each if t is not torch.ops.aten.detach.default] for each in targets]
     assert sorted(map(str, kept[0])) == sorted(map(str, kept[1]))
-    assert len(signature.input_tokens) == len(told.input_tokens) == len(told.output_tokens) == 1
+    for name in ("input_tokens", "user_inputs", "inputs_to_parameters", "inputs_to_buffers"):
+        assert getattr(signature, name) == getattr(told, name), name
+    assert len(signature.input_tokens) == len(signature.output_tokens) == 1
     given = (torch.empty(0), torch.full((3,), 2.0), torch.zeros(3), torch.ones(3))
     torch.testing.assert_close(graph(*given), wanted(*given))
 
@@ -110,7 +112,7 @@ def test_tokens_are_those_of_the_signature_of_an_exported_program() -> None:
     """What torch.export makes of a signature: each token as an input and an output of that kind, in the first place."""
     graph, signature = aot_export_module(Noted(), (torch.ones(3),), trace_joint=False)
     made = _convert_to_export_graph_signature(signature, graph, set())  # type: ignore[arg-type]
-    assert made.input_tokens == tuple(signature.input_tokens) == ("token",)
+    assert made.input_tokens == tuple(signature.input_tokens) == ("arg0_1",)
     assert made.output_tokens == tuple(signature.output_tokens)
     kinds = [each.kind.name for each in (*made.input_specs, *made.output_specs)]
     outputs = ["TOKEN", "BUFFER_MUTATION", "USER_OUTPUT", "USER_OUTPUT"]
@@ -131,7 +133,7 @@ def test_a_signature_may_be_changed() -> None:
     """Whoever renames a node of the graph renames it in the signature."""
     _, signature = aot_export_module(nn.Linear(3, 2), (torch.ones(3),), trace_joint=False)
     signature.user_inputs = ["x"]
-    signature.inputs_to_parameters["p"] = signature.inputs_to_parameters.pop("p_weight")
+    signature.inputs_to_parameters["p"] = signature.inputs_to_parameters.pop("arg0_1")
     signature.backward_signature = None
     assert isinstance(signature, GraphSignature) and signature.user_inputs == ["x"]
     with_loss: Any = aot_export_module(Noted(), (torch.ones(3),), trace_joint=True, output_loss_index=0)[1]
