@@ -23,7 +23,7 @@ from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import TIMEOUT_S, Runner
-from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.processes.child import sharing
 from assay.harness.processes.worker import ask
 from assay.harness.report import documents as report

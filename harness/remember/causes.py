@@ -17,7 +17,7 @@ from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.repro import Failing, repro_of
 from assay.harness.locate.rungs import ladder_of
 from assay.harness.locate.runner import Runner
-from assay.harness.locate.shrink import NotShrunk, Shrunk, shrunk
+from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.remember.store import Cluster, Kept, Run, Store, hashed, now
 
 NAME = re.compile(r"\b[a-z_]\w*\b(?=\s*(?:=(?!=)|[,)\]]|$))")

@@ -13,13 +13,13 @@ import torch
 from assay.harness.case import Case
 from assay.harness.discover import discover
 from assay.harness.locate.bisect import Bisection, state_difference
-from assay.harness.locate.graph_program import GraphProgram, literal, qualified
 from assay.harness.locate.ladder import Climb, Found, NothingFails
 from assay.harness.locate.profile_worker import first_that_leaves
 from assay.harness.locate.repro import Failing, repro_of, text_of, verified
 from assay.harness.locate.rungs import Rung, ladder_of, register_ladder
 from assay.harness.locate.runner import Runner, Tried
-from assay.harness.locate.shrink import Shrunk, shrunk
+from assay.harness.locate.shrinking.graph_program import GraphProgram, literal, qualified
+from assay.harness.locate.shrinking.shrink import Shrunk, shrunk
 from assay.harness.outcome import Difference, Result
 from assay.harness.processes.worker import ask
 

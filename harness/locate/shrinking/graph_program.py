@@ -9,7 +9,9 @@ Simpler is fewer lines first, then fewer numbers, then plainer inputs.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +27,8 @@ RECORDED, DRAWN, WRITTEN = "recorded", "drawn", "written"
 MOST_WRITTEN = 48
 """Numbers of a tensor that is written out."""
 SMALLER = (1, 2, 3, 4, 8)
+NAMESPACES: Mapping[str, Any] = {"torch": torch, "operator": operator}
+"""Where the targets of lines are found by their names."""
 
 
 class Unprintable(ValueError):
@@ -49,6 +53,11 @@ class Line:
     target: Any
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which finds a target by its name."""
+        target = self.target if isinstance(self.target, str) else (qualified(self.target),)
+        return _read_line, (self.name, target, self.args, self.kwargs)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -76,6 +85,14 @@ class Line:
         if isinstance(self.target, str):
             return getattr(filled.args[0], self.target)(*filled.args[1:], **dict(filled.kwargs))
         return self.target(*filled.args, **dict(filled.kwargs))
+
+
+def _read_line(name: str, target: str | tuple[str], args: Any, kwargs: Any) -> Line:
+    """A line that another process wrote. A tuple holds the name of a target that is no method."""
+    if isinstance(target, str):
+        return Line(name, target, args, kwargs)
+    return Line(name, functools.reduce(getattr, target[0].split(".")[1:], NAMESPACES[target[0].partition(".")[0]]),
+                args, kwargs)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +182,23 @@ class GraphProgram:
     def is_text_alone(self) -> bool:
         """Whether the text needs no recorded tensor."""
         return all(given.values != RECORDED for given in self.givens)
+
+    def operators(self, mode: str) -> tuple[str, ...]:
+        """What each line calls."""
+        return tuple(line.text().partition(" = ")[2].partition("(")[0].rpartition(".")[2] for line in self.lines)
+
+    def numbers(self) -> int:
+        """How many numbers its inputs have."""
+        return self.weight()[1]
+
+    def is_program(self, mode: str) -> bool:
+        """Whether eager runs it."""
+        try:
+            self.values()
+            self.case("shrunk", mode)
+        except Exception:  # whatever a graph that was cut anywhere may raise
+            return False
+        return True
 
     def case(self, name: str, mode: str) -> Case:
         """The text as a case: it is compiled and run as it is printed."""
