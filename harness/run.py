@@ -215,7 +215,7 @@ class _Trial:
             timed = timed and self._is_timable(eager, ours, first_call(script))
             timing = self._timing(first_call(script), compiled) if timed else _Timing()
         del script, compiled
-        if quick and is_identical(eager, ours):
+        if quick and is_identical(eager, ours, self._rules):
             return self._row(*_verdict(eager, ours, Comparison()), Comparison(), ours, timing, before)
         if oracle is None:
             gc.collect()  # the backend's copies of parameters and gradients stand in the way of eager's in float64
@@ -227,15 +227,19 @@ class _Trial:
         row = self._row(verdict, detail, comparison, ours, timing, before)
         return row
 
-    def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
-        rules = Rules(
+    @property
+    def _rules(self) -> Rules:
+        """What the case and the backend say of the comparison."""
+        return Rules(
             has_own_random_stream=self.backend.has_own_random_stream,
             with_hooks="hooks" in self.case.tags,
             with_bookkeeping="bookkeeping" in self.case.tags,
             with_strides="strides" in self.case.tags,
             by_bits=self.backend.has_eagers_bits,
         )
-        return compare(oracle, ours, rules)
+
+    def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
+        return compare(oracle, ours, self._rules)
 
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
         """At which other place in a vector eager does what the backend did; nothing on devices without them."""
@@ -244,7 +248,10 @@ class _Trial:
         for name, place in PLACES.items():
             with Placed(place):
                 eager = self._observed(self.scripts.script())
-            if not is_identical(oracle.eager, eager) and not self._comparison(oracle.around(eager), ours).different:
+            if (
+                not is_identical(oracle.eager, eager, self._rules)
+                and not self._comparison(oracle.around(eager), ours).different
+            ):
                 return name
         return None
 
