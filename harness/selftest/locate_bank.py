@@ -131,10 +131,10 @@ def located(mutant: Mutant, row: Row) -> Located:
             found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
             said = child.said()
     why = found.get("why", "") or ("" if found else _why(status, said))
+    used = time.monotonic() - start, children_cpu_s() - cpu_before_s
     return Located(
         mutant.name, mutant.file, f"{row.name} {row.mode} {row.backend}", found.get("first", ""),
-        expected_rungs(mutant), time.monotonic() - start, children_cpu_s() - cpu_before_s, found.get("calls"), found.get("failures", 0),
-        found.get("runs", 0), why,
+        expected_rungs(mutant), *used, found.get("calls"), found.get("failures", 0), found.get("runs", 0), why,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from assay.harness import outcome
 from assay.harness.case import Case
 from assay.harness.locate.ladder import Found
 from assay.harness.locate.runner import is_alike, lost_row
-from assay.harness.locate.shrinking.candidates import BEST, TRIED, TRYING, Candidate, told
+from assay.harness.locate.shrinking.candidates import BEST, TRYING, Candidate, told
 from assay.harness.outcome import Result
 from assay.harness.processes.child import Child, Lost, sharing
 from assay.harness.search.generated import Kind, kind_of
@@ -73,6 +73,7 @@ def shrunk(case: Case, found: Found, backend: str, *, size: str, seed: int, limi
     }  # fmt: skip
     environment = {**sharing(), **dict(found.first.rung.environment)}
     with tempfile.TemporaryDirectory(prefix="assay-shrink-") as folder:
+        request["folder"] = folder
         return Shrinking(request, environment, Path(folder), kind, time.monotonic() + limit_s, limit_s).run()
 
 
@@ -103,38 +104,46 @@ class Shrinking:
         return Shrunk.of(self.best, bool(ended.get("on_backend")))
 
     def _worked(self) -> dict[str, Any]:
-        """The last line of a worker; nothing where another is to go on."""
-        request = {**self.request, "folder": str(self.folder), "left_s": self.end_s - time.monotonic()}
-        child = Child(WORKER, json.dumps(request), environment=self.environment, speaks=True)
-        has_begun = False
+        """The last line of one process and of the workers that it forks; nothing where another process is to go on."""
+        child = Child(WORKER, environment=self.environment, speaks=True, listens=True)
         try:
-            while True:
-                line = json.loads(child.line(self.candidate_s if has_begun else START_S))
-                has_begun = True
-                if "done" in line:
-                    return dict(line)
-                if "source" in line:
-                    self.best = line
+            ended: dict[str, Any] = {}
+            while not ended:
+                child.tell(json.dumps(self.request | {"left_s": self.end_s - time.monotonic()}))
+                ended = self._said(child)
         except Lost as lost:
-            return self._lost(lost, child)
+            child.end()
+            ended = self._lost(lost, child)
         finally:
             child.end()
+        return ended
+
+    def _said(self, child: Child) -> dict[str, Any]:
+        """The last line of one worker; nothing where another is to go on. Raises: Lost."""
+        limit_s = START_S
+        while True:
+            line = json.loads(child.line(limit_s))
+            limit_s = self.candidate_s
+            if "done" in line:
+                return dict(line)
+            if "ended" in line:
+                return self._lost(Lost("crash", line["ended"]), child)
+            if "source" in line:
+                self.best = line
 
     def _lost(self, lost: Lost, child: Child) -> dict[str, Any]:
         """Takes note of the program that a worker died of. Its last line, where no other is to go on."""
-        child.end()
         row = lost_row(self.request["case"], self.request["mode"], self.request["rung"], lost, child)
         trying = self.folder / TRYING
         if not trying.is_file():
             return {"done": True, "why": row.detail}
         tried: Candidate = pickle.loads(trying.read_bytes())
-        trying.unlink()
+        fails = is_alike(kind_of(row), self.kind)
         if tried.is_last:
-            return {"done": True, "on_backend": is_alike(kind_of(row), self.kind)}
-        if is_alike(kind_of(row), self.kind):
-            (self.folder / BEST).write_bytes(pickle.dumps(tried))
+            return {"done": True, "on_backend": fails}
+        if fails:
+            trying.rename(self.folder / BEST)
             self.best = told(tried.program, row, self.request["mode"])
-        with (self.folder / TRIED).open("a") as file:
-            file.write(tried.digest + "\n")
-        is_over = time.monotonic() > self.end_s
-        return {"done": True, "why": f"its time was up: {row.detail}", "on_backend": False} if is_over else {}
+        trying.unlink(missing_ok=True)
+        is_over = time.monotonic() > self.end_s and not self.best
+        return {"done": True, "why": f"its time was up: {row.detail}"} if is_over else {}

@@ -1,11 +1,16 @@
 """The process that makes a failing case smaller: a graph of it that fails by itself, or else the case's own text.
 
-    python -m assay.harness.locate.shrinking.shrink_worker REQUEST
+    python -m assay.harness.locate.shrinking.shrink_worker
 
-The request: `{"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field],
-error], "folder", "left_s"}`. It says `{}` before each program that it tries, and `{"source", ...}` for each
-that fails, the smallest last. The last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also
-fails on the real backend.
+It forks a worker for each request that it is told, so that one after another begins at once. It has imported all that
+they need, and run nothing. A request is a line:
+
+    {"origin", "case", "mode", "size", "seed", "rung", "is_warm", "backend", "kind": [verdict, [field], error],
+     "folder", "left_s"}
+
+A worker says `{}` before each program that it tries, and `{"source", ...}` for each that fails, the smallest last. The
+last line, `{"done": ..., "on_backend": ...}`, says whether the smallest program also fails on the real backend. Where a
+worker dies, `{"ended": ...}` is said for it.
 
 In the folder lie the program that it is trying, the best so far, and the digests of those that are not to be tried. A
 worker that finds them there goes on from them.
@@ -20,6 +25,7 @@ import os
 import pickle
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -33,6 +39,7 @@ from assay.harness.locate.shrinking.recorded_graphs import case_of, recorded
 from assay.harness.locate.source.source_program import SourceProgram
 from assay.harness.locate.source.written_values import Unwritable
 from assay.harness.outcome import Result
+from assay.harness.processes.child import ending
 from assay.harness.processes.worker import cold_environment
 from assay.harness.protocol.acts import FEW
 from assay.harness.run import RunRequest, run_case
@@ -109,6 +116,8 @@ class Shrinking:
         if candidate.digest in self.tried:
             return False
         self.tried.add(candidate.digest)
+        with (self.folder / TRIED).open("a") as file:
+            file.write(candidate.digest + "\n")
         row = self._row(candidate, self.request["rung"])
         if row is not None:
             os.replace(self.folder / TRYING, self.folder / BEST)
@@ -130,8 +139,8 @@ class Shrinking:
         return row if is_failure(row) and is_alike(kind_of(row), self.kind) else None
 
 
-def main(argument: str) -> None:
-    """The process."""
+def main() -> None:
+    """The process: forks a worker a request, and says how one ended that did not come to its end."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
@@ -140,10 +149,23 @@ def main(argument: str) -> None:
     def say(event: dict[str, Any]) -> None:
         print(json.dumps(event), file=output, flush=True)
 
-    Shrinking(json.loads(argument), say).run()
-    output.close()
-    os._exit(0)  # what a wrong backend has left behind may not let the interpreter end
+    for line in sys.stdin:
+        if (worker := os.fork()) == 0:
+            _work(json.loads(line), say)
+        status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+        if status:
+            say({"ended": ending(status)})
+
+
+def _work(request: Mapping[str, Any], say: Say) -> None:
+    """The worker. What a wrong backend has left behind may not let the interpreter end."""
+    try:
+        Shrinking(request, say).run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
