@@ -98,8 +98,8 @@ def forms(shrunk: Shrunk) -> Iterator[Form]:
 
 
 def first_difference(row: Result) -> tuple[str, str, str]:
-    """The field, the path and the sentence of what differs first; the verdict where it raises."""
-    if not row.differences:
+    """The field, the path and the sentence of what differs first; the verdict where the backend raises or dies."""
+    if not row.differences or row.verdict == "crash":
         return row.verdict, "the call", row.detail.partition("\n")[0]
     known = [each for each in row.differences if each.field in OF_ALL or each.field in OF_EACH]
     each = (known or list(row.differences))[0]
@@ -140,7 +140,7 @@ def text_of(shrunk: Shrunk, case: str, mode: str, backend: str, rate: str = "", 
     """The file's text. On the backend `PLAIN` nothing is compiled: such a file fails only by a fault of its own."""
     form = form or Form()
     field, path, detail = first_difference(shrunk.row)
-    own, compiled = _compiled(backend, is_strict=field == "crash")
+    own, compiled = _compiled(backend, is_strict=field in ("crash", "error"))
     is_chain = field == "view" and "was made by" in detail
     body = [line for line in shrunk.body.splitlines() if line not in (FUTURE, "import torch")]
     head = [FUTURE] * (FUTURE in shrunk.body) + ["import operator"] * (
