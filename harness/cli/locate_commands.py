@@ -327,6 +327,7 @@ def repro(name: str, backend: str, mode: str | None, limit_s: float, output: Pat
     if output is not None:
         output.write_text(made.source)
         output.with_suffix(".md").write_text(made.issue)
+        console.print(Text(f"written: {output}, and the text of an issue: {output.with_suffix('.md')}"), soft_wrap=True)
     if asked.json_path is not None:
         more = {**dataclasses.asdict(made), "calls": len(least.operators)}
         report.write_json(asked.json_path, as_data(found) | report.finite(more))

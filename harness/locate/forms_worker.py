@@ -58,7 +58,7 @@ def _run(text: str) -> None:
     os.dup2(nothing, 2)
     status = STATUS.index(RAISES)
     try:
-        exec(compile(text, "<repro>", "exec"), {"__name__": "__main__"})
+        exec(compile(text, "<repro>", "exec", dont_inherit=True), {"__name__": "__main__"})
         status = STATUS.index(PASSES)
     except AssertionError:
         status = STATUS.index(ASSERTS)

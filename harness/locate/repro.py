@@ -14,8 +14,9 @@ from pathlib import Path
 
 from assay.harness.locate import forms_worker
 from assay.harness.locate.forms_worker import ASSERTS, DIES, HANGS, PASSES, RAISES
-from assay.harness.locate.repro_text import PLAIN, Form, backend_of, first_difference, forms, text_of
+from assay.harness.locate.repro_text import PLAIN, Form, first_difference, forms, text_of
 from assay.harness.locate.shrinking.shrink import Shrunk
+from assay.harness.outcome import VERDICTS
 from assay.harness.processes.child import Child
 from assay.harness.processes.worker import ask, cold_environment
 from assay.harness.report.environment import environment
@@ -113,16 +114,22 @@ def repro_of(shrunk: Shrunk, failing: Failing, times: int = TIMES) -> Repro:
     field, path, detail = first_difference(shrunk.row)
     versions = "\n".join(f"- {name}: {value}" for name, value in environment().items() if name != "commit")
     issue = ISSUE.format(
-        title=f"{backend.partition(',')[0]}: {field} differs from eager in {'+'.join(shrunk.operators) or 'no call'}",
-        settings=backend_of(backend)[1], field=field, path=path, detail=detail, rate=rate.removeprefix("in "),
-        rung=failing.rung, below=failing.below or "nothing", source=source, versions=versions,
+        title=f"{backend.partition(',')[0]}: {_headline(field)} in {'+'.join(shrunk.operators) or 'no call'}",
+        settings=f"backend={backend.partition(',')[0]!r}", field=field, path=path, detail=detail,
+        rate=rate.removeprefix("in "), rung=failing.rung, below=failing.below or "nothing", source=source,
+        versions=versions,
     )  # fmt: skip
     return Repro(source, failures, times, issue)
 
 
+def _headline(field: str) -> str:
+    """What is wrong, as the title of an issue says it."""
+    return f"{field} where eager runs" if field in VERDICTS else f"wrong {field}"
+
+
 def shown_form(shrunk: Shrunk, failing: Failing) -> Form | None:
     """The first form in which a file fails as it is to, and does not fail in eager; None where there is none."""
-    known = list(forms(shrunk))
+    known = list(forms(shrunk, failing.mode))
     pairs = [
         [text_of(shrunk, failing.case, failing.mode, backend, form=form) for backend in (failing.backend, PLAIN)]
         for form in known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from assay.harness.backends.registry import FLAGS, OWN, STRICT, WITHOUT_DYNAMO
 from assay.harness.locate.shrinking.shrink import Shrunk
 from assay.harness.locate.source.text_of_case import FUTURE
 from assay.harness.outcome import Result
+from assay.harness.protocol.acts import DEFAULT
 
 PLAIN = "eager-none"
 GRADIENTS = "[x.grad for x in inputs if x.grad is not None]"
@@ -75,26 +77,44 @@ GIVEN: Mapping[str, str] = {
 """What a call after the first is given: the same tensors, others, or the same with other numbers in them."""
 
 
+OTHER: Mapping[str, str] = {"infer": "train", "train": "infer"}
+IN_DOUBLE = (
+    "args = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, args)"
+    "; function.double() if isinstance(function, torch.nn.Module) else None"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a file does: how many calls it makes, what they are given, from which outputs backward begins, and whether
-    numbers have to be the same bit for bit."""
+    """What a file does: how many calls it makes, what they are given, from which outputs backward begins, whether it is
+    run in the other mode, or its floats in double precision, and whether numbers have to be the same bit for bit."""
 
     calls: int = 1
     given: str = SAME
     which: str = ""
+    in_other_mode: bool = False
+    in_double: bool = False
     is_exact: bool = False
 
 
-def forms(shrunk: Shrunk) -> Iterator[Form]:
-    """The forms in which a failure may show, the plainest first."""
+def forms(shrunk: Shrunk, mode: str) -> Iterator[Form]:
+    """The forms in which a failure may show, the likeliest first: by the step in which it was seen."""
     several = [Form(3, FRESH), Form(3, SAME), Form(3, MOVED)]
-    found = [Form(), *several]
+    further = [Form(in_other_mode=True), Form(3, FRESH, in_other_mode=True), Form(in_double=True)]
     count = shrunk.body.rpartition("return ")[2].count(",")
-    found += [Form(which=f"[{place}:{place + 1}]") for place in range(count) if not shrunk.is_case and count > 1]
-    yield from found
+    parts = [Form(which=f"[{place}:{place + 1}]") for place in range(count) if not shrunk.is_case and count > 1]
+    step = step_of(shrunk.row)
+    later = [*further, *several] if step > len(DEFAULT[mode]) else [*several, *parts, *further]
+    yield from [Form(), *later] if step == 1 else [*later, Form()]
     if first_difference(shrunk.row)[0] in NUMBERS:
-        yield from (dataclasses.replace(form, is_exact=True) for form in (found[0], *several))
+        yield from (dataclasses.replace(form, is_exact=True) for form in (Form(), *several))
+
+
+def step_of(row: Result) -> int:
+    """The step in which a row failed first; 1 where that is not said."""
+    told = row.detail if row.verdict == "crash" or not row.differences else row.differences[0].path
+    found = re.match(r"step (\d+)", told)
+    return int(found[1]) if found else 1
 
 
 def first_difference(row: Result) -> tuple[str, str, str]:
@@ -143,17 +163,24 @@ def text_of(shrunk: Shrunk, case: str, mode: str, backend: str, rate: str = "", 
     own, compiled = _compiled(backend, is_strict=field in ("crash", "error"))
     is_chain = field == "view" and "was made by" in detail
     body = [line for line in shrunk.body.splitlines() if line not in (FUTURE, "import torch")]
-    head = [FUTURE] * (FUTURE in shrunk.body) + ["import operator"] * (
-        "operator." in shrunk.body and not shrunk.is_case
-    )
-    imports = "\n".join([*head, "import torch", "from torch.utils._pytree import tree_leaves"])
-    off = "\ntorch.set_grad_enabled(False)\n" * (mode == "infer")
+    imports = "\n".join(_imports(shrunk, form))
+    ran_in = OTHER[mode] if form.in_other_mode else mode
+    off = "\ntorch.set_grad_enabled(False)\n" * (ran_in == "infer")
     return FILE.format(
         title=f"{case}, {mode}, {backend}: {field} at {path}", version=torch.__version__, rate=rate,
         imports=f"{imports}\n{own}{off}", body="\n".join(body) + _made(shrunk) + NAMES_OF.rstrip() * is_chain,
-        calls=form.calls, compile=compiled, run=_run(shrunk, mode, form, field, path, is_chain),
+        calls=form.calls, compile=compiled, run=_run(shrunk, ran_in, form, field, path, is_chain),
         check=_check(field, form),
     )  # fmt: skip
+
+
+def _imports(shrunk: Shrunk, form: Form) -> Iterator[str]:
+    if FUTURE in shrunk.body:
+        yield FUTURE
+    if "operator." in shrunk.body and not shrunk.is_case:
+        yield "import operator"
+    yield "import torch"
+    yield "from torch.utils._pytree import tree_leaves" + ", tree_map_only" * form.in_double
 
 
 def _made(shrunk: Shrunk) -> str:
@@ -191,6 +218,8 @@ def _inputs(shrunk: Shrunk, mode: str, form: Form) -> Iterator[str]:
     """The lines that make the tensors of a call."""
     if form.given == FRESH:
         yield GIVEN[FRESH]
+    if form.in_double:
+        yield IN_DOUBLE
     yield "inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]"
     if "Module" in shrunk.body or ("nn." in shrunk.body and shrunk.is_case):
         yield "is_module = isinstance(function, torch.nn.Module)"

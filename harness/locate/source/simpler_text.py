@@ -22,7 +22,7 @@ SMALLER = (1, 2, 3, 4)
 def simpler_texts(text: str, roots: frozenset[str]) -> Iterator[str]:
     """Texts with one change each, the boldest first. Without what `roots` do not need."""
     tree = ast.parse(text)
-    for index, edit in (*_statements(tree), *_parts(tree), *_expressions(tree)):
+    for index, edit in (*_removals(tree), *_expressions(tree)):
         yield needed(_edited(tree, index, edit), roots)
     for old, new in _numbers(tree):
         yield ast.unparse(_Number(old, new).visit(copy.deepcopy(tree)))
@@ -56,28 +56,39 @@ def _edited(tree: ast.Module, index: int, edit: Edit) -> ast.Module:
     return ast.fix_missing_locations(other)
 
 
-def _statements(tree: ast.Module) -> list[tuple[int, Edit]]:
-    """Without halves of a list of statements, without single ones, and with the body in the place of a block."""
+def _removals(tree: ast.Module) -> list[tuple[int, Edit]]:
+    """Without some statements, elements or pairs, or with the body in the place of a block; the largest part first."""
     found: list[tuple[int, int, Edit]] = []
     for index, node in enumerate(ast.walk(tree)):
-        for name in LISTS:
-            held = getattr(node, name, None)
-            for begin, end in _ranges(len(held)) if isinstance(held, list) else ():
-                found.append((-_size(*held[begin:end]), index, _without(name, begin, end)))
-            for place, each in enumerate(held if isinstance(held, list) else ()):
-                if isinstance(each, ast.With | ast.If | ast.For | ast.Try):
-                    found.append((-_size(each) + _size(*each.body), index, _opened(name, place)))
+        found += [(-size, index, edit) for size, edit in (*_of_body(node), *_of_parts(node), *_of_pairs(node))]
     return [(index, edit) for _, index, edit in sorted(found, key=lambda each: each[:2])]
 
 
-def _parts(tree: ast.Module) -> Iterator[tuple[int, Edit]]:
-    """Without one element of a tuple, list or call, of a return's values, or of a definition's decorators."""
-    for index, node in enumerate(ast.walk(tree)):
-        for name in PARTS:
-            held = getattr(node, name, None)
-            least = 0 if name in ("keywords", "decorator_list") else 1
-            if isinstance(held, list) and len(held) > least:
-                yield from ((index, _without(name, place, place + 1)) for place in range(len(held)))
+def _of_body(node: ast.AST) -> Iterator[tuple[int, Edit]]:
+    """Edits of lists of statements, each with the size of what it takes away."""
+    for name in LISTS:
+        held = getattr(node, name, None)
+        if isinstance(held, list):
+            yield from ((_size(*held[begin:end]), _without(name, begin, end)) for begin, end in _ranges(len(held)))
+            for place, each in enumerate(held):
+                if isinstance(each, ast.With | ast.If | ast.For | ast.Try):
+                    yield _size(each) - _size(*each.body), _opened(name, place)
+
+
+def _of_parts(node: ast.AST) -> Iterator[tuple[int, Edit]]:
+    """Edits of tuples, lists, calls, and of a definition's decorators."""
+    for name in PARTS:
+        held = getattr(node, name, None)
+        least = 0 if name in ("keywords", "decorator_list") else 1
+        if isinstance(held, list) and len(held) > least:
+            yield from ((_size(*held[begin:end]), _without(name, begin, end)) for begin, end in _ranges(len(held)))
+
+
+def _of_pairs(node: ast.AST) -> Iterator[tuple[int, Edit]]:
+    """Edits of dicts."""
+    if isinstance(node, ast.Dict) and len(node.keys) > 1:
+        for begin, end in _ranges(len(node.keys)):
+            yield _size(*node.values[begin:end]), _without_pairs(begin, end)
 
 
 def _expressions(tree: ast.Module) -> Iterator[tuple[int, Edit]]:
@@ -140,6 +151,13 @@ def _without(name: str, begin: int, end: int) -> Edit:
         del held[begin:end]
         if not held and name == "body" and not isinstance(node, ast.Module):
             held.append(ast.Pass())
+
+    return edit
+
+
+def _without_pairs(begin: int, end: int) -> Edit:
+    def edit(node: ast.AST) -> None:
+        del node.keys[begin:end], node.values[begin:end]  # type: ignore[attr-defined]
 
     return edit
 

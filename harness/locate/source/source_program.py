@@ -30,6 +30,8 @@ class SourceProgram:
     tags: tuple[str, ...]
     may_raise: bool = False
     """Whether a text that eager cannot run is a program too: where it is an error that differs."""
+    place: int = 0
+    """Which of the simpler texts is tried first: the one behind that which this text was, as those before it failed."""
 
     @staticmethod
     def of(case: Case, size: str, may_raise: bool) -> SourceProgram:
@@ -80,18 +82,19 @@ class SourceProgram:
         return sum(each.numel() for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
 
     def simpler(self) -> Iterator[SourceProgram]:
-        """Programs with one change each, the boldest first."""
+        """Programs with one change each, the boldest first, from `place` on."""
         size = weight(self.text)
-        for text in simpler_texts(self.text, ROOTS):
+        texts = list(enumerate(simpler_texts(self.text, ROOTS)))
+        for place, text in texts[self.place :] + texts[: self.place]:
             if MADE in text and weight(text) < size:
-                yield replace(self, text=text)
+                yield replace(self, text=text, place=place)
 
     def _run(self) -> Mapping[str, Any]:
         """What the text defines."""
         file = f"<{self.name}>"
         linecache.cache[file] = (len(self.text), None, self.text.splitlines(keepends=True), file)
         namespace: dict[str, Any] = {"__name__": "shrunk"}
-        exec(compile(self.text, file, "exec"), namespace)
+        exec(compile(self.text, file, "exec", dont_inherit=True), namespace)
         return namespace
 
     def _step(self, mode: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -200,7 +200,9 @@ def _home(statement: ast.Import | ast.ImportFrom, module: ModuleType) -> ModuleT
 
 
 def bare(node: Any, keeps_decorators: bool = False) -> Any:
-    """A definition without decorators, docstrings and annotations. Decorated functions within keep the latter."""
+    """A statement without decorators, docstrings and annotations. Decorated functions and classes keep the latter."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return ast.Assign([node.target], node.value)
     if isinstance(node, FUNCTIONS) and not keeps_decorators:
         node.decorator_list = []
     for each in ast.walk(node):
