@@ -25,7 +25,7 @@ def simpler_texts(text: str, roots: frozenset[str]) -> Iterator[str]:
     for index, edit in (*_removals(tree), *_expressions(tree)):
         yield needed(_edited(tree, index, edit), roots)
     for old, new in _numbers(tree):
-        yield ast.unparse(_Number(old, new).visit(copy.deepcopy(tree)))
+        yield needed(_Number(old, new).visit(copy.deepcopy(tree)), roots)
 
 
 def weight(text: str) -> tuple[int, int]:

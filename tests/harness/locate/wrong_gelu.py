@@ -98,3 +98,8 @@ def called_twice() -> Any:
 def bias(x: Tensor) -> Tensor:
     """Nothing that matters."""
     return x.sum().tanh()
+
+
+@case(modes=("infer",))
+def only_gelu() -> Any:
+    return torch.nn.functional.gelu, (torch.randn(2),), {}
