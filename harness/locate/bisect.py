@@ -49,7 +49,9 @@ class Bisected:
     difference: str
 
     def commands(self, origin: str) -> tuple[str, str]:
-        return command(self.found, origin, self.good), command(self.found, origin, self.bad)
+        below = self.found.below
+        mode = below.row.mode if below is not None and not self.places else ""
+        return command(self.found, origin, self.good, mode), command(self.found, origin, self.bad)
 
 
 def command(found: Found, origin: str, backend: str, mode: str = "") -> str:

@@ -109,9 +109,9 @@ class Shrinking:
         try:
             ended: dict[str, Any] = {}
             while not ended:
-                child.tell(json.dumps(self.request | {"left_s": self.end_s - time.monotonic()}))
+                child.tell(json.dumps({**self.request, "left_s": self.end_s - time.monotonic()}))
                 ended = self._said(child)
-        except Lost as lost:
+        except (Lost, OSError) as lost:
             child.end()
             ended = self._lost(lost, child)
         finally:
@@ -131,7 +131,7 @@ class Shrinking:
             if "source" in line:
                 self.best = line
 
-    def _lost(self, lost: Lost, child: Child) -> dict[str, Any]:
+    def _lost(self, lost: Lost | OSError, child: Child) -> dict[str, Any]:
         """Takes note of the program that a worker died of. Its last line, where no other is to go on."""
         row = lost_row(self.request["case"], self.request["mode"], self.request["rung"], lost, child)
         trying = self.folder / TRYING

@@ -40,7 +40,7 @@ def definition_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     code = function.__code__
     for node in ast.walk(tree_of(code.co_filename)):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            if min(each.lineno for each in (node, *node.decorator_list)) == code.co_firstlineno:
+            if min([node.lineno, *(each.lineno for each in node.decorator_list)]) == code.co_firstlineno:
                 return node
     found = [node for node in ast.walk(tree_of(code.co_filename)) if isinstance(node, ast.Lambda) and _is(node, code)]
     if not found:

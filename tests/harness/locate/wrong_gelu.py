@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,13 @@ def dies_of_few(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callabl
     """As `wrong`; but a graph of one call ends the process."""
     if len(_calls(gm)) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    return wrong(gm, example_inputs)
+
+
+def hangs_of_few(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """As `wrong`; but a graph of one call is never done."""
+    while len(_calls(gm)) == 1:
+        time.sleep(1)
     return wrong(gm, example_inputs)
 
 

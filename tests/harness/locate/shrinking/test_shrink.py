@@ -49,6 +49,12 @@ def test_shrink_keeps_what_ends_the_process_where_the_case_does() -> None:
 
 
 def test_shrink_leaves_out_a_program_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink, "CANDIDATE_S", 8.0)
+    made = least("model", "hangs_of_few", VALUES, limit_s=24)
+    assert len(made.operators) >= 2 and "gelu" in made.operators and made.on_backend
+
+
+def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "CANDIDATE_S", 0.0)
     with pytest.raises(NotShrunk, match="its time was up: silent for"):
         least("model", "dies_of_few", VALUES, limit_s=0.01)
