@@ -23,9 +23,12 @@ from torch.fx.node import map_aggregate
 
 from assay.harness.case import Case
 
-RECORDED, DRAWN, WRITTEN = "recorded", "drawn", "written"
+RECORDED, DRAWN, MARKED, WRITTEN = "recorded", "drawn", "marked", "written"
 MOST_WRITTEN = 48
 """Numbers of a tensor that is written out."""
+MOST_MARKED = 16
+"""Numbers of a drawn tensor that are NaN, or infinite, at places that are written out one by one."""
+SPECIAL = ("nan", "inf", "-inf")
 SMALLER = (1, 2, 3, 4, 8)
 NAMESPACES: Mapping[str, Any] = {"torch": torch, "operator": operator}
 """Where the targets of lines are found by their names."""
@@ -111,7 +114,7 @@ class Given:
         elif self.values == WRITTEN:
             made = f"torch.tensor({literal(plain(tensor))}, dtype={tensor.dtype})"
         else:
-            made = drawn_text(tensor)
+            made = drawn_text(tensor) if self.values == DRAWN else marked_text(tensor)
         if not tensor.is_contiguous() and self.values != RECORDED:
             made = f"torch.empty_strided({shape}, {tensor.stride()}, dtype={tensor.dtype}).copy_({made})"
         return made + (".requires_grad_()" if tensor.requires_grad else "")
@@ -128,6 +131,41 @@ def drawn_text(tensor: Tensor) -> str:
         return f"torch.randn({shape}{dtype})"
     most = max(1, int(tensor.max())) + 1 if tensor.numel() and tensor.dtype != torch.bool else 2
     return f"torch.randint({most}, ({shape},)).to({tensor.dtype})"
+
+
+def marked_text(tensor: Tensor) -> str:
+    """As drawn, but NaN or infinite where the tensor is."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    made = drawn_text(flat)
+    for special in SPECIAL:
+        if places := _places_of(special, flat):
+            made += f".index_fill(0, {_places_text(places)}, float({special!r}))"
+    return f"{made}.reshape({tuple(tensor.shape)})"
+
+
+def _places_of(special: str, flat: Tensor) -> list[int]:
+    number = float(special)
+    found = flat.isnan() if number != number else flat == number
+    return [int(place) for place in found.nonzero().flatten()]
+
+
+def _places_text(places: list[int]) -> str:
+    """Places in a row; or each of a few."""
+    if _is_row(places):
+        return f"torch.arange({places[0]}, {places[-1] + 1})"
+    return f"torch.tensor({places})"
+
+
+def _is_row(places: list[int]) -> bool:
+    return len(places) > 1 and places[-1] - places[0] + 1 == len(places)
+
+
+def _is_markable(tensor: Tensor) -> bool:
+    """Whether some numbers are NaN or infinite, and their places are few, or in a row, so that they can be written."""
+    if not tensor.is_floating_point():
+        return False
+    found = [_places_of(special, tensor.detach().contiguous().reshape(-1)) for special in SPECIAL]
+    return any(found) and all(len(places) <= MOST_MARKED or _is_row(places) for places in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +400,8 @@ def plainer(given: Given) -> Iterator[Given]:
     tensor = given.tensor
     if given.values == RECORDED:
         yield replace(given, values=DRAWN)
+        if _is_markable(tensor):
+            yield replace(given, values=MARKED)
         if tensor.numel() <= MOST_WRITTEN:
             yield replace(given, values=WRITTEN)
     if not tensor.is_contiguous():
@@ -374,7 +414,7 @@ def plainer(given: Given) -> Iterator[Given]:
 
 def _oddity(given: Given) -> int:
     tensor = given.tensor
-    values = {DRAWN: 0, WRITTEN: 2, RECORDED: 8}[given.values]
+    values = {DRAWN: 0, MARKED: 1, WRITTEN: 2, RECORDED: 8}[given.values]
     is_odd = tensor.is_floating_point() and tensor.dtype != torch.float32
     return 1 + values + (not tensor.is_contiguous()) + tensor.requires_grad + is_odd
 

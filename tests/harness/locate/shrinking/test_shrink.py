@@ -13,7 +13,7 @@ from assay.harness.discover import discover
 from assay.harness.locate.ladder import Found, Step
 from assay.harness.locate.rungs import Rung
 from assay.harness.locate.shrinking import shrink
-from assay.harness.locate.shrinking.graph_program import GraphProgram
+from assay.harness.locate.shrinking.graph_program import MARKED, Given, GraphProgram, plainer
 from assay.harness.locate.shrinking.shrink import NotShrunk, Shrunk, shrunk
 from assay.harness.outcome import Result
 from assay.harness.search.generated import Kind
@@ -74,3 +74,13 @@ def test_graph_program_is_read_by_another_process() -> None:
     program = GraphProgram.of(torch.fx.GraphModule({}, graph), [torch.ones(2)])
     read = pickle.loads(pickle.dumps(program))
     assert read.body() == program.body() and torch.equal(read.values()["gelu"], program.values()["gelu"])
+
+
+def test_graph_program_draws_an_input_and_keeps_what_is_no_number_in_it() -> None:
+    x = torch.randn(3, 40)
+    x[0, 7], x[2, 1], x[1] = float("nan"), float("inf"), float("-inf")
+    (marked,) = [each for each in plainer(Given("x", x)) if each.values == MARKED]
+    made = eval(marked.text(), {"torch": torch})
+    assert made.shape == x.shape and torch.equal(made.isfinite(), x.isfinite())
+    assert made[0, 7].isnan() and made[2, 1] == float("inf") and bool((made[1] == float("-inf")).all())
+    assert not [each for each in plainer(Given("y", torch.ones(2))) if each.values == MARKED]
