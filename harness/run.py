@@ -40,7 +40,7 @@ from assay.harness.calls.clone import Call, CloneError, copy_call
 from assay.harness.calls.errors import is_refusal, is_same_error, name_of, place_of, unwrapped
 from assay.harness.calls.tree import walk_call
 from assay.harness.case import Case
-from assay.harness.judge.compare import Comparison, Rules, compare, is_identical
+from assay.harness.judge.compare import Comparison, Rules, compare, is_different, is_identical
 from assay.harness.judge.eager_runs import EagerRuns, Run
 from assay.harness.judge.oracle import Oracle, anchor
 from assay.harness.judge.vector_tails import PLACES, Placed
@@ -220,7 +220,7 @@ class _Trial:
         if oracle is None:
             gc.collect()  # the backend's copies of parameters and gradients stand in the way of eager's in float64
             oracle = self._oracle(eager)
-        comparison = self._comparison(oracle, ours)
+        comparison = compare(oracle, ours, self._rules)
         verdict, detail = _verdict(oracle.eager, ours, comparison)
         if verdict == "diverged" and (place := self._place_of(oracle, ours)) is not None:
             verdict, detail = "reference-unstable", f"eager does the same where it computes {place}"
@@ -238,9 +238,6 @@ class _Trial:
             by_bits=self.backend.has_eagers_bits,
         )
 
-    def _comparison(self, oracle: Oracle, ours: Run) -> Comparison:
-        return compare(oracle, ours, self._rules)
-
     def _place_of(self, oracle: Oracle, ours: Run) -> str | None:
         """At which other place in a vector eager does what the backend did; nothing on devices without them."""
         if not self._is_on_cpu():
@@ -250,7 +247,7 @@ class _Trial:
                 eager = self._observed(self.scripts.script())
             if is_identical(oracle.eager, eager, self._rules):
                 continue
-            if not self._comparison(oracle.around(eager), ours).different:
+            if not is_different(oracle.around(eager), ours, self._rules):
                 return name
         return None
 

@@ -27,9 +27,9 @@ from assay.compiler.autograd.saved_hooks import GraphHooks, packed
 from assay.compiler.capture.ambient import Ambient, transforms_left
 from assay.compiler.capture.functionalize import capture
 from assay.compiler.capture.inputs import Call
-from assay.compiler.codegen.call.backward_half import partial_backward
-from assay.compiler.codegen.call.forward_half import roots_of
-from assay.compiler.codegen.call.gradient_orders import kept_by, order_of, unpacking_of
+from assay.compiler.codegen.call.gradients.backward_half import partial_backward
+from assay.compiler.codegen.call.gradients.forward_half import roots_of
+from assay.compiler.codegen.call.gradients.gradient_orders import kept_by, order_of, unpacking_of
 from assay.compiler.ir.graph.backward.derivative_path import Path
 from assay.compiler.ir.graph.captured import Captured
 from assay.compiler.ir.graph.roles import GraphCall, Program, Tangent

@@ -26,7 +26,7 @@ from assay.compiler.assembly.compilers import Compilers
 from assay.compiler.autograd.whole.eager_order import Roots
 from assay.compiler.autograd.whole.recorder import Begun, Call, Recorder
 from assay.compiler.autograd.whole.segments import cut
-from assay.compiler.codegen.call.whole_backward import emit_backward
+from assay.compiler.codegen.call.gradients.whole_backward import emit_backward
 from assay.compiler.codegen.host import load
 from assay.compiler.ir.graph.backward.engine_steps import Backward
 from assay.compiler.journal import Journal, count_backward, count_eager_backward

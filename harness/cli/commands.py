@@ -50,9 +50,10 @@ from assay.harness.backends.registry import (
     resolve,
     with_own_backward,
 )
-from assay.harness.bench import language, operators, partitioning, scaling, warm
+from assay.harness.bench import language, operators
 from assay.harness.bench import models as benching
 from assay.harness.bench.bench_worker import AHEAD, EAGER
+from assay.harness.bench.compile_time import partitioning, scaling, warm
 from assay.harness.bench.memory import memory_dial, memory_report
 from assay.harness.bench.memory.live_memory import Memory
 from assay.harness.case import SIZES, Case

@@ -85,13 +85,9 @@ class Rules:
 
 def compare(oracle: Oracle, ours: Sequence[Observation], rules: Rules = Rules()) -> Comparison:
     """Ours against eager, every step. Fields in which two eager runs differ are unstable, not different."""
-    with_strides = rules.with_bookkeeping or rules.with_strides
-    asked = _Asked(oracle, rules.with_hooks, rules.with_bookkeeping, with_strides, rules.by_bits)
-    draws = rules.has_own_random_stream and any(step.uses_random for step in oracle.eager)
-    unstable = _found(oracle.again, asked)
-    shaky = frozenset((difference.field, difference.path) for difference in unstable)
-    asked = dataclasses.replace(asked, shaky=shaky, unheld=FROM_DRAWS if draws else ())
-    steady = [found for found in _found(ours, asked) if (found.field, found.path) not in shaky]
+    draws = _draws(oracle, rules)
+    unstable, asked = _asked(oracle, rules)
+    steady = [found for found in _found(ours, asked) if (found.field, found.path) not in asked.shaky]
     excused = [difference for difference in steady if draws and difference.field in FROM_DRAWS]
     judged = [difference for difference in steady if difference not in excused]
     different, untold, unanchored = (
@@ -100,6 +96,27 @@ def compare(oracle: Oracle, ours: Sequence[Observation], rules: Rules = Rules())
     )
     unjudged, notes = _unjudged(draws, excused), _notes(oracle.eager, ours, rules.with_hooks)
     return Comparison(different, tuple(unstable), (*unjudged, *unanchored), (*_crossed(judged), *notes), untold)
+
+
+def is_different(oracle: Oracle, ours: Sequence[Observation], rules: Rules = Rules()) -> bool:
+    """Whether `compare` finds that something differs. It looks no further than the first that does for sure."""
+    _, asked = _asked(oracle, rules)
+    return any(each.kind == DIFFERS and asked.is_held_against(each) for each in _found(ours, asked, is_brief=True))
+
+
+def _draws(oracle: Oracle, rules: Rules) -> bool:
+    """Whether what the program gives follows from random numbers that are not eager's."""
+    return rules.has_own_random_stream and any(step.uses_random for step in oracle.eager)
+
+
+def _asked(oracle: Oracle, rules: Rules) -> tuple[list[Difference], _Asked]:
+    """What eager's two runs differ in, and what a comparison judges by."""
+    with_strides = rules.with_bookkeeping or rules.with_strides
+    asked = _Asked(oracle, rules.with_hooks, rules.with_bookkeeping, with_strides, rules.by_bits)
+    unstable = _found(oracle.again, asked)
+    shaky = frozenset((difference.field, difference.path) for difference in unstable)
+    unheld = FROM_DRAWS if _draws(oracle, rules) else ()
+    return unstable, dataclasses.replace(asked, shaky=shaky, unheld=unheld)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +140,25 @@ class _Asked:
         return found.field not in self.unheld and (found.field, found.path) not in self.shaky
 
 
-def _found(ours: Sequence[Observation], asked: _Asked) -> list[Difference]:
+def _found(ours: Sequence[Observation], asked: _Asked, is_brief: bool = False) -> list[Difference]:
     """What differs, judged by as few further runs of eager as settle it: none, two, all but those that are made where
     something is barely off, all.
 
     A field in which something differs for sure is lost. What is open in that field stays open: it changes nothing.
+    With `is_brief`, the first that differs for sure and is held against a backend is the last that is looked at.
     """
     known: dict[Place, Finding | None] = {}
     left: Set[Place] = frozenset()
+    found: list[Difference] = []
     for makes in LEVELS:
         at = dataclasses.replace(asked, oracle=asked.oracle.about(left, makes), known=known)
-        found = list(_steps(asked.oracle.eager, ours, at))
-        lost = {each.field for each in found if each.kind == DIFFERS and at.is_held_against(each)}
+        found, lost = [], set[str]()
+        for each in _steps(asked.oracle.eager, ours, at):
+            found.append(each)
+            if each.kind == DIFFERS and at.is_held_against(each):
+                lost.add(each.field)
+                if is_brief:
+                    return found
         known = {place: told for place, told in at.known.items() if not _is_open(told) or place[1] in lost}
         left = at.known.keys() - known.keys()
         if not left:

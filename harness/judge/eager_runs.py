@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ from assay.harness.observe.scripts import Scripts
 Run = tuple[Observation, ...]
 Part = Mapping[int, Observation]
 """Some acts of a run, by their place in the whole."""
+Place = tuple[int, str, str]
+"""A tensor of a run: its step, the kind of thing that it is, its path."""
 Made = TypeVar("Made")
 
 
@@ -40,7 +42,11 @@ class EagerRuns:
     """Whether the program draws random numbers, which are then moved as those that it is given are."""
     longer: EagerRuns | None = None
     """Runs of these acts and more. Those that were made serve here too."""
+    places: frozenset[Place] | None = None
+    """The tensors besides results that the runs keep, so that runs of large programs fit into memory; None: all."""
     _shorter: dict[frozenset[int], EagerRuns] = field(default_factory=dict, init=False)
+    _narrower: list[EagerRuns] = field(default_factory=list, init=False)
+    """Runs of the same acts that keep less."""
     _runs: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False)
     _bounds: list[Sequence[Sequence[Tensor]]] = field(default_factory=list, init=False)
 
@@ -59,12 +65,27 @@ class EagerRuns:
             self._shorter[indices] = dataclasses.replace(self, scripts=self.scripts.of(indices), longer=before)
         return self._shorter[indices]
 
+    def keeping(self, places: Set[Place]) -> EagerRuns:
+        """Runs of the same acts that keep those tensors and results alone."""
+        known = next((each for each in self._narrower if each._keeps(places)), None)
+        if known is None:
+            known = dataclasses.replace(self, places=frozenset(places), longer=self)
+            self._narrower.append(known)
+        return known
+
+    def _keeps(self, places: Set[Place] | None) -> bool:
+        return self.places is None or (places is not None and self.places >= places)
+
+    def _holders(self) -> Iterator[EagerRuns]:
+        """These, and all others whose runs keep as much and go through as many acts."""
+        known: EagerRuns | None = self
+        while known is not None:
+            yield from (each for each in (known, *known._narrower) if each._keeps(self.places))
+            known = known.longer
+
     def _once(self, key: tuple[object, ...], make: Callable[[], Made]) -> Made:
         """What was made under that key, here or among the longer runs; else what is made now."""
-        known: EagerRuns | None = self
-        while known is not None and key not in known._runs:
-            known = known.longer
-        found = self._runs if known is None else known._runs
+        found = next((each._runs for each in self._holders() if key in each._runs), self._runs)
         if key not in found:
             found[key] = make()
         made: Made = found[key]
@@ -178,7 +199,8 @@ class EagerRuns:
 
     def _run(self, script: Script, moved: Convert | None = None) -> Part:
         script, scenario = dataclasses.replace(script, moved=moved), self.scripts.case.scenario
-        run = observe(script, self.mode, self.seed, scenario=scenario, watch=BRIEFLY)
+        watch = dataclasses.replace(BRIEFLY, places=self.places)
+        run = observe(script, self.mode, self.seed, scenario=scenario, watch=watch)
         return dict(zip(script.made, run, strict=True))
 
 

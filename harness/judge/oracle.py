@@ -18,7 +18,7 @@ from assay.harness.calls.clone import SINGLE
 from assay.harness.calls.errors import name_of
 from assay.harness.calls.memory import bits
 from assay.harness.judge import kinks
-from assay.harness.judge.eager_runs import EagerRuns, Part, Run
+from assay.harness.judge.eager_runs import EagerRuns, Part, Place, Run
 from assay.harness.judge.tolerance import RUNS, Evidence, largest
 from assay.harness.observe.observation import Observation, Seen
 from assay.harness.protocol.acts import needed_for
@@ -31,8 +31,6 @@ PAIRS = 12
 ALL = frozenset(RUNS)
 LEVELS = (frozenset[str](), frozenset({"few"}), ALL - {"more"}, ALL)
 """Which further runs are made, one level after the other, for what the level before did not settle."""
-Place = tuple[int, str, str]
-"""A tensor of a run: its step, the kind of thing that it is, its path."""
 BETWEEN = {
     **dict.fromkeys((torch.float64, torch.complex128), torch.float64),
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.complex32), torch.float32),
@@ -54,6 +52,8 @@ class Oracle:
     makes: frozenset[str] = ALL
     """Which of the further runs are made (`Evidence`)."""
     _scales: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
+    _elements: dict[int, int] = field(default_factory=dict, init=False)
+    """By the step, how many elements its state has."""
     _paths: dict[int, bool] = field(default_factory=dict, init=False)
     """By the id of a run, which `runs` keeps, whether it takes eager's path."""
 
@@ -64,9 +64,9 @@ class Oracle:
     def _runs_about(self, places: Set[Place]) -> EagerRuns:
         """Runs of the acts in question, where such a run of eager gives what the whole run gave, bit for bit. Else of
         all acts up to the last of them."""
-        whole = self.runs.of(frozenset(range(1 + max(step for step, _, _ in places))))
+        whole = self.runs.of(frozenset(range(1 + max(step for step, _, _ in places)))).keeping(places)
         steps = set().union(*(_steps_of(*place) for place in places))
-        parts = self.runs.of(needed_for(self.runs.scripts.acts, steps))
+        parts = self.runs.of(needed_for(self.runs.scripts.acts, steps)).keeping(places)
         return parts if parts.count < whole.count and self._has_given(parts.plain(), places) else whole
 
     def _has_given(self, run: Part, places: Set[Place]) -> bool:
@@ -206,8 +206,11 @@ class Oracle:
                 yield seen.value
 
     def _fan_in(self, step: int, seen: Seen | None) -> float:
-        elements = sum(other.value.numel() for other in self.eager[step].state.values())
-        return max(1.0, elements / max(1, seen.value.numel())) if seen is not None else 1.0
+        if seen is None:
+            return 1.0
+        if step not in self._elements:
+            self._elements[step] = sum(other.value.numel() for other in self.eager[step].state.values())
+        return max(1.0, self._elements[step] / max(1, seen.value.numel()))
 
 
 def anchor(wide: Run | str, eager: Run) -> Run | str:

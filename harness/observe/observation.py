@@ -26,11 +26,11 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 import torch
@@ -54,6 +54,7 @@ TORCH = Path(torch.__file__).parent
 COPIES = 4
 """Tensors that are written for each one that was given up: the allocator may give a few other places first."""
 OURS = Path(__file__).parents[2]
+Kept = TypeVar("Kept")
 HELD_NUMBERS = 1 << 24
 """Results and gradients of earlier acts are kept, to be looked at again, while they have no more numbers than that."""
 
@@ -200,11 +201,28 @@ class Watch:
     """How closely a run is watched.
 
     `is_poked`: the last act's outputs are written to, to see what else changes. `is_brief`: numbers, kinds, errors and
-    random state are all that is looked at, which is what a further run of eager is made for.
+    random state are all that is looked at, which is what a further run of eager is made for. `places`: of tensors other
+    than results, those that are kept, by their act, kind and path (mutation, gradient, earlier); None: all.
     """
 
     is_poked: bool = True
     is_brief: bool = False
+    places: Set[tuple[int, str, str]] | None = None
+
+    def kept(self, index: int, seen: Observation) -> Observation:
+        """What an act has given, without the tensors that nobody asks for."""
+        if self.places is None:
+            return seen
+        return dataclasses.replace(
+            seen,
+            state=self._asked(index, "mutation", seen.state),
+            gradients=self._asked(index, "gradient", seen.gradients),
+            earlier=self._asked(index, "earlier", seen.earlier),
+        )
+
+    def _asked(self, index: int, kind: str, seen: Mapping[str, Kept]) -> dict[str, Kept]:
+        places = self.places or ()
+        return {path: value for path, value in seen.items() if (index, kind, path) in places}
 
 
 CLOSELY, WITHOUT_POKES, BRIEFLY = Watch(), Watch(is_poked=False), Watch(is_poked=False, is_brief=True)
@@ -236,7 +254,9 @@ def observe(
     seed_all(seed)
     last = len(script.acts) - 1
     with _disable_current_modes(), ambient.put_back():
-        return tuple(run.observed(index, watch.is_poked and index == last) for index in run.gone_through())
+        return tuple(
+            watch.kept(index, run.observed(index, watch.is_poked and index == last)) for index in run.gone_through()
+        )
 
 
 def seed_all(seed: int) -> None:
@@ -787,7 +807,8 @@ class _Arrivals:
 
 
 def _has_numbers(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(number_bits(one), number_bits(other))
+    """Whether two tensors of one shape hold the same numbers; which NaN a NaN is counts for nothing."""
+    return one.dtype == other.dtype and (_has_bits(one, other) or torch.equal(number_bits(one), number_bits(other)))
 
 
 @contextlib.contextmanager

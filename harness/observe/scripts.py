@@ -21,7 +21,7 @@ Key = tuple[int, str, bool]
 """Which numbers a call has, of which sizes, and whether in the other dtype."""
 KEPT = 1 << 26
 """The numbers that a program's state is moved to are made once for all runs, while there are no more of them."""
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 29
 """Of parameters and gradients that a run keeps. Above that, a case has few acts, unless all are asked for."""
 
 

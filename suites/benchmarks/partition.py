@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from assay.harness.bench.partitioning import Growing, Made
+from assay.harness.bench.compile_time.partitioning import Growing, Made
 
 SIDE, WIDTH, TOKENS = 16, 32, 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from assay.harness.bench.scaling import Growing, Inputs
+from assay.harness.bench.compile_time.scaling import Growing, Inputs
 
 SHAPE = (64, 64)
 STATE, BATCH = 16, 8

@@ -16,9 +16,9 @@ from collections.abc import Collection
 
 import torch
 
-from assay.compiler.codegen.call.backward_half import emit_backward_half
 from assay.compiler.codegen.call.epilogue import emit_epilogue
-from assay.compiler.codegen.call.forward_half import emit_forward_half, saved_as_written
+from assay.compiler.codegen.call.gradients.backward_half import emit_backward_half
+from assay.compiler.codegen.call.gradients.forward_half import emit_forward_half, saved_as_written
 from assay.compiler.codegen.call.graph_run import emit_run
 from assay.compiler.codegen.call.prologue import ANOMALY, AmbientNeeds, emit_head, scatters_by_strides
 from assay.compiler.codegen.call.replay import emit_made_again, is_made_again

@@ -69,8 +69,8 @@ def total_of(accumulator: Accumulator) -> str:
     return accumulator.total or accumulator.name
 
 
-def simd_over(accumulators: Sequence[Accumulator]) -> str:
-    """The pragma of a loop that some reductions are taken along."""
+def simd_over(accumulators: Sequence[Accumulator], lanes: int = 0) -> str:
+    """The pragma of a loop that some reductions are taken along, `lanes` steps at once; 0 leaves it to the compiler."""
     clauses: dict[str, list[str]] = {}
     for accumulator in accumulators:
         if accumulator.nan:
@@ -78,7 +78,8 @@ def simd_over(accumulators: Sequence[Accumulator]) -> str:
             clauses.setdefault("|", []).append(accumulator.nan)
         else:
             clauses.setdefault(accumulator.operator.clause, []).append(accumulator.name)
-    return "simd " + " ".join(f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items())
+    parts = [f"reduction({clause}:{', '.join(names)})" for clause, names in clauses.items()]
+    return " ".join(["simd", *([f"simdlen({lanes})"] if lanes else []), *parts])
 
 
 def result_of(accumulator: Accumulator, text: str) -> str:

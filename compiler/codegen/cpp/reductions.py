@@ -38,6 +38,10 @@ SIDE = 64
 """A cheap reduction of floats along a row takes so many terms in side by side, an accumulator for each: in one vector
 every addition would wait for the one before."""
 
+LANES_BESIDE_BYTES = 8
+"""Steps at once of a sum of floats that reads bytes. A C++ compiler takes as many as a vector has bytes, and then adds
+up that many lanes one after the other: a row of 64 floats was summed in sequence."""
+
 SIDE_BLOCK = 2048
 """`BLOCK` for such a reduction: as few terms a lane."""
 
@@ -225,7 +229,8 @@ class Reductions(Values):
             self.ranges = before
 
     def _row_steps(self, takes: list[tuple[Accumulator, Expr]], loop: Loop, shared: list[tuple[str, Expr]]) -> None:
-        self.writer.pragma(simd_over([accumulator for accumulator, _ in takes]))
+        lanes = LANES_BESIDE_BYTES if _sums_beside_bytes(takes) else 0
+        self.writer.pragma(simd_over([accumulator for accumulator, _ in takes], lanes))
         with self.writer.block(self.head(loop)), self.scope(loop):
             self._row_step(takes, loop, shared)
 
@@ -448,13 +453,21 @@ class Reductions(Values):
 
 def _is_abreast(takes: Sequence[tuple[Accumulator, Expr]], loop: Loop) -> bool:
     """Whether a pass would wait for its own additions: floats, of which each is made at little cost."""
-    if isinstance(loop.extent, Int) and loop.extent.value < 2 * SIDE:
+    least = SIDE if _sums_beside_bytes(takes) else 2 * SIDE
+    if isinstance(loop.extent, Int) and loop.extent.value < least:
         return False
     if any(accumulator.narrow not in ("f32", "f64") or not accumulator.operator.clause for accumulator, _ in takes):
         return False
     bodies = [body for _, body in takes]
     is_cheap = cost(bodies) <= number("accumulated_step_work") and not any(map(is_costly, bodies))
     return len(takes) <= 2 and is_cheap
+
+
+def _sums_beside_bytes(takes: Sequence[tuple[Accumulator, Expr]]) -> bool:
+    """Whether a pass adds up floats and reads elements of one byte."""
+    adds = any(each.narrow in ("f32", "f64") and each.operator.clause in ("+", "*") for each, _ in takes)
+    found = (expr for _, body in takes for expr in without_reductions(body))
+    return adds and any(isinstance(expr, Load) and expr.dtype.itemsize == 1 for expr in found)
 
 
 def is_small(work: Index) -> bool:

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.harness import run as running
 from assay.harness.backends.registry import Backend
 from assay.harness.case import Case, Made
+from assay.harness.judge import compare as comparing
 from assay.harness.judge.eager_runs import EagerRuns
 from assay.harness.observe.scripts import Scripts
 from assay.harness.outcome import Result
@@ -111,6 +113,35 @@ def test_acts_alone_give_what_they_give_among_all(indices: tuple[int, ...]) -> N
             assert seen is None or (part is not None and torch.equal(seen.value, part.value)), path
 
 
+def test_runs_keep_results_and_the_tensors_in_question_alone() -> None:
+    case = Case("layers", layers, ("train",), (), ("tiny",))
+    made = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "train", DEFAULT["train"], made, lambda which: made_call(case, "tiny", which, "cpu"))
+    runs = EagerRuns(made, scripts, "train", 0, draws=False)
+    whole = runs.plain()
+    path = next(iter(whole[1].gradients))
+    kept = EagerRuns(made, scripts, "train", 0, draws=False).keeping({(1, "gradient", path)})
+    run = kept.plain()
+    assert [list(run[step].gradients) for step in (0, 1, 2)] == [[], [path], []]
+    assert not any(seen.state or seen.earlier for seen in run.values())
+    assert all(run[step].outputs.keys() == whole[step].outputs.keys() for step in run)
+    seen, before = run[1].gradients[path], whole[1].gradients[path]
+    assert seen is not None and before is not None and torch.equal(seen.value, before.value)
+
+
+def test_runs_that_keep_more_serve_those_that_keep_less() -> None:
+    case = Case("layers", layers, ("infer",), (), ("tiny",))
+    made = made_call(case, "tiny", 0, "cpu")
+    scripts = Scripts(case, "infer", DEFAULT["infer"], made, lambda which: made_call(case, "tiny", which, "cpu"))
+    runs = EagerRuns(made, scripts, "infer", 0, draws=False)
+    some = {(0, "mutation", "input[0]"), (1, "mutation", "input[0]")}
+    first = runs.keeping(some).plain()
+    assert runs.keeping({(1, "mutation", "input[0]")}).plain() is first
+    assert runs.of(frozenset({0, 1})).keeping({(1, "mutation", "input[0]")}).plain() is first
+    assert runs.keeping({(2, "mutation", "input[0]")}).plain() is not first
+    assert runs.plain() is not first, "all of it was asked for"
+
+
 def test_runs_are_made_for_each_step_that_differs() -> None:
     result = run(lambda result, call: result * 1.1 if call in (2, 5) else result)
     steps = {each.path.partition(":")[0] for each in result.differences if each.field == "values"}
@@ -130,3 +161,32 @@ def test_runs_of_the_first_acts_have_the_numbers_of_these(nudged: Nudged) -> Non
     result = run_case(case, "infer", Backend("changed", wrap), RunRequest(timed=False))
     assert result.verdict == "diverged" and {each.path.partition(":")[0] for each in result.differences} == {"step 2"}
     assert nudged and {count for _, count in nudged} == {1}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1], ids=["right", "wrong"])
+def test_compare_ends_at_the_first_difference_where_one_is_asked_for(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is as `compare` has it, whether something differs; of a wrong run one tensor of many is judged."""
+    runs: list[tuple[Any, ...]] = []
+    judged: list[int] = []
+    explain = comparing.explain
+
+    def noted(oracle: Any, ours: Any, rules: Any) -> Any:
+        runs.append((oracle, ours, rules))
+        return comparing.compare(oracle, ours, rules)
+
+    def counted(*args: Any) -> Any:
+        judged[-1] += 1
+        return explain(*args)
+
+    monkeypatch.setattr(running, "compare", noted)
+    run(lambda y, call: y * factor)
+    monkeypatch.setattr(comparing, "explain", counted)
+    (asked,) = runs
+    judged.append(0)
+    differs = bool(comparing.compare(*asked).different)
+    judged.append(0)
+    assert comparing.is_different(*asked) == differs == (factor != 1.0)
+    in_full, in_brief = judged
+    assert in_brief < in_full if differs else in_brief == in_full

@@ -429,6 +429,26 @@ def test_emit_takes_every_element_of_a_row(width: int, dtype: torch.dtype, tmp_p
         torch.testing.assert_close(got, run.expected["y"], rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("width", [40, 64, 100])
+def test_emit_sums_floats_beside_bytes_in_several_lanes(width: int, tmp_path: Path) -> None:
+    """A sum in sequence is twice as far off. GCC makes one of a row that reads a mask, where it chooses the lanes."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(512, width, generator=generator) / 2 + 0.5
+    mask = torch.rand(512, width, generator=generator) > 0.1
+    at = i * width + k
+    taken = call("where", load("m", at, torch.bool), load("x", at), const(0.0), dtype=F32)
+    exact = (x.double() * mask).sum(1)
+    run = ir.make_run(
+        loops(i=512), [store("y", i, reduce("sum", taken, k=width))], {"x": x, "m": mask}, {"y": exact.float()}
+    )
+    got = ir.launch(ir.load_runs([run], tmp_path)[run.kernel.name], run)["y"]
+    in_sequence = torch.zeros(512)
+    for column in range(width):
+        in_sequence += x[:, column] * mask[:, column]
+    errors = [(sums.double() - exact).square().mean() for sums in (got, in_sequence)]
+    assert errors[0] < errors[1] / 2
+
+
 def test_emit_maximum_of_nothing_is_the_identity(tmp_path: Path) -> None:
     run = ir.make_run(
         (), [store("y", 0, reduce("max", load("x", k), k=0))], {"x": torch.zeros(0)}, {"y": torch.tensor(-math.inf)}

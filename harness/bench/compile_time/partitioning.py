@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
-from assay.harness.bench.scaling import MOST, exponent_of
+from assay.harness.bench.compile_time.scaling import MOST, exponent_of
 from assay.harness.processes import worker
 from assay.harness.report import progress
 from assay.harness.report.documents import SCHEMA, finite
@@ -124,7 +124,7 @@ def measured(program: Growing, timeout_s: float, shrink: int = 1) -> tuple[Row, 
     """The rows of one program, in a process of its own; those that did not end say so."""
     sizes = [size // shrink for size in program.sizes]
     answer = worker.ask(
-        "assay.harness.bench.partition_worker", {"program": program.name, "sizes": sizes}, timeout_s, {}
+        "assay.harness.bench.compile_time.partition_worker", {"program": program.name, "sizes": sizes}, timeout_s, {}
     )
     error = ": ".join(answer.failure or ())
     missing = (Row(program.name, size, error=error or "no answer") for size in sizes[len(answer.lines) :])

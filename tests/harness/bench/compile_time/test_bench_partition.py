@@ -1,4 +1,4 @@
-"""`assay.harness.bench.partitioning`: bars, exponents, and the cut of small graphs in a process of its own."""
+"""`compile_time.partitioning`: bars, exponents, and the cut of small graphs in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import json
 import pytest
 from rich.console import Console
 
-from assay.harness.bench import partitioning
-from assay.harness.bench.partition_worker import row_of
-from assay.harness.bench.partitioning import AT, Growing, Partitioning, Row, growth_of
+from assay.harness.bench.compile_time import partitioning
+from assay.harness.bench.compile_time.partition_worker import row_of
+from assay.harness.bench.compile_time.partitioning import AT, Growing, Partitioning, Row, growth_of
 
 
 def rows(*seconds: float | None, first: int = 2500) -> tuple[Row, ...]:

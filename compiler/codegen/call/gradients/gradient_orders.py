@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from assay.compiler.codegen.call.forward_half import (
+from assay.compiler.codegen.call.gradients.forward_half import (
     root_of,
     roots_that_are_written,
     saved_as_written,

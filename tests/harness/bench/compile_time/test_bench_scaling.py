@@ -1,4 +1,4 @@
-"""`assay.harness.bench.scaling`: exponents from times, what counts as linear, and one compile in its own process."""
+"""`compile_time.scaling`: exponents from times, what counts as linear, and one compile in its own process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import pytest
 from rich.console import Console
 
-from assay.harness.bench import scaling
-from assay.harness.bench.scaling import Plan, Request, Row, Scaling
+from assay.harness.bench.compile_time import scaling
+from assay.harness.bench.compile_time.scaling import Plan, Request, Row, Scaling
 
 PLAN = Plan("assay", (), ("infer",), "", 60.0)
 

@@ -83,7 +83,7 @@ def test_parameters_of_another_kind_are_noticed(
 
 @pytest.mark.parametrize("is_needed", [False, True])
 def test_versions_noted_for_a_torch_that_unpacks_all_or_none(is_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay.compiler.codegen.call.forward_half.BEFORE_2_13", True)
+    monkeypatch.setattr("assay.compiler.codegen.call.gradients.forward_half.BEFORE_2_13", True)
     monkeypatch.setattr("assay.compiler.runtime.saved_values.unpacked", lambda saved: pytest.fail("versions are noted"))
     compiled = torch.compile(lambda x, w: (x.sin(), w.sin()), backend=assay, options={"warm": False})
     x, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)

@@ -28,6 +28,7 @@ from assay.harness.processes import worker
 from assay.harness.report import progress
 from assay.harness.report.documents import SCHEMA, finite, seconds
 
+WORKER = "assay.harness.bench.compile_time.scaling_worker"
 PROGRAMS = "assay.suites.benchmarks.scaling"
 MOST = 1.2
 """The largest exponent that still counts as linear."""
@@ -203,7 +204,7 @@ def _grow(shown: progress.Progress, program: Growing, mode: str, backend: str, p
 def measured(request: Request, timeout_s: float) -> Row:
     """One compile in a process of its own."""
     with worker.cold_environment() as extra:
-        answer = worker.ask("assay.harness.bench.scaling_worker", dataclasses.asdict(request), timeout_s, extra)
+        answer = worker.ask(WORKER, dataclasses.asdict(request), timeout_s, extra)
     said = answer.lines[0] if answer.lines else {}
     return _row(request, said, "" if said else ": ".join(answer.failure or ("crash", "no answer")))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from assay.compiler.codegen.call.forward_half import (
+from assay.compiler.codegen.call.gradients.forward_half import (
     is_freed,
     root_of,
     roots_that_are_written,

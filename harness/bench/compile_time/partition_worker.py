@@ -1,4 +1,4 @@
-"""Cuts of joint graphs for `partitioning.py`: `python -m assay.harness.bench.partition_worker REQUEST ANSWER`.
+"""Cuts of joint graphs for `partitioning.py`, in a process: `python -m` this module, with `REQUEST ANSWER`.
 
 The answer is one line a size, a `Row` without its program.
 """
@@ -27,7 +27,7 @@ from assay.compiler.journal import Journal
 from assay.compiler.options import Options
 from assay.compiler.passes import CHOICES, PASSES
 from assay.compiler.pipeline import divide
-from assay.harness.bench.partitioning import programs
+from assay.harness.bench.compile_time.partitioning import programs
 
 CUTS = 3
 

@@ -1,4 +1,4 @@
-"""`assay.harness.bench.warm`: rows and means from what processes said, and one case with its real processes."""
+"""`compile_time.warm`: rows and means from what processes said, and one case with its real processes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 from rich.console import Console
 
-from assay.harness.bench import warm
 from assay.harness.bench.bench_worker import Request
-from assay.harness.bench.warm import Started, Warm, row_of
+from assay.harness.bench.compile_time import warm
+from assay.harness.bench.compile_time.warm import Started, Warm, row_of
 
 
 def test_warm_ratio_is_theirs_over_ours_and_never_of_noise() -> None:

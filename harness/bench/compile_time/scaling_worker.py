@@ -1,4 +1,4 @@
-"""One compile for `scaling.py`, in a process of its own: `python -m assay.harness.bench.scaling_worker REQUEST ANSWER`.
+"""One compile for `scaling.py`, in a process of its own: `python -m` this module, with `REQUEST ANSWER`.
 
 The answer is one line {"nodes", "compile_s", "cpu_s", "stages", "error"}. A tiny program goes first and
 pays for imports.
@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from assay.compiler import journal
 from assay.harness.backends.registry import graph_compiler
-from assay.harness.bench.scaling import Growing, Inputs, Request, programs
+from assay.harness.bench.compile_time.scaling import Growing, Inputs, Request, programs
 from assay.harness.measure import cpu_s
 
 TINY = 8
