@@ -273,6 +273,7 @@ class GraphProgram:
                 yield candidate
 
     def _candidates(self) -> Iterator[GraphProgram]:
+        yield self.drawn()  # the sooner nothing recorded is needed, the sooner there is a file to show
         if len(self.outputs) > 1:
             yield from (replace(self, outputs=(name,)).without_dead() for name in self.outputs)
         values = self.values()
@@ -281,6 +282,11 @@ class GraphProgram:
         yield from self._without_lines(values)
         yield from (self._with(given, other) for given in self.givens for other in plainer(given))
         yield from self._with_sizes()
+
+    def drawn(self) -> GraphProgram:
+        """With every input drawn that was recorded."""
+        drawn = (replace(given, values=DRAWN) if given.values == RECORDED else given for given in self.givens)
+        return replace(self, givens=tuple(drawn))
 
     def _beginnings(self, values: Mapping[str, Any]) -> Iterator[GraphProgram]:
         """Up to some line, which is then the output."""

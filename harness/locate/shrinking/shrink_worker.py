@@ -67,8 +67,9 @@ class Shrinking:
         if best is None:
             self.say({"done": True, "why": self.why})
             return
-        while (smaller := self._smaller(best)) is not None:
-            best = smaller
+        best = self._smallest(best)
+        if (written := next(filter(self._fails, self._written(best)), None)) is not None:
+            best = self._smallest(written)
         last = dataclasses.replace(best, is_last=True)
         self.say({"done": True, "on_backend": self._row(last, self.request["backend"]) is not None})
 
@@ -81,18 +82,22 @@ class Shrinking:
 
     def _programs(self) -> Iterator[Candidate]:
         """Graphs first, as they are the smallest; then the text of the case, and last what sees more of graphs."""
-        case = case_of(self.request)
-        graphs = list(self._graphs(case))
+        graphs = list(self._graphs(case_of(self.request)))
         yield from (Candidate(program, is_quick=True) for program in graphs)
+        texts = list(self._texts())
+        yield from texts
+        yield from (Candidate(program, is_quick=False) for program in graphs if not texts)
+        self.why += "; and its own text does not fail in that way" * bool(texts)
+
+    def _texts(self) -> Iterator[Candidate]:
+        """The text of the case, if it has one; gone through quickly, and by all of its acts."""
         try:
-            program = SourceProgram.of(case, self.request["size"], "error" in self.kind.fields)
+            program = SourceProgram.of(case_of(self.request), self.request["size"], "error" in self.kind.fields)
         except Unwritable as error:
             self.why += f"; and it has no text of its own: {error}"
-            yield from (Candidate(program, is_quick=False) for program in graphs)
             return
         yield Candidate(program, is_quick=True)
         yield Candidate(program, is_quick=False)
-        self.why += "; and its own text does not fail in that way"
 
     def _graphs(self, case: Case) -> Iterator[GraphProgram]:
         for gm, inputs in recorded(case, self.request):
@@ -102,6 +107,18 @@ class Shrinking:
                 self.why = f"a graph has no text in torch alone: {error}"
             else:
                 self.why = "no graph of it fails by itself: what fails is around the graphs, or between calls"
+
+    def _written(self, best: Candidate) -> Iterator[Candidate]:
+        """What may stand for a graph with inputs that were recorded, as no file can hold them. It is tried although the
+        time be up."""
+        if isinstance(best.program, GraphProgram) and not best.program.is_text_alone:
+            yield dataclasses.replace(best, program=best.program.drawn())
+            yield from self._texts()
+
+    def _smallest(self, best: Candidate) -> Candidate:
+        while (smaller := self._smaller(best)) is not None:
+            best = smaller
+        return best
 
     def _smaller(self, best: Candidate) -> Candidate | None:
         for program in best.program.simpler():

@@ -43,6 +43,16 @@ def hangs_of_few(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callab
     return wrong(gm, example_inputs)
 
 
+def wrong_of_steps(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    """Wrong of 64 numbers that each are one more than the last."""
+
+    def run(*args: Any) -> Any:
+        is_steps = args[0].numel() == 64 and bool((args[0].diff() == 1).all())
+        return tuple(y + is_steps for y in gm.forward(*args))
+
+    return run
+
+
 def dies(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Any]:
     """A gelu ends the process."""
     if gm.graph.find_nodes(op="call_function", target=torch.nn.functional.gelu):
@@ -111,3 +121,8 @@ def bias(x: Tensor) -> Tensor:
 @case(modes=("infer",))
 def only_gelu() -> Any:
     return torch.nn.functional.gelu, (torch.randn(2),), {}
+
+
+@case(modes=("infer",))
+def steps() -> Any:
+    return (lambda x: x.sin().cos() * 2), (torch.arange(64.0),), {}

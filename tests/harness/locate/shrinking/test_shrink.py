@@ -39,12 +39,12 @@ def least(name: str, backend: str, kind: Kind, limit_s: float = 25) -> Shrunk:
 
 
 def test_shrink_goes_on_after_a_program_that_ends_the_process() -> None:
-    made = least("model", "dies_of_few", VALUES, limit_s=12)
+    made = least("model", "dies_of_few", VALUES, limit_s=15)
     assert len(made.operators) == 2 and "gelu" in made.operators and made.on_backend
 
 
 def test_shrink_keeps_what_ends_the_process_where_the_case_does() -> None:
-    made = least("model", "dies", KILLED, limit_s=12)
+    made = least("model", "dies", KILLED, limit_s=20)
     assert made.operators == ("gelu",) and made.on_backend and made.row.verdict == "crash"
 
 
@@ -61,9 +61,14 @@ def test_shrink_says_that_its_time_was_up_before_anything_failed(monkeypatch: py
 
 
 def test_shrink_takes_the_case_where_no_graph_fails_by_itself() -> None:
-    made = least("called_twice", "keyed", DTYPE, limit_s=12)
+    made = least("called_twice", "keyed", DTYPE, limit_s=15)
     assert made.is_case and made.on_backend and len(made.operators) <= 1
     assert "def scenario(" in made.body and "def made(" in made.body and "assay" not in made.body
+
+
+def test_shrink_takes_the_case_where_no_text_makes_the_input_of_its_graph() -> None:
+    made = least("steps", "wrong_of_steps", VALUES, limit_s=15)
+    assert made.is_case and made.is_text_alone and "torch.arange(64.0)" in made.body and made.on_backend
 
 
 def test_graph_program_is_read_by_another_process() -> None:
